@@ -1,24 +1,24 @@
-//! Server connections that sessions share, for a transaction each time.
+//! Pools of server connections that sessions share; a session uses one for a transaction at a time.
 //!
 //! There is one pool for each role and replica: connections log in as the client's role, so only sessions of that role may
-//! use them (DESIGN, trust). In a pool a connection is of a [`Kind`]: what it was opened with. A session gets only one
-//! of its own kind, so that RESET leads back to what that session began with, and no proof of one client opens a server
-//! to another that gave none. The connection that it had last comes first: what it has set, prepared and drawn there is
-//! still there.
+//! use them (DESIGN, trust). Each connection has a [`Kind`], and a session gets connections of its own kind only. The
+//! session prefers the connection that it used last, where its settings, prepared statements and drawn sequence values
+//! still are.
 //!
-//! A connection is woken by the thread that used it last, so it is best used there again: in another one each of its
-//! answers would wake two. So whoever asks gets one of his own thread if any lies here, else one that is brought to it
-//! ([`check_out`]); and it is given back to somebody of its thread, if nobody has waited clearly longer.
+//! A connection wakes the thread that used it last. In another thread each of its answers would wake two threads, so a
+//! session prefers an idle connection of its own thread and else migrates one ([`check_out`]). A connection that is given
+//! back goes to a waiting session of its thread, unless another session has waited clearly longer ([`wait_queue`]).
 //!
-//! A pool is as large as its permits. A connection has one as long as it lives, so whatever becomes of it, somebody who
-//! waits gets the permit or the connection ([`wait_queue`] tells who).
+//! A pool is as large as its permits. A connection holds one permit for as long as it lives; when the connection is
+//! closed, a waiting session gets the permit.
 //!
-//! Invariant: what lies here is at rest (`Connection::is_at_rest`), and holds nothing of its last session that is
-//! not known: [`crate::connect::check_in`] sees to that. Whoever takes it puts it into his own state first ([`state_sync`]).
+//! Invariant: an idle connection is at rest (`Connection::is_at_rest`) and holds only known state of its last session
+//! ([`crate::connect::check_in`]). The next session first replaces that state by its own ([`state_sync`]).
 
 pub(crate) mod cached;
 pub(crate) mod carried;
 pub(crate) mod check_out;
+pub(crate) mod kind;
 pub(crate) mod leftovers;
 pub(crate) mod opening;
 pub(crate) mod own_statements;
@@ -26,58 +26,50 @@ pub(crate) mod pinned_state;
 pub(crate) mod pins;
 pub(crate) mod servers;
 pub(crate) mod state_sync;
+pub(crate) mod statement_numbers;
 pub(crate) mod wait_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
-use rustc_hash::{FxHashMap, FxHashSet};
+use cluster::ids::{Incarnation, ReplicaId, SessionId};
 use tokio::sync::oneshot;
 
-use crate::client::prepared_statement::fresh_generation;
 use crate::client::settings::Settings;
 use crate::security::scram::Secret;
+use kind::{Kind, Kinds};
 use servers::Server;
+use statement_numbers::StatementNumbers;
 use wait_queue::{WaitQueue, Want};
 
-/// The word for it in the configuration.
+/// The value of `pool_mode` with which sessions share connections.
 pub(crate) const POOL_MODE_TRANSACTION: &str = "transaction";
 
-/// A connection that nobody has used for so long is closed.
+/// A connection that was idle for so long is closed.
 const IDLE_MAX: Duration = Duration::from_mins(10);
-/// One that is older is closed when it is not in use: roles, rights and settings of the server may have changed.
+/// An older connection is closed when it is idle: roles, rights and settings of the server may have changed.
 const AGE_MAX: Duration = Duration::from_hours(1);
-/// Whether a server has closed one is asked where nobody has used it for so long.
+/// Before a connection that was idle for so long is used, its socket is asked whether the server has closed it.
 pub(crate) const FRESH_MAX: Duration = Duration::from_millis(10);
-/// So many connections more than a pool has places are there for those who have a transaction open elsewhere.
+/// A session that has a transaction open at another replica may get one of so many connections beyond the size of the pool.
 pub(crate) const SECOND_MAX: usize = 2;
-/// Past so many kinds those are forgotten that nobody is of any more.
-const KINDS_MAX: usize = 1_000;
-/// How often it is looked for such.
+/// How often idle connections are checked for their age.
 pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
-
-/// Statements that are known to be the same, at most.
-const STATEMENTS_MAX: usize = 20_000;
-/// They have so many bytes together, at most.
-const STATEMENTS_BYTES_MAX: usize = 64 << 20;
-/// Longer texts are not compared, in bytes.
-const SHARED_TEXT_MAX: usize = 64 << 10;
 
 /// How sessions share server connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pooling {
-    /// They do.
+    /// Sessions share connections.
     pub(crate) is_shared: bool,
     /// The most connections of a role to a replica.
     pub(crate) size: usize,
-    /// How long a session waits for one.
+    /// How long a session waits for a connection.
     pub(crate) wait: Duration,
 }
 
 impl Pooling {
-    /// The most connections that may be in use for somebody to get one.
+    /// The most connections that may be in use when another one is wanted.
     fn places(&self, want: Want) -> usize {
         match want {
             Want::First => self.size,
@@ -86,40 +78,26 @@ impl Pooling {
     }
 }
 
-/// What a connection was opened with.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Kind {
-    role: Arc<str>,
-    parameters: Vec<(String, String)>,
-    /// The client has proven something that opens the servers.
-    is_proven: bool,
-}
-
-impl Kind {
-    fn of(settings: &Settings, secret: &Secret) -> Self {
-        let options = settings.server_options();
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        let parameters: Vec<_> = settings.start_up(&options).into_iter().map(owned).collect();
-        let role = parameters.iter().find(|(name, _)| name == "user").map_or("", |(_, role)| role.as_str());
-        Self { role: role.into(), parameters, is_proven: !matches!(secret, Secret::None) }
-    }
-
-    /// The role that logs in, shared.
-    pub(crate) fn role_name(&self) -> Arc<str> {
-        Arc::clone(&self.role)
-    }
-
-    /// The role that logs in.
-    pub(crate) fn role(&self) -> &str {
-        &self.role
-    }
-}
-
-/// A thread on which sessions live.
+/// A worker thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thread(pub(crate) usize);
 
-/// The right to one connection.
+/// The session that asks for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) session: SessionId,
+    /// The thread on which it lives.
+    pub(crate) thread: Thread,
+}
+
+/// One run of a replica's server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerPlace {
+    pub(crate) replica: ReplicaId,
+    pub(crate) incarnation: Incarnation,
+}
+
+/// The right to have one connection. Its drop lets a waiting session open one.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pools: Arc<Pools>,
@@ -132,7 +110,7 @@ impl Drop for Permit {
     }
 }
 
-/// What whoever waits is given.
+/// What a session gets when its wait is over.
 #[derive(Debug)]
 pub(crate) enum Granted {
     /// A connection that was given back, of any kind.
@@ -141,12 +119,12 @@ pub(crate) enum Granted {
     Open(Permit),
 }
 
-/// What came of asking for a connection.
+/// The answer to a session that asks for a connection.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// At once.
+    /// It has it.
     Now(Granted),
-    /// When somebody gives one back.
+    /// It waits until another session gives one back.
     Later(oneshot::Receiver<Granted>),
 }
 
@@ -154,26 +132,27 @@ type Key = (Arc<str>, ReplicaId);
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// Permits that are out.
+    /// Permits in existence.
     total: usize,
-    /// Connections that nobody uses; the last one was used last.
-    #[expect(clippy::vec_box, reason = "they are large, and go from hand to hand with each statement")]
+    /// Idle connections; the last one was used last.
+    #[expect(clippy::vec_box, reason = "a connection is large, and changes hands with each statement")]
     idle: Vec<Box<Server>>,
     waiting: WaitQueue,
 }
 
-/// What the servers say of a role, and since when.
+/// What the servers reported of a role's rights and settings.
 #[derive(Debug, Default)]
-struct Standing {
-    said: String,
+struct RoleReport {
+    rows: String,
+    /// How often the report has changed.
     epoch: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
     pools: BTreeMap<Key, Pool>,
-    roles: BTreeMap<Arc<str>, Standing>,
-    /// Where nothing is kept: they are drained.
+    roles: BTreeMap<Arc<str>, RoleReport>,
+    /// Drained replicas, whose connections are not kept.
     left: BTreeSet<ReplicaId>,
 }
 
@@ -182,28 +161,9 @@ struct Inside {
 pub(crate) struct Pools {
     pub(crate) pooling: Pooling,
     inside: Mutex<Inside>,
-    /// Of all sessions and connections, each once: so it is told by its address which of them are of one kind.
-    kinds: Mutex<FxHashSet<Arc<Kind>>>,
-    statements: Mutex<Statements>,
-}
-
-/// Statements that sessions have prepared.
-#[derive(Debug, Default)]
-struct Statements {
-    numbers: FxHashMap<Meaning, u64>,
-    bytes: usize,
-    /// Those that a server has accepted.
-    accepted: FxHashSet<u64>,
-}
-
-/// What makes two prepared statements the same.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Meaning {
-    kind: Arc<Kind>,
-    sql: Vec<u8>,
-    types: Vec<u8>,
-    settings: String,
-    schema: Version,
+    kinds: Kinds,
+    /// The numbers of prepared statements.
+    pub(crate) statements: StatementNumbers,
 }
 
 /// How a pool is used.
@@ -211,48 +171,44 @@ struct Meaning {
 pub(crate) struct Usage {
     pub(crate) role: String,
     pub(crate) replica: ReplicaId,
-    /// Processes of those that nobody has.
+    /// Process ids of its idle connections.
     pub(crate) idle: Vec<i32>,
 }
 
 impl Pools {
     pub(crate) fn new(pooling: Pooling) -> Arc<Self> {
-        let (inside, kinds, statements) = Default::default();
-        Arc::new(Self { pooling, inside, kinds, statements })
+        Arc::new(Self {
+            pooling,
+            inside: Mutex::default(),
+            kinds: Kinds::default(),
+            statements: StatementNumbers::default(),
+        })
     }
 
-    /// The kind that a session opens.
+    /// The kind of a session's connections.
     pub(crate) fn kind(&self, settings: &Settings, secret: &Secret) -> Arc<Kind> {
-        let kind = Kind::of(settings, secret);
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kinds.get(&kind) {
-            return Arc::clone(known);
-        }
-        if kinds.len() >= KINDS_MAX {
-            kinds.retain(|kind| Arc::strong_count(kind) > 1);
-        }
-        let kind = Arc::new(kind);
-        kinds.insert(Arc::clone(&kind));
-        kind
+        self.kinds.of(settings, secret)
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for a session: one that lies here, or the right to open one, or a place in the line.
+    /// A connection for a session: an idle one, the right to open one, or a place in the wait queue.
     pub(crate) fn take(
         self: &Arc<Self>,
         kind: &Arc<Kind>,
-        (replica, incarnation): (ReplicaId, Incarnation),
-        (session, thread): (SessionId, Thread),
+        place: ServerPlace,
+        asker: Asker,
         want: Want,
     ) -> Taken {
-        let key: Key = (Arc::clone(&kind.role), replica);
-        // What is of no use is closed when the lock is free: its permit comes back then.
+        let ServerPlace { replica, incarnation } = place;
+        let Asker { session, thread } = asker;
+        let key: Key = (kind.role_name(), replica);
+        // Useless connections are closed after the lock is released, because that returns their permits.
         let mut useless = Vec::new();
         let mut inside = self.inside();
-        let epoch = inside.roles.get(&kind.role).map_or(0, |standing| standing.epoch);
+        let epoch = inside.roles.get(kind.role()).map_or(0, |report| report.epoch);
         let pool = inside.pools.entry(key.clone()).or_default();
         let is_old = |server: &mut Box<Server>| server.incarnation != incarnation || server.epoch() != epoch;
         useless.extend(pool.idle.extract_if(.., is_old));
@@ -272,7 +228,7 @@ impl Pools {
                 pool.total += 1;
                 break Taken::Now(Granted::Open(Permit { pools: Arc::clone(self), key }));
             } else {
-                // One of another kind: its permit is what is wanted.
+                // The session closes one of another kind and uses its permit.
                 break Taken::Now(Granted::Server(pool.idle.remove(0)));
             }
         };
@@ -281,7 +237,7 @@ impl Pools {
         taken
     }
 
-    /// The connection that a session gave back last, if nobody has used it since.
+    /// The connection that a session gave back last, if no other session has used it since.
     pub(crate) fn take_own(
         &self,
         kind: &Arc<Kind>,
@@ -289,16 +245,17 @@ impl Pools {
         session: SessionId,
     ) -> Option<Box<Server>> {
         let mut inside = self.inside();
-        let pool = inside.pools.get_mut(&(Arc::clone(&kind.role), replica))?;
-        let index = pool.idle.iter().position(|server| server.wearer() == session && server.is_of(kind))?;
+        let pool = inside.pools.get_mut(&(kind.role_name(), replica))?;
+        let index =
+            pool.idle.iter().position(|server| server.last_session() == session && server.is_of(kind))?;
         Some(pool.idle.remove(index))
     }
 
-    /// A connection at rest comes back: to whoever waits.
+    /// Takes back a connection at rest, and gives it to a waiting session.
     pub(crate) fn give_back(&self, server: Box<Server>) {
         let mut inside = self.inside();
         let Some(role) = server.role() else { return };
-        let epoch = inside.roles.get(&role).map_or(0, |standing| standing.epoch);
+        let epoch = inside.roles.get(&role).map_or(0, |report| report.epoch);
         if server.epoch() != epoch
             || server.age_when_given_back() > AGE_MAX
             || inside.left.contains(&server.replica)
@@ -320,12 +277,12 @@ impl Pools {
         if pool.total <= self.pooling.size {
             return pool.idle.push(server);
         }
-        // It was needed for a while. It is closed when the lock is free.
+        // The pool had grown beyond its size for a while. The connection is closed after the lock is released.
         drop(inside);
         drop(server);
     }
 
-    /// A connection is closed.
+    /// A permit has ended with its connection.
     fn release(self: &Arc<Self>, key: &Key) {
         let mut inside = self.inside();
         let Some(pool) = inside.pools.get_mut(key) else { return };
@@ -337,35 +294,35 @@ impl Pools {
             sender.send(Granted::Open(permit)).err()
         });
         drop(inside);
-        // The next one is served by that.
+        // The drop of the refused permit serves the next session.
         drop(refused);
     }
 
-    /// What the servers say of a role now. Connections from before it said something else are of no use any more: a role
-    /// of that name may be another one, or begin with other settings.
-    pub(crate) fn hear(&self, role: &str, said: &str) {
+    /// Notes what the servers report of a role now. If that has changed, older connections are of no use any more: the
+    /// role may have been dropped and created again, or begin with other settings.
+    pub(crate) fn note_role(&self, role: &str, rows: &str) {
         let mut inside = self.inside();
-        let standing = inside.roles.entry(role.into()).or_default();
-        if standing.said != said {
-            said.clone_into(&mut standing.said);
-            standing.epoch += 1;
+        let report = inside.roles.entry(role.into()).or_default();
+        if report.rows != rows {
+            rows.clone_into(&mut report.rows);
+            report.epoch += 1;
         }
     }
 
-    /// What is known of the role is no longer true.
-    pub(crate) fn doubt(&self, role: &str) {
+    /// The servers could not report the role, so its connections are of no use any more.
+    pub(crate) fn distrust_role(&self, role: &str) {
         let mut inside = self.inside();
-        let standing = inside.roles.entry(role.into()).or_default();
-        standing.said.clear();
-        standing.epoch += 1;
+        let report = inside.roles.entry(role.into()).or_default();
+        report.rows.clear();
+        report.epoch += 1;
     }
 
-    /// Which connections of a role are of use at present.
+    /// The epoch that a connection of a role must have to be of use.
     pub(crate) fn epoch(&self, role: &str) -> u64 {
-        self.inside().roles.get(role).map_or(0, |standing| standing.epoch)
+        self.inside().roles.get(role).map_or(0, |report| report.epoch)
     }
 
-    /// Closes what has not been used for long, or is too old.
+    /// Closes connections that were idle for long or are too old.
     pub(crate) fn reap(&self) {
         let mut old = Vec::new();
         let mut inside = self.inside();
@@ -377,7 +334,7 @@ impl Pools {
         drop(old);
     }
 
-    /// Keeps nothing that nobody uses at a replica, or does again.
+    /// Keeps no idle connections to a drained replica, or keeps them again.
     pub(crate) fn leave(&self, replica: ReplicaId, is_left: bool) {
         let mut closed = Vec::new();
         let mut inside = self.inside();
@@ -395,52 +352,6 @@ impl Pools {
         drop(closed);
     }
 
-    /// The number that all statements of this text have on connections of this kind, under these settings and this schema.
-    pub(crate) fn number(
-        &self,
-        kind: &Arc<Kind>,
-        (sql, types): (&[u8], &[u8]),
-        settings: String,
-        schema: Version,
-    ) -> u64 {
-        let bytes = sql.len() + types.len() + settings.len();
-        if bytes > SHARED_TEXT_MAX {
-            return fresh_generation();
-        }
-        let (kind, sql, types) = (Arc::clone(kind), sql.to_vec(), types.to_vec());
-        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        if statements.numbers.len() >= STATEMENTS_MAX || statements.bytes + bytes > STATEMENTS_BYTES_MAX {
-            // Those who have a number keep it; who comes gets another one.
-            *statements = Statements::default();
-        }
-        let Statements { numbers, bytes: all, .. } = &mut *statements;
-        *numbers.entry(Meaning { kind, sql, types, settings, schema }).or_insert_with(|| {
-            *all += bytes;
-            fresh_generation()
-        })
-    }
-
-    /// How many statements are known by number, their bytes, and at most how many bytes there can be.
-    pub(crate) fn statements_in_memory(&self) -> (usize, usize, usize) {
-        let statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        (statements.numbers.len(), statements.bytes, STATEMENTS_BYTES_MAX)
-    }
-
-    /// A server has prepared the statement of that number.
-    pub(crate) fn note_accepted(&self, number: u64) {
-        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        if statements.accepted.len() >= STATEMENTS_MAX {
-            // Many are of one session alone, and are never asked for.
-            statements.accepted.clear();
-        }
-        statements.accepted.insert(number);
-    }
-
-    /// Whether any server has done that: then every one will, when it is needed there.
-    pub(crate) fn is_accepted(&self, number: u64) -> bool {
-        self.statements.lock().unwrap_or_else(PoisonError::into_inner).accepted.contains(&number)
-    }
-
     /// How each pool is used.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         let inside = self.inside();
@@ -454,19 +365,19 @@ impl Pools {
 }
 
 impl Pool {
-    /// The best of the idle connections: the session's own, else the one that was used last in its thread, else the one that
-    /// was not used for the longest time in another, but none on which a session may still want to know what it drew, as
-    /// long as there is room for more.
+    /// Chooses an idle connection: the session's own, else the one used most recently in its thread, else the one idle for
+    /// longest in another thread. A connection on which its last session has drawn from sequences is taken only when the
+    /// pool is full, since that session may still ask `currval`.
     fn choose(&self, kind: &Arc<Kind>, session: SessionId, thread: Thread, is_full: bool) -> Option<usize> {
         let fitting = || self.idle.iter().enumerate().filter(|(_, server)| server.is_of(kind));
-        let own = fitting().find(|(_, server)| server.wearer() == session);
+        let own = fitting().find(|(_, server)| server.last_session() == session);
         let near = || fitting().rev().find(|(_, server)| server.thread() == thread && !server.has_draws());
         let far = || fitting().find(|(_, server)| !server.has_draws());
         let any = || fitting().next().filter(|_| is_full);
         own.or_else(near).or_else(far).or_else(any).map(|(index, _)| index)
     }
 
-    /// Connections that somebody uses, or may open.
+    /// Connections that sessions use or may open.
     fn busy(&self) -> usize {
         self.total.saturating_sub(self.idle.len())
     }

@@ -374,7 +374,7 @@ impl Session {
                 return Ok(anchor);
             }
             let said = self.link.servers.get(anchor).ask(STANDING_SQL).await;
-            if self.link.servers.believe(anchor, said) {
+            if self.link.servers.note_role(anchor, said) {
                 return Ok(anchor);
             }
             doubts += 1;

@@ -236,7 +236,7 @@ impl Connector<'_> {
             }
         }
         self.link.client.out.append(&mut self.link.servers.get(replica).connection.notifications);
-        let server = match self.link.servers.take_off(replica, &mut self.link.settings) {
+        let server = match self.link.servers.detach(replica, &mut self.link.settings) {
             Ok(server) => server,
             Err(pins) => return pins,
         };

@@ -29,7 +29,7 @@ impl Coordinator {
     pub(crate) fn memory(&self) -> Vec<Kept> {
         let keys = self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.keys_remembered();
         let (records, record_bytes, limit_bytes) = self.log.in_memory();
-        let (texts, text_bytes, texts_max) = self.pools.statements_in_memory();
+        let texts = self.pools.statements.memory();
         let identities = self.identities.in_memory();
         let (templates, template_bytes, templates_max) = self.workload.in_memory();
         let (captured, captured_max) = self.memory_budget.in_memory();
@@ -38,7 +38,7 @@ impl Coordinator {
             kept("records", records, record_bytes, limit_bytes),
             kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
             kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
-            kept("prepared", texts, text_bytes, texts_max),
+            kept("prepared", texts.statements, texts.bytes, texts.bytes_max),
             kept("templates", templates, template_bytes, templates_max),
             kept("captured", self.memory_budget.show().len(), captured, captured_max),
         ]

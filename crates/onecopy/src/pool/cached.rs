@@ -1,9 +1,8 @@
 //! The statements that are prepared on one server connection.
 //!
-//! On a connection of the session's own they have the client's names. Where sessions share connections, each distinct
-//! text has a name of ours, so that sessions neither get in each other's way nor prepare again what another one has
-//! (PgBouncer does the same). There may be many of these over time, so there is a limit: what was not used since the last
-//! round goes first (the clock algorithm).
+//! With `pool_mode = session` they have the client's names. Where sessions share connections, each distinct text has a
+//! name of ours, so that the names of sessions do not collide and a text is prepared once (PgBouncer does the same). The
+//! number of these is bounded; the clock algorithm chooses the one to close.
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ use crate::client::prepared_statement::OURS;
 /// Statements with names of ours on one connection, at most.
 const OURS_MAX: usize = 500;
 
-/// A name of a statement that is never prepared: to close it does nothing, and is answered all the same.
+/// The name of a statement that is never prepared. Closing it has no effect and is answered.
 pub(crate) const NOTHING: &[u8] = b"onecopy nothing";
 
 /// Whether a name may be one of ours.
@@ -28,28 +27,28 @@ struct Entry {
     is_used: bool,
 }
 
-/// Name and number of each.
+/// Name and number of each statement.
 #[derive(Debug, Default)]
 pub(crate) struct Cached {
     known: FxHashMap<Vec<u8>, Entry>,
-    /// Names of ours, in the order in which they are looked at for one that can go.
+    /// Names of ours, in the order of the clock.
     ours: VecDeque<Vec<u8>>,
 }
 
 impl Cached {
-    /// Whether just that is prepared under the name; then it counts as used.
+    /// Whether the statement of that number is prepared under the name; marks it as used.
     pub(crate) fn has(&mut self, name: &[u8], generation: u64) -> bool {
         let Some(entry) = self.known.get_mut(name) else { return false };
         entry.is_used = true;
         entry.generation == generation
     }
 
-    /// Whether something may be prepared under the name.
+    /// Whether any statement may be prepared under the name.
     pub(crate) fn may_have(&self, name: &[u8]) -> bool {
         self.known.contains_key(name)
     }
 
-    /// It is prepared from now on.
+    /// The statement is prepared.
     pub(crate) fn insert(&mut self, name: &[u8], generation: u64) {
         let before = self.known.insert(name.to_vec(), Entry { generation, is_used: true });
         if before.is_none() && is_ours(name) {
@@ -57,36 +56,36 @@ impl Cached {
         }
     }
 
-    /// It is not any more.
+    /// The statement was closed.
     pub(crate) fn remove(&mut self, name: &[u8]) {
         if self.known.remove(name).is_some() && is_ours(name) {
             self.ours.retain(|ours| ours != name);
         }
     }
 
-    /// How many with a name are.
+    /// The number of named statements.
     pub(crate) fn named(&self) -> usize {
         self.known.len() - usize::from(self.known.contains_key(&b""[..]))
     }
 
-    /// Of those with a name only these are.
+    /// Keeps only these of the named statements.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&[u8]) -> bool) {
         self.known.retain(|name, _| name.is_empty() || is_there(name));
         self.ours.retain(|name| is_there(name));
     }
 
-    /// Whether none is.
+    /// Whether none is prepared.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// None is.
+    /// All were closed.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.ours.clear();
     }
 
-    /// One that has to be closed before there is room for another.
+    /// Removes a statement that has to be closed to make room for another; call again until there is none.
     pub(crate) fn evict(&mut self) -> Option<Vec<u8>> {
         while self.ours.len() >= OURS_MAX {
             let name = self.ours.pop_front()?;

@@ -1,10 +1,11 @@
 //! Statements of SQL's PREPARE, which follow a session to its next connection at the anchor.
 //!
-//! The server itself tells their texts ([`super::leftovers`]), so what code has prepared is carried, too, and what it has deallocated
-//! is not. A text is run again only if it is one PREPARE of that name and nothing else. Where one cannot be prepared at
-//! once (a table is locked or gone), EXECUTE of it tries again and gets the error, as EXECUTE does on one server.
+//! The texts come from the server ([`super::leftovers`]), so statements that code has prepared are carried, too, and those
+//! that code has deallocated are not. A text is run again only if it is one PREPARE of that name and nothing else. If a
+//! statement cannot be prepared at once (a table is locked or gone), its EXECUTE tries again and gets the error, as on one
+//! server.
 //!
-//! Invariant: a connection to the anchor has them all before anything of the session runs there, less those that failed.
+//! Invariant: a connection to the anchor has them all, less those that failed, before it runs a statement of the session.
 
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use super::servers::{Server, Servers};
 use super::state_sync::prepare_again;
 use crate::error::Fault;
 
-/// One of them.
+/// One prepared statement.
 #[derive(Debug)]
 pub(crate) struct Carried {
     pub(crate) name: String,
     /// The PREPARE, as the server got it.
     pub(crate) text: String,
-    /// What it prepares.
+    /// The statement that it prepares.
     pub(crate) inner: Arc<Statement>,
 }
 
-/// Those of a session.
+/// The prepared statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct AllCarried(pub(crate) Vec<Carried>);
 
@@ -50,7 +51,7 @@ pub(crate) struct CarriedHere {
 }
 
 impl Server {
-    /// The session's statements are prepared here again.
+    /// Prepares the session's statements here again.
     async fn prepare_again(&mut self, all: &AllCarried) -> Result<(), Fault> {
         for carried in &all.0 {
             if !prepare_again(self, &carried.text).await? {
@@ -62,12 +63,12 @@ impl Server {
 }
 
 impl Servers {
-    /// Brings what PREPARE made to the connection to the anchor, if that is another one than before.
+    /// Prepares the statements on the connection to the anchor, if that is a new one.
     pub(crate) async fn carry(&mut self, anchor: ReplicaId) -> Result<(), Fault> {
         if self.carried.is_empty() || self.find(anchor).is_none_or(|server| server.carried.is_here) {
             return Ok(());
         }
-        // A former anchor would keep those that are deallocated from now on.
+        // A connection to a former anchor would keep statements that are deallocated from now on.
         for slot in &mut self.all {
             drop(slot.take_if(|server| server.carried.is_here && server.connection.is_at_rest()));
         }

@@ -1,6 +1,6 @@
-//! A session's side of the connections that it shares: how it gets one from the pool, and takes one off to give it back.
+//! A session's side of the connections that it shares: it takes one from the pool, and detaches one to give it back.
 //!
-//! [`crate::pool`] has those that nobody uses, [`super::check_in`] says when one is needed and when it is not any more.
+//! [`crate::pool`] keeps the idle ones; [`crate::connect::check_in`] decides when a session needs one and when it returns it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use cluster::ids::{Incarnation, ReplicaId, SessionId};
 use tokio::sync::oneshot;
 
+use super::kind::Kind;
 use super::pins::{Pin, Pins};
 use super::servers::{Server, Servers};
-use super::state_sync::Shared;
+use super::state_sync::SharedConnection;
 use super::wait_queue::Want;
-use super::{FRESH_MAX, Granted, Kind, Permit, Pools, Taken, Thread};
+use super::{Asker, FRESH_MAX, Granted, Permit, Pools, ServerPlace, Taken, Thread};
 use crate::backend::{BackendError, Rows};
 use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::error::{Fault, broken};
 use crate::security::scram::Secret;
 
-/// A place in the line for a connection.
+/// A place in the wait queue for a connection.
 pub(crate) type Ticket = oneshot::Receiver<Granted>;
 
 /// How a session shares its connections with others.
@@ -27,62 +28,62 @@ pub(crate) type Ticket = oneshot::Receiver<Granted>;
 pub(crate) struct Sharing {
     pub(crate) pools: Arc<Pools>,
     pub(crate) kind: Arc<Kind>,
-    /// Where it lives.
+    /// The thread of the session.
     thread: Thread,
-    /// What it may open.
+    /// Connections that it may open.
     pub(crate) permits: Vec<(ReplicaId, Permit)>,
-    /// What it drew was on a connection that others have used since.
+    /// Its values from sequences were on a connection that other sessions have used since.
     pub(crate) has_lost_draws: bool,
 }
 
 impl Server {
-    /// Whether it was opened with the same as this.
+    /// Whether it is of this kind.
     pub(crate) fn is_of(&self, kind: &Arc<Kind>) -> bool {
         self.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(&shared.kind, kind))
     }
 
-    /// The role that shares it.
+    /// The role whose sessions share it.
     pub(crate) fn role(&self) -> Option<Arc<str>> {
         self.shared.as_ref().map(|shared| shared.kind.role_name())
     }
 
-    /// When it was opened, in changes of what the servers say of its role.
+    /// The epoch of its role when it was opened.
     pub(crate) fn epoch(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.epoch)
     }
 
     /// The session that used it last.
-    pub(crate) fn wearer(&self) -> SessionId {
-        self.shared.as_ref().map_or(SessionId(0), |shared| shared.wearer)
+    pub(crate) fn last_session(&self) -> SessionId {
+        self.shared.as_ref().map_or(SessionId(0), |shared| shared.last_session)
     }
 
     pub(crate) fn age(&self) -> Duration {
         self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.opened.elapsed())
     }
 
-    /// The same of one that is given back just now.
+    /// Its age when it was given back.
     pub(crate) fn age_when_given_back(&self) -> Duration {
         self.shared
             .as_ref()
             .map_or(Duration::ZERO, |shared| shared.since.saturating_duration_since(shared.opened))
     }
 
-    /// For how long nobody has used it.
+    /// How long it has been idle.
     pub(crate) fn idle(&self) -> Duration {
         self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.since.elapsed())
     }
 
-    /// The thread in which it was used last, which it wakes.
+    /// The thread that it wakes.
     pub(crate) fn thread(&self) -> Thread {
         self.shared.as_ref().map_or(Thread(0), |shared| shared.thread)
     }
 
-    /// Whether it is still there, as far as it has to be asked: the server closes one only that has lain idle.
+    /// Whether the server has not closed it. The socket is asked only if it was idle for some time.
     pub(crate) fn may_be_used(&self) -> bool {
         self.idle() < FRESH_MAX || self.connection.is_quiet()
     }
 
-    /// The same, which wakes this thread; or else the right to open another one.
+    /// Migrates it to this thread; if that fails, returns its permit, with which the session may open another one.
     fn brought_to(mut self: Box<Self>, thread: Thread) -> Result<Box<Self>, Option<Permit>> {
         if self.thread() == thread {
             return Ok(self);
@@ -104,7 +105,7 @@ impl Server {
         self.has_draws = false;
     }
 
-    /// What the session has left here, as the server says.
+    /// Notes what the session has left here, as the server reports it.
     pub(crate) fn found(&mut self, pins: Pins) {
         self.pins = pins;
         if let Some(shared) = &mut self.shared {
@@ -114,17 +115,17 @@ impl Server {
 }
 
 impl Servers {
-    /// Whether they are shared with other sessions.
+    /// Whether the session shares connections with other sessions.
     pub(crate) fn is_shared(&self) -> bool {
         self.sharing.is_some()
     }
 
-    /// What its connections are opened with, if it shares them.
+    /// The kind of its connections, if it shares them.
     pub(crate) fn kind(&self) -> Option<&Arc<Kind>> {
         self.sharing.as_ref().map(|sharing| &sharing.kind)
     }
 
-    /// Gets what a connection to a replica needs, if sessions share theirs: what has to be waited for, if anything.
+    /// Gets a connection to a replica, or the right to open one, from the pool. Returns a ticket if the session has to wait.
     pub(crate) fn claim(
         &mut self,
         replica: ReplicaId,
@@ -140,8 +141,8 @@ impl Servers {
         if sharing.permits.iter().any(|(at, _)| *at == replica) {
             return None;
         }
-        let whose = (self.entry.id, sharing.thread);
-        match sharing.pools.take(&sharing.kind, (replica, incarnation), whose, want) {
+        let asker = Asker { session: self.entry.id, thread: sharing.thread };
+        match sharing.pools.take(&sharing.kind, ServerPlace { replica, incarnation }, asker, want) {
             Taken::Now(granted) => {
                 self.take_looked_at(granted, replica, incarnation);
                 None
@@ -150,7 +151,7 @@ impl Servers {
         }
     }
 
-    /// Takes what was waited for, for a connection to that replica.
+    /// Takes what the wait has granted.
     pub(crate) fn take(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
         let granted = match granted {
             Granted::Server(mut server) if !server.may_be_used() => {
@@ -164,7 +165,7 @@ impl Servers {
         self.take_looked_at(granted, replica, incarnation);
     }
 
-    /// The same of one of which it was asked whether it is still there.
+    /// Takes what was granted, after its socket was asked.
     fn take_looked_at(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
         let Some(sharing) = &mut self.sharing else { return };
         let permit = match granted {
@@ -189,10 +190,10 @@ impl Servers {
         sharing.permits.extend(permit.map(|permit| (replica, permit)));
     }
 
-    /// A connection from the pool is this session's for now.
+    /// Attaches a connection from the pool to the session.
     fn put(&mut self, mut server: Box<Server>) {
         let replica = server.replica;
-        let is_own = server.wearer() == self.entry.id;
+        let is_own = server.last_session() == self.entry.id;
         if let Some(sharing) = &mut self.sharing
             && !is_own
             && self.draws_at == Some(replica)
@@ -208,7 +209,7 @@ impl Servers {
         self.all[number] = Some(server);
     }
 
-    /// Whether the session can be told what it drew; if it cannot, that is because others have used the connection since.
+    /// Whether `currval` can be answered: not if another session has used the connection since this one drew there.
     pub(crate) fn recover_draws(&mut self) -> bool {
         let Some(sharing) = &mut self.sharing else { return true };
         if let Some(replica) = self.draws_at
@@ -225,7 +226,7 @@ impl Servers {
         self.sharing.as_ref().is_none_or(|sharing| !sharing.has_lost_draws)
     }
 
-    /// The replicas that it can have a connection to.
+    /// The numbers of replicas that it may be connected to.
     pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
         0..self.all.len()
     }
@@ -235,7 +236,7 @@ impl Servers {
         self.all.get(number)?.as_ref().map(|server| server.replica)
     }
 
-    /// Whether it has a shared connection, or may open one, to any replica but this.
+    /// Whether it has a shared connection, or a permit, to a replica other than this.
     pub(crate) fn has_others(&self, replica: ReplicaId) -> bool {
         let Some(sharing) = &self.sharing else { return false };
         let is_other = |at: ReplicaId| at != replica;
@@ -243,8 +244,8 @@ impl Servers {
             || sharing.permits.iter().any(|(at, _)| is_other(*at))
     }
 
-    /// Takes a connection off that is to be given back, unless it has to be kept; says why it is.
-    pub(crate) fn take_off(
+    /// Detaches a connection that is to be given back; an error says why the session has to keep it.
+    pub(crate) fn detach(
         &mut self,
         replica: ReplicaId,
         settings: &mut Settings,
@@ -263,21 +264,21 @@ impl Servers {
             if !server.pins.is_empty() {
                 return Err(server.pins);
             }
-            shared.worn = is_up_to_date.then(|| settings.dress());
+            shared.applied = is_up_to_date.then(|| settings.dress());
             shared.since = Instant::now();
         }
         server.registration.shown = None;
         slot.take().ok_or(nothing)
     }
 
-    /// What the anchor says of the role: whether the connection, which may be from before, is as good as a new one. If
-    /// not, it is closed.
-    pub(crate) fn believe(&mut self, anchor: ReplicaId, said: Result<Rows, BackendError>) -> bool {
+    /// Takes what the anchor reports of the role. Returns whether the connection, which may be older, is as good as a new
+    /// one; if not, closes it.
+    pub(crate) fn note_role(&mut self, anchor: ReplicaId, reported: Result<Rows, BackendError>) -> bool {
         let Some(sharing) = &self.sharing else { return true };
         let role = sharing.kind.role();
-        match said {
-            Ok(rows) if !rows.is_empty() => sharing.pools.hear(role, &format!("{rows:?}")),
-            _ => sharing.pools.doubt(role),
+        match reported {
+            Ok(rows) if !rows.is_empty() => sharing.pools.note_role(role, &format!("{rows:?}")),
+            _ => sharing.pools.distrust_role(role),
         }
         let epoch = sharing.pools.epoch(role);
         let is_good = self.find(anchor).is_some_and(|server| server.epoch() == epoch);
@@ -287,21 +288,21 @@ impl Servers {
         is_good
     }
 
-    /// Gives back what it may open and does not need.
+    /// Returns permits that it does not need.
     pub(crate) fn drop_permits(&mut self, keep: Option<ReplicaId>) {
         if let Some(sharing) = &mut self.sharing {
             sharing.permits.retain(|(at, _)| keep == Some(*at));
         }
     }
 
-    /// The role that its sessions share connections of.
+    /// The role whose connections it shares.
     pub(crate) fn role(&self) -> &str {
         self.sharing.as_ref().map_or("", |sharing| sharing.kind.role())
     }
 }
 
 impl Sharing {
-    /// If sessions share connections.
+    /// None if sessions do not share connections.
     pub(crate) fn of(
         coordinator: &Coordinator,
         thread: Thread,
@@ -318,12 +319,17 @@ impl Sharing {
         })
     }
 
-    /// What has to be known of a connection that is about to be opened.
-    pub(crate) fn new_one(&mut self, replica: ReplicaId, session: SessionId) -> Result<Shared, Fault> {
+    /// Takes the permit for a connection that is about to be opened.
+    pub(crate) fn claimed(
+        &mut self,
+        replica: ReplicaId,
+        session: SessionId,
+    ) -> Result<SharedConnection, Fault> {
         let claimed = self.permits.iter().position(|(at, _)| *at == replica);
         let claimed = claimed.ok_or_else(|| broken("a connection was not claimed before it was opened"))?;
         let (_, permit) = self.permits.swap_remove(claimed);
         let epoch = self.pools.epoch(self.kind.role());
-        Ok(Shared::new((Arc::clone(&self.kind), epoch), permit, (session, self.thread)))
+        let owner = Asker { session, thread: self.thread };
+        Ok(SharedConnection::new(Arc::clone(&self.kind), epoch, permit, owner))
     }
 }

@@ -1,5 +1,5 @@
-//! What a session may have left on its connections, and does not know: what the next question to the server has to ask
-//! ([`crate::connect::leftovers`]).
+//! State that a session may have left on its connections, which only the server knows: what the next question to the
+//! server has to ask ([`crate::connect::leftovers`]).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use sql::Statement;
 
 use super::pins::Pins;
 
-/// Statements that are analysed again, at most.
+/// The most statements that are analysed again.
 const CODE_MAX: usize = 100;
 
-/// What the next question has to ask beyond what every one asks.
+/// What the next question has to ask beyond what each asks.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
-    /// Settings of the client's own that are set to what we did not see.
+    /// Custom settings whose value is not known.
     pub(crate) names: BTreeSet<String>,
-    /// Code of users ran that may have set any.
+    /// Code of users ran that may have set any of them.
     pub(crate) hides: bool,
-    /// Statements that may have run such code, unless the catalogue was only out of date.
+    /// Statements that may have run such code, or were analysed with an old catalogue.
     pub(crate) code: Vec<Arc<Statement>>,
-    /// Why the session keeps its connection whatever the server says.
+    /// Reasons to keep the connection, whatever the server reports.
     pub(crate) forced: Pins,
 }
 
 impl Look {
-    /// DISCARD ALL: all that was is gone.
+    /// DISCARD ALL: nothing is left.
     pub(crate) fn forget(&mut self) {
         (self.hides, self.forced) = (false, Pins::default());
         self.code.clear();
@@ -41,7 +41,7 @@ impl Look {
     }
 }
 
-/// Whether the database has code that could set what no server tells, and as of which schema change that is known.
+/// Whether the database has functions that could change settings without a report, and as of which schema change.
 #[derive(Debug, Default)]
 pub(crate) struct HidingCode(Mutex<Option<(Version, bool)>>);
 

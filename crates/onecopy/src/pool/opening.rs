@@ -1,14 +1,13 @@
-//! A new connection to a server: what it proves, and with which settings it begins.
+//! Opening a connection to a server: the proofs of both sides, and the settings with which it begins.
 //!
-//! A session goes on with the settings of its role and database (ALTER ROLE and ALTER DATABASE .. SET) that it began with.
-//! A connection that is opened later may begin with others, at least until its replica has applied the change. So each is
-//! compared with the one to the anchor, and if they differ, the session stays at the anchor for a while.
+//! A session keeps the settings of its role and database (ALTER ROLE and ALTER DATABASE .. SET) with which it began. A
+//! connection that is opened later may begin with others, at least until its replica has applied the change. So each
+//! connection is compared with the one to the anchor; if they differ, the session stays at the anchor for a while.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::ids::{Incarnation, ReplicaId};
-
+use super::ServerPlace;
 use super::cached::Cached;
 use super::carried::CarriedHere;
 use super::own_statements::OwnStatements;
@@ -23,12 +22,12 @@ use crate::coordinator::session_registry::SessionEntry;
 use crate::error::Fault;
 use crate::security::scram::Secret;
 
-/// How often a connection is tried when the server is not ready.
+/// Attempts to connect while the server is not ready.
 const ATTEMPTS: u32 = 3;
 /// How long the session stays at the anchor before it tries another replica again.
 const OTHER_DEFAULTS_PAUSE: Duration = Duration::from_secs(10);
 
-/// What ALTER ROLE and ALTER DATABASE have set for a new connection, weakest first.
+/// The settings of ALTER ROLE and ALTER DATABASE for a new connection, weakest first.
 const ALTERED_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
      WHERE setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', \
          (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user)]) \
@@ -40,22 +39,22 @@ const ALTERED_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.p
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Defaults(Vec<String>);
 
-/// Which of them the session has, and whether other servers have others.
+/// The defaults of the session, and whether another server has others.
 #[derive(Debug, Default)]
-pub(crate) struct DefaultsInForce {
-    /// Of the connection to the anchor.
+pub(crate) struct SessionDefaults {
+    /// The defaults of the connection to the anchor.
     own: Option<Defaults>,
-    /// Another replica had others then.
+    /// When another replica had others.
     differed: Option<Instant>,
 }
 
-impl DefaultsInForce {
-    /// Whether a connection has the session's.
+impl SessionDefaults {
+    /// Whether a connection has the session's defaults.
     pub(crate) fn are(&self, defaults: &Defaults) -> bool {
         self.own.as_ref().is_none_or(|own| own == defaults)
     }
 
-    /// The same of a new one to another replica than the anchor: if not, the session does without it for a while.
+    /// Whether a new connection to another replica than the anchor has them; if not, the session avoids it for a while.
     pub(crate) fn suit(&mut self, defaults: &Defaults) -> bool {
         let suits = self.are(defaults);
         if !suits {
@@ -64,7 +63,7 @@ impl DefaultsInForce {
         suits
     }
 
-    /// The connection to the anchor has these; whether they are others than before.
+    /// Takes the defaults of the connection to the anchor; returns whether they have changed.
     pub(crate) fn take(&mut self, defaults: &Defaults) -> bool {
         let is_new = !self.are(defaults);
         if is_new || self.own.is_none() {
@@ -84,7 +83,7 @@ impl Servers {
         self.defaults.differ()
     }
 
-    /// A new connection to the anchor has other defaults than the one before: those to other replicas are made anew.
+    /// Closes connections to other replicas whose defaults differ from those of a new connection to the anchor.
     pub(crate) fn close_unsuited(&mut self) {
         let Self { all, defaults, .. } = self;
         for slot in all {
@@ -93,8 +92,8 @@ impl Servers {
     }
 }
 
-/// Proves that the server has not restarted, and proves to the server that the connection is ours: the defaults with which it
-/// has begun; `None` if it has restarted.
+/// Checks that the server has not restarted, and proves to the server that the connection is ours. Returns the defaults with
+/// which it has begun; none if the server has restarted.
 async fn prove(
     coordinator: &Coordinator,
     connection: &mut Connection,
@@ -111,14 +110,22 @@ async fn prove(
     Ok(Some(Defaults(answers.flatten().collect())))
 }
 
-/// A new connection of a session to this incarnation of a replica.
+/// The session that opens a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Opener<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) entry: &'a Arc<SessionEntry>,
+    pub(crate) secret: &'a Secret,
+}
+
+/// Opens a connection of a session to one run of a replica.
 pub(crate) async fn open(
     coordinator: &Coordinator,
-    settings: &Settings,
-    (entry, secret): (&Arc<SessionEntry>, &Secret),
-    replica: ReplicaId,
-    incarnation: Incarnation,
+    opener: Opener<'_>,
+    place: ServerPlace,
 ) -> Result<Server, Fault> {
+    let Opener { settings, entry, secret } = opener;
+    let ServerPlace { replica, incarnation } = place;
     let seat = &coordinator.seats[usize::from(replica.0)];
     let options = settings.server_options();
     let parameters = settings.start_up(&options);
@@ -127,7 +134,7 @@ pub(crate) async fn open(
         match Connection::open(&seat.address, secret, &parameters).await {
             Ok(mut connection) => {
                 let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
-                // After the entry: whoever gave the server up before that has taken the proof away.
+                // After the entry: a driver that gave the server up before it has removed the proof.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
                 let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
                 let defaults = proven.ok_or(Fault::Lost(replica))?;

@@ -1,5 +1,5 @@
 //! State that a session has on one server connection alone ([`super::pins`]): when the connection is lost, the session ends
-//! before Onecopy runs anything of it on another connection.
+//! before a statement of it runs on another connection.
 //!
 //! Otherwise a statement that is meant for a temporary table would change the permanent table of that name, and another
 //! session could get an advisory lock whose holder does not know that it has lost it. So the session ends with 57P01, as
@@ -25,7 +25,7 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::error::{Fault, Refusal};
 
-/// The error with which a session ends that has lost this.
+/// The error that ends a session that has lost this state.
 pub(crate) fn lost(what: Pins) -> Fault {
     let message = format!(
         "terminating connection: the server connection that held the session's state ({}) is lost",
@@ -37,7 +37,7 @@ pub(crate) fn lost(what: Pins) -> Fault {
 }
 
 impl Server {
-    /// An update transaction of the session begins here.
+    /// Notes that an update transaction of the session begins here.
     pub(crate) fn move_in(&self, session: SessionId) -> Tenancy {
         let tenancy = self.registration.evictions.move_in(self.registration.running.pid, session);
         if !self.pins.held().is_empty() {
@@ -48,7 +48,7 @@ impl Server {
 }
 
 impl Servers {
-    /// What of the session was on a connection that is gone or cannot be used any more, and nowhere else.
+    /// State that was only on a connection that is gone or cannot be used any more.
     pub(crate) fn lost_state(&mut self, coordinator: &Coordinator) -> Option<Pins> {
         let anchor = coordinator.anchor();
         for server in self.all.iter().flatten() {
@@ -66,7 +66,7 @@ impl Servers {
         (!self.lost.is_empty()).then_some(self.lost)
     }
 
-    /// Waits until one of the connections that hold something says something, or ends.
+    /// Waits until a connection that holds state receives bytes, or ends.
     pub(crate) async fn heard(&mut self) -> (ReplicaId, std::io::Result<()>) {
         std::future::poll_fn(|context| {
             for server in self.all.iter_mut().flatten() {

@@ -1,10 +1,10 @@
-//! What a session has on one server connection and on no other.
+//! State that a session has on one server connection and cannot take to another.
 //!
 //! Temporary objects, session locks, LISTEN, cursors that outlive their transaction: these exist on one connection and
-//! cannot be carried to another. Which statements may make them is known ([`sql::Traces`]); whether they did is asked
-//! of the server itself, when no transaction is open on the connection any more ([`super::leftovers`]). So nothing has to be
-//! counted, a rollback needs no thought, and what a function did is found as well as what the client did. Until the
-//! server has answered the connection counts as one that holds something.
+//! cannot be carried to another. [`sql::Traces`] says which statements may make them. Whether they did is asked of the
+//! server, when the transaction on the connection has ended ([`super::leftovers`]). So nothing is counted, a rollback needs
+//! no care, and what a function did is found like what the client did. Until the server has answered, the connection
+//! counts as one that holds state.
 //!
 //! A session whose connection is lost with such state on it ends ([`super::pinned_state`]). Where sessions share connections,
 //! one with any pin keeps its connection.
@@ -23,15 +23,15 @@ pub(crate) enum Pin {
     Cursor = 1 << 3,
     /// PREPARE. It is made again on the next connection.
     Prepare = 1 << 4,
-    /// A setting that cannot be followed.
+    /// A setting whose value cannot be known.
     Setting = 1 << 5,
-    /// Code ran that may have set what no server tells.
+    /// Code ran that may have changed settings without a report.
     Function = 1 << 6,
-    /// It asks what it drew from sequences.
+    /// The session asks `currval`.
     Currval = 1 << 7,
-    /// Something ran that may have left something, and the server was not asked yet.
+    /// A statement ran that may have left state, and the server was not asked yet.
     Unknown = 1 << 8,
-    /// PREPARE whose text is not known to be just that.
+    /// A PREPARE whose text may contain more than that.
     ForeignPrepare = 1 << 9,
 }
 
@@ -63,7 +63,7 @@ impl Pin {
         }
     }
 
-    /// As SHOW CLIENTS has it.
+    /// The word in SHOW CLIENTS.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Temporary => "temporary",
@@ -79,8 +79,8 @@ impl Pin {
         }
     }
 
-    /// Whether the session can do without it: `currval` says by itself that nothing was drawn on a new connection, and what
-    /// PREPARE made is made again there.
+    /// Whether the session can go on without it: on a new connection `currval` fails as it does in a new session, and prepared
+    /// statements are prepared again.
     fn is_dispensable(self) -> bool {
         matches!(self, Self::Currval | Self::Prepare)
     }
@@ -107,33 +107,33 @@ impl Pins {
         self.0 & pin as u16 != 0
     }
 
-    /// All of both.
+    /// The union.
     pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those with which the session ends.
+    /// Those whose loss ends the session.
     pub(crate) fn held(self) -> Self {
         let dispensable = Pin::ALL.into_iter().filter(|pin| pin.is_dispensable());
         Self(dispensable.fold(self.0, |bits, pin| bits & !(pin as u16)))
     }
 
-    /// Those of which other replicas know nothing, so that statements that could see them run where they are.
+    /// Whether statements that could see the state have to run on its connection.
     pub(crate) fn stays_home(self) -> bool {
         [Pin::Temporary, Pin::Cursor, Pin::Setting, Pin::Function].into_iter().any(|pin| self.has(pin))
     }
 
-    /// As they are kept where others look.
+    /// One bit for each, as in the session registry.
     pub(crate) fn bits(self) -> u16 {
         self.0
     }
 
-    /// The reverse of that.
+    /// The reverse of [`Self::bits`].
     pub(crate) fn of(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// As people read them.
+    /// The words in messages.
     pub(crate) fn words(self) -> String {
         let words: Vec<&str> = Pin::ALL.into_iter().filter(|pin| self.has(*pin)).map(Pin::word).collect();
         words.join(", ")

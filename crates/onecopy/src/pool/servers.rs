@@ -1,7 +1,7 @@
-//! The server connections that a session has: at most one for each replica.
+//! The server connections of one session: at most one for each replica.
 //!
-//! It opens them itself and keeps them, or, where sessions share theirs, has each from a pool as long as it needs it
-//! ([`crate::pool`]).
+//! With `pool_mode = session` the session opens them and keeps them. With `transaction` it takes each from a pool for as
+//! long as it needs it ([`crate::pool`]).
 //!
 //! A connection belongs to one incarnation of its replica. At log-in it proves that the agent of that incarnation is
 //! still connected to the same run of the server, so no statement reaches a server that restarted and lost the tail of
@@ -16,15 +16,15 @@ use sql::Isolation;
 use wire::encode;
 use wire::frontend::Target;
 
-use super::Thread;
 use super::cached::Cached;
 use super::carried::{AllCarried, CarriedHere};
 use super::check_out::Sharing;
-use super::opening::{Defaults, DefaultsInForce, open};
+use super::opening::{Defaults, Opener, SessionDefaults, open};
 use super::own_statements::{Ahead, OwnStatements};
 use super::pinned_state;
 use super::pins::Pins;
-use super::state_sync::{Shared, dress};
+use super::state_sync::{SharedConnection, sync_state};
+use super::{ServerPlace, Thread};
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
@@ -40,18 +40,18 @@ use crate::security::scram::Secret;
 pub(crate) struct Server {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: Incarnation,
-    /// The settings of role and database that it has begun with.
+    /// The settings of role and database with which it began.
     pub(crate) defaults: Defaults,
     pub(crate) connection: Connection,
     /// Where others find the connection.
     pub(crate) registration: Registration,
-    /// Statements prepared here.
+    /// Statements of sessions that are prepared here.
     pub(crate) prepared: Cached,
-    /// How many of the session's settings were brought here.
+    /// The generation of the session's settings that the connection has.
     pub(crate) settings: u64,
     /// Our own statements.
     pub(crate) own: OwnStatements,
-    /// What of the session exists only here.
+    /// State of the session that exists only here.
     pub(crate) pins: Pins,
     /// Which statements of SQL's PREPARE are here.
     pub(crate) carried: CarriedHere,
@@ -60,7 +60,7 @@ pub(crate) struct Server {
     /// What the anchor calls the objects of this server.
     pub(crate) oids: AnchorOids,
     /// What the pool has to know of it, where sessions share connections.
-    pub(crate) shared: Option<Shared>,
+    pub(crate) shared: Option<SharedConnection>,
 }
 
 /// Where others find a connection: to cancel its statement, to cut it, to see it.
@@ -102,9 +102,9 @@ impl AnchorOids {
 /// The anchor's OIDs of a server's objects.
 #[derive(Debug)]
 pub(crate) struct ServerNames {
-    /// Where more can be learned.
+    /// The map that unknown OIDs are looked up in.
     pub(crate) source: Arc<OidMap>,
-    /// What is known.
+    /// The pairs known so far.
     pub(crate) pairs: Arc<Pairs>,
 }
 
@@ -114,21 +114,21 @@ impl Server {
         self.registration.evictions.take(self.registration.running.pid)
     }
 
-    /// The same, which wakes the thread of the caller from now on.
+    /// Migrates it, so that it wakes the thread of the caller.
     pub(crate) fn brought_here(self) -> std::io::Result<Self> {
         let connection = self.connection.brought_here()?;
         Ok(Self { connection, ..self })
     }
 
-    /// Asks something on our own account.
+    /// Runs a query of our own.
     pub(crate) async fn ask(&mut self, sql: &str) -> Result<Rows, BackendError> {
         assert_qualified(sql);
         self.run_for_client(sql).await
     }
 
-    /// Runs a text of the client's, whose replies the client does not get.
+    /// Runs a text of the client, and keeps the replies from the client.
     pub(crate) async fn run_for_client(&mut self, sql: &str) -> Result<Rows, BackendError> {
-        // A query of the simple protocol ends it.
+        // A simple query ends the unnamed statement.
         self.prepared.remove(b"");
         self.connection.simple(sql).await
     }
@@ -139,26 +139,26 @@ impl Server {
         self.query(sql.as_bytes());
     }
 
-    /// Puts a simple query of the client's into the output. It ends the unnamed statement of this connection.
+    /// Puts a simple query of the client into the output. It ends the unnamed statement of this connection.
     pub(crate) fn query(&mut self, sql: &[u8]) {
         encode::query(&mut self.connection.output, sql);
         self.prepared.remove(b"");
     }
 
-    /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
+    /// Puts a BEGIN into the output. A message that is answered at once has to follow before it is sent.
     pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
         self.put_in(b"", opening(isolation, is_read_only), &[]);
     }
 
-    /// Tells stand-ins something, before what is sent next.
+    /// Sets what stand-ins return, before what is sent next.
     pub(crate) fn tell(&mut self, told: Option<&str>) {
         if let Some(told) = told {
             self.put_in(PORTAL, TELL, &[Some(told.as_bytes())]);
         }
     }
 
-    /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text. What the client
-    /// has bound without a name stays.
+    /// Puts a prepared statement of ours into the output, before what is sent next. Its name contains its text. The client's
+    /// unnamed portal stays.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
         self.put_in(PORTAL, name, &[]);
     }
@@ -184,33 +184,33 @@ impl Server {
         self.own.put_ahead(Ahead { name, completions });
     }
 
-    /// How many statements are prepared here by the protocol, as far as it is known.
+    /// How many statements the protocol has prepared here, as far as known.
     pub(crate) fn prepared_by_protocol(&self) -> usize {
         self.prepared.named() + self.own.len()
     }
 
-    /// Only these are: code of users can end what is prepared on its connection.
+    /// Keeps only these as prepared; code of users can deallocate statements.
     pub(crate) fn retain_prepared(&mut self, names: &BTreeSet<Vec<u8>>) {
         self.prepared.retain(|name| names.contains(name));
         self.own.retain(names);
     }
 
-    /// All prepared statements are gone.
+    /// The server has deallocated all prepared statements.
     pub(crate) fn deallocated(&mut self) {
         self.prepared.clear();
         self.own.forget();
     }
 }
 
-/// What the names of such statements have before their text.
+/// The name of such a statement is this and its text.
 const OPENING: &str = "onecopy ";
-/// The portal of our statements inside a transaction, gone when they have run.
+/// The portal of our statements inside a transaction; it is closed when they have run.
 const PORTAL: &[u8] = b"onecopy ahead";
 
-/// The name of the statement that tells stand-ins something.
+/// The statement that sets what stand-ins return.
 const TELL: &str = "onecopy SELECT pg_catalog.set_config('onecopy.told', $1, false)";
 
-/// The name of the statement that begins such a transaction.
+/// The statement that begins such a transaction.
 fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
     match (isolation, is_read_only) {
         (Isolation::ReadUncommitted, false) => "onecopy BEGIN ISOLATION LEVEL READ UNCOMMITTED READ WRITE",
@@ -227,26 +227,26 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 /// The connections of one session.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// By the numbers of the replicas, as far as any was used.
+    /// By the number of the replica.
     pub(crate) all: Vec<Option<Box<Server>>>,
     pub(crate) entry: Arc<SessionEntry>,
-    /// What the client has proven itself with, which opens the servers to its role.
+    /// The client's proof, with which connections log in as its role.
     secret: Secret,
-    /// What was on connections that are gone, and nowhere else.
+    /// State that was only on connections that are closed.
     pub(crate) lost: Pins,
-    /// Where the session drew from sequences last: only that connection can tell what.
+    /// The replica where the session drew from sequences last; only that connection can answer `currval`.
     pub(crate) draws_at: Option<ReplicaId>,
-    /// It may have drawn at another one since.
+    /// The session may have drawn at another replica since.
     is_unsure: bool,
-    /// The session asks what it drew.
+    /// The session uses `currval` or `lastval`.
     pub(crate) asks_draws: bool,
-    /// Up to here it has closed what it has at replicas that are drained.
+    /// The number of drains after which it has closed connections to drained replicas.
     pub(crate) drains_seen: u64,
-    /// What PREPARE has made.
+    /// Statements of SQL's PREPARE.
     pub(crate) carried: AllCarried,
-    /// What role and database have set.
-    pub(crate) defaults: DefaultsInForce,
-    /// How it shares them, if it does.
+    /// The settings of role and database.
+    pub(crate) defaults: SessionDefaults,
+    /// None if it does not share connections.
     pub(crate) sharing: Option<Sharing>,
 }
 
@@ -266,7 +266,7 @@ impl Servers {
             secret,
             lost: Pins::default(),
             carried: AllCarried::default(),
-            defaults: DefaultsInForce::default(),
+            defaults: SessionDefaults::default(),
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
@@ -274,12 +274,12 @@ impl Servers {
         }
     }
 
-    /// What opens the servers.
+    /// The proof with which connections log in.
     pub(crate) fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// Where it is known what the session has drawn; none if nowhere.
+    /// The replica that can answer `currval`; none if that is not certain.
     pub(crate) fn draws_at(&mut self) -> Option<ReplicaId> {
         if std::mem::take(&mut self.is_unsure) {
             self.draws_at = None;
@@ -287,7 +287,7 @@ impl Servers {
         self.draws_at
     }
 
-    /// The session draws at this replica now.
+    /// The session draws from sequences at this replica.
     pub(crate) fn draw_at(&mut self, replica: ReplicaId) {
         (self.draws_at, self.is_unsure) = (Some(replica), false);
         if let Some(sharing) = &mut self.sharing {
@@ -298,7 +298,7 @@ impl Servers {
         }
     }
 
-    /// It may draw there: what runs is not known.
+    /// The session may draw there: it is not known what runs.
     pub(crate) fn may_draw_at(&mut self, replica: ReplicaId) {
         match self.draws_at {
             Some(place) if place != replica => {
@@ -311,7 +311,7 @@ impl Servers {
         }
     }
 
-    /// Whether it did.
+    /// It is known now whether the session drew there.
     pub(crate) fn drew_at(&mut self, replica: ReplicaId, it_did: bool) {
         if it_did {
             self.draw_at(replica);
@@ -319,12 +319,12 @@ impl Servers {
         self.is_unsure = false;
     }
 
-    /// What the session drew was discarded, or is to be.
+    /// DISCARD SEQUENCES: the session has drawn nothing.
     pub(crate) fn forget_draws(&mut self) {
         (self.draws_at, self.is_unsure, self.asks_draws) = (None, false, false);
     }
 
-    /// The connection to a replica, which must be there.
+    /// The connection to a replica; there has to be one.
     pub(crate) fn get(&mut self, replica: ReplicaId) -> &mut Server {
         self.all[usize::from(replica.0)].as_mut().expect("a placed statement has its connection")
     }
@@ -348,7 +348,7 @@ impl Servers {
         }
     }
 
-    /// Nothing of the session is on any connection.
+    /// DISCARD ALL: no connection holds state of the session.
     pub(crate) fn forget_state(&mut self) {
         self.lost = Pins::default();
         self.carried = AllCarried::default();
@@ -358,7 +358,7 @@ impl Servers {
         }
     }
 
-    /// Closes a connection unless something of the session is on it.
+    /// Closes a connection unless it holds state of the session.
     pub(crate) fn close_unused(&mut self, replica: ReplicaId) {
         let is_free = |server: &mut Server| server.pins.is_empty() && !server.has_draws;
         if self.find(replica).is_some_and(is_free) {
@@ -381,7 +381,7 @@ impl Servers {
         self.draws_at.take_if(|place| *place != keep);
     }
 
-    /// A connection of just this incarnation, with the session's settings.
+    /// The connection to this incarnation of a replica, with the session's settings; opens one if there is none.
     pub(crate) async fn ensure(
         &mut self,
         coordinator: &Coordinator,
@@ -401,12 +401,13 @@ impl Servers {
         }
         let slot = &mut self.all[number];
         if slot.is_none() {
-            // A server that hangs takes connections and says nothing, until it is given up.
+            // A server that hangs accepts connections and does not answer, until it is given up.
             let shared = match &mut self.sharing {
-                Some(sharing) => Some(sharing.new_one(replica, self.entry.id)?),
+                Some(sharing) => Some(sharing.claimed(replica, self.entry.id)?),
                 None => None,
             };
-            let opening = open(coordinator, settings, (&self.entry, &self.secret), replica, incarnation);
+            let opener = Opener { settings, entry: &self.entry, secret: &self.secret };
+            let opening = open(coordinator, opener, ServerPlace { replica, incarnation });
             let opening = tokio::time::timeout(coordinator.patience.health_deadline, opening);
             let opened = coordinator.seats[number].unless_given_up(incarnation, opening).await;
             let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
@@ -424,12 +425,12 @@ impl Servers {
         let server = slot.as_mut().expect("it was put there just now");
         server.oids.refresh(coordinator, replica);
         let forgets_draws = server.has_draws && self.draws_at != Some(replica);
-        let dressed = dress(server, settings, self.entry.id, forgets_draws).await;
-        if dressed.is_err() && server.shared.is_some() {
-            // Nobody knows what it has now.
+        let synced = sync_state(server, settings, self.entry.id, forgets_draws).await;
+        if synced.is_err() && server.shared.is_some() {
+            // The settings of the connection are unknown now.
             *slot = None;
         }
-        dressed?;
+        synced?;
         if replica == coordinator.anchor() {
             self.carry(replica).await?;
         }

@@ -1,11 +1,12 @@
 //! How a server connection gets the settings of the session that uses it.
 //!
-//! A session's own connection needs what was set since it was used last. One that another session used before is brought
-//! to what it began with, unless it is known to be there, and then to where this session is. What the server reports of
-//! that goes to nobody: each client has been told of its own settings already.
+//! Example: session A has set `work_mem` on a connection and gives it back. Before session B runs a statement there, it
+//! gets `RESET ALL` and B's own settings in one query; if A had just the settings that B has, nothing is sent. A
+//! session's own connection gets what was set since it was used last. ParameterStatus messages that this causes are
+//! not passed on, because each client has been told of its own settings already.
 //!
-//! Invariant: on a connection that is worn by nobody knows what (`worn` is none, or it is tainted) nothing of another
-//! session runs before RESET ALL.
+//! Invariant: on a connection whose settings are unknown (`applied` is none, or it is tainted) nothing of another session
+//! runs before `RESET ALL`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,47 +14,44 @@ use std::time::Instant;
 use cluster::ids::SessionId;
 use wire::sqlstate;
 
+use super::kind::Kind;
 use super::servers::Server;
-use super::{Kind, Permit, Thread};
+use super::{Asker, Permit, Thread};
 use crate::backend::{BackendError, Connection};
 use crate::client::settings::{NO_ROLE_NOR_SETTING, Settings};
 use crate::error::{Fault, Refusal};
 
-/// What sessions that share a connection have to know of it.
+/// What the pool has to know of a connection that sessions share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedConnection {
     pub(crate) kind: Arc<Kind>,
     pub(crate) permit: Option<Permit>,
-    /// When it was opened, in changes of what the servers say of the role.
+    /// The epoch of its role when it was opened.
     pub(crate) epoch: u64,
     /// The session that used it last.
-    pub(crate) wearer: SessionId,
-    /// Where that lives.
+    pub(crate) last_session: SessionId,
+    /// The thread that it wakes.
     pub(crate) thread: Thread,
-    /// The statements that lead from what it began with to what it has; none if that is not known.
-    pub(crate) worn: Option<Arc<str>>,
-    /// Something ran that may have set what nobody sees.
+    /// The statements that lead from its start-up settings to its present ones; none if those are not known.
+    pub(crate) applied: Option<Arc<str>>,
+    /// Code ran that may have changed settings without a report.
     pub(crate) is_tainted: bool,
     pub(crate) opened: Instant,
     /// When it was given back.
     pub(crate) since: Instant,
 }
 
-impl Shared {
+impl SharedConnection {
     /// A connection that was opened just now.
-    pub(crate) fn new(
-        (kind, epoch): (Arc<Kind>, u64),
-        permit: Permit,
-        (wearer, thread): (SessionId, Thread),
-    ) -> Self {
+    pub(crate) fn new(kind: Arc<Kind>, epoch: u64, permit: Permit, owner: Asker) -> Self {
         let now = Instant::now();
         Self {
             kind,
             permit: Some(permit),
             epoch,
-            wearer,
-            thread,
-            worn: Some("".into()),
+            last_session: owner.session,
+            thread: owner.thread,
+            applied: Some("".into()),
             is_tainted: false,
             opened: now,
             since: now,
@@ -61,26 +59,25 @@ impl Shared {
     }
 }
 
-/// How often it is tried to lift the limit of whoever had a connection before, which may be so short that it ends that.
+/// Attempts to lift the `statement_timeout` of the last session, which may be short enough to cancel the statement that
+/// lifts it.
 const ATTEMPTS: u32 = 10;
-/// Forgets what was drawn.
 const DISCARD_SEQUENCES: &str = "DISCARD SEQUENCES;";
-/// Lifts it.
 const UNLIMITED: &str = "SET statement_timeout = 0;";
 
-/// Put before a PREPARE, for the implicit transaction of both.
-const HASTILY: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '100ms'; ";
+/// Goes before a PREPARE; both run in one implicit transaction.
+const LIMITS_OF_PREPARE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '100ms'; ";
 
-/// Puts the connection into the state of this session, whoever had it before. It may have to forget what the session drew
-/// there.
-pub(crate) async fn dress(
+/// Brings the connection to the settings of this session. `forgets_draws` ends the values that the session has drawn from
+/// sequences there.
+pub(crate) async fn sync_state(
     server: &mut Server,
     settings: &mut Settings,
     session: SessionId,
     forgets_draws: bool,
 ) -> Result<(), Fault> {
-    if server.shared.as_ref().is_some_and(|shared| shared.wearer != session) {
-        return dress_anew(server, settings, session).await;
+    if server.shared.as_ref().is_some_and(|shared| shared.last_session != session) {
+        return sync_from_other_session(server, settings, session).await;
     }
     let mut sql = if forgets_draws { DISCARD_SEQUENCES.to_owned() } else { String::new() };
     if server.settings != settings.generation() {
@@ -94,41 +91,45 @@ pub(crate) async fn dress(
     Ok(())
 }
 
-async fn dress_anew(server: &mut Server, settings: &mut Settings, session: SessionId) -> Result<(), Fault> {
+async fn sync_from_other_session(
+    server: &mut Server,
+    settings: &mut Settings,
+    session: SessionId,
+) -> Result<(), Fault> {
     let wanted = settings.dress();
     let mut sql = String::new();
     if server.has_draws() {
         sql.push_str(DISCARD_SEQUENCES);
     }
     if let Some(shared) = &mut server.shared {
-        if shared.is_tainted || shared.worn.as_ref() != Some(&wanted) {
-            // The limits of whoever had it before are for his own statements.
+        if shared.is_tainted || shared.applied.as_ref() != Some(&wanted) {
+            // A limit of the last session must not cancel these statements.
             sql.insert_str(0, UNLIMITED);
             sql.push_str(NO_ROLE_NOR_SETTING);
             sql.push(';');
             sql.push_str(&wanted);
         }
-        // Until it is done nobody knows.
-        shared.worn = None;
+        // The settings are unknown until the server has answered.
+        shared.applied = None;
     }
     run(server, &sql).await?;
     server.forget_draws();
     server.settings = settings.generation();
     if let Some(shared) = &mut server.shared {
-        (shared.wearer, shared.worn, shared.is_tainted) = (session, Some(wanted), false);
+        (shared.last_session, shared.applied, shared.is_tainted) = (session, Some(wanted), false);
     }
     Ok(())
 }
 
-/// A value that one replica took and another does not is an error.
+/// Runs settings that another replica has accepted; an error means that the replicas differ.
 async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
     if sql.is_empty() {
         return Ok(());
     }
     let replica = server.replica;
-    // A query of the simple protocol ends it.
+    // A simple query ends the unnamed statement.
     server.prepared.remove(b"");
-    patiently(&mut server.connection, sql).await.map_err(|error| match Fault::at(replica)(error) {
+    repeat_if_cancelled(&mut server.connection, sql).await.map_err(|error| match Fault::at(replica)(error) {
         Fault::Server(body) => Fault::Refused(Refusal::plain(
             sqlstate::INTERNAL_ERROR,
             format!(
@@ -141,20 +142,20 @@ async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
     })
 }
 
-/// Prepares a statement of the session's again, which may fail: a table is gone, or locked for longer than other statements
-/// may be made to wait.
+/// Prepares a statement of the session again; false if the server refuses, because a table is gone or is locked for longer
+/// than other statements may be made to wait.
 pub(crate) async fn prepare_again(server: &mut Server, text: &str) -> Result<bool, Fault> {
     server.prepared.remove(b"");
-    match patiently(&mut server.connection, &format!("{HASTILY}{text}")).await {
+    match repeat_if_cancelled(&mut server.connection, &format!("{LIMITS_OF_PREPARE}{text}")).await {
         Ok(()) => Ok(true),
         Err(BackendError::Server(_)) => Ok(false),
         Err(error) => Err(Fault::at(server.replica)(error)),
     }
 }
 
-/// Runs statements that do the same when they are run again: a limit of time for the statements of somebody may end them,
-/// even the one that lifts it.
-async fn patiently(connection: &mut Connection, sql: &str) -> Result<(), BackendError> {
+/// Runs statements that may be repeated, again if the server cancels them: the `statement_timeout` of the last session may
+/// cancel even the statement that lifts it.
+async fn repeat_if_cancelled(connection: &mut Connection, sql: &str) -> Result<(), BackendError> {
     let mut attempts = 1;
     loop {
         match connection.simple(sql).await {
@@ -181,7 +182,7 @@ mod tests {
     use crate::backend::Address;
     use crate::security::scram::Secret;
 
-    /// A server that lets anybody in, and cancels the first queries. It returns how many there were.
+    /// A server that accepts each login and cancels the first queries. Returns the number of queries.
     async fn serve(mut client: UnixStream, cancelled: u32) -> u32 {
         let (mut input, mut out) = ([0; 1024], Vec::new());
         assert!(client.read(&mut input).await.unwrap() > 0);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_of_the_former_wearer_ends_nobody_elses_statement() {
+    async fn a_limit_of_the_last_session_does_not_end_the_statements_of_the_next() {
         let folder = std::env::temp_dir().join(format!("onecopy-dress-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
@@ -218,7 +219,7 @@ mod tests {
             let client = async {
                 let mut connection =
                     Connection::open(&address, &Secret::None, &[("user", "joe")]).await.unwrap();
-                patiently(&mut connection, "SET work_mem = '1MB'").await.is_ok()
+                repeat_if_cancelled(&mut connection, "SET work_mem = '1MB'").await.is_ok()
             };
             let both = async { tokio::join!(server, client) };
             let told = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();

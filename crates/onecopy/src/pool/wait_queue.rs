@@ -1,10 +1,12 @@
-//! Who waits for a shared connection, and whose turn it is.
+//! The queue of sessions that wait for a shared connection, and which one is next.
 //!
-//! In the order in which they came, but for two things. A connection is best used again in the thread that used it last
-//! ([`crate::pool`]), so somebody of that thread is preferred, if nobody has waited clearly longer. And whoever has a
-//! transaction open elsewhere comes before all others, and for him there are a few connections more than the pool has
-//! places: those who have the others may wait for what that transaction holds. He needs his for one statement that
-//! waits for nobody's transaction, so it comes back; and whoever has nothing open holds nothing.
+//! Sessions are served in the order in which they came, with two exceptions:
+//!
+//! - A connection is best used again in the thread that used it last ([`crate::pool`]). So a session of that thread is
+//!   preferred, unless another one has waited for clearly longer.
+//! - A session that has a transaction open at another replica comes first, and may exceed the size of the pool by a few
+//!   connections. Otherwise all connections could belong to sessions that wait for a lock of that very transaction. Such
+//!   a session needs the connection for one statement that waits for no transaction, so the connection comes back.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,15 +15,15 @@ use tokio::sync::oneshot;
 
 use super::{Granted, Thread};
 
-/// Who waits in another thread is served first if he came so much earlier.
+/// A session of another thread is served first if it has waited for so much longer.
 const PREFERENCE_MAX: Duration = Duration::from_millis(20);
 
-/// Why somebody wants a connection.
+/// Why a session wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Nothing of his is open anywhere.
+    /// It has no transaction open.
     First,
-    /// He has a transaction open at another replica.
+    /// It has a transaction open at another replica.
     Second,
 }
 
@@ -33,12 +35,12 @@ struct Waiting {
     sender: oneshot::Sender<Granted>,
 }
 
-/// Those who wait; who wants a second one stands before who wants a first.
+/// Sessions that want a second connection, followed by those that want a first one.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue(VecDeque<Waiting>);
 
 impl WaitQueue {
-    /// Somebody comes.
+    /// Adds a session.
     pub(crate) fn enter(&mut self, want: Want, thread: Thread) -> oneshot::Receiver<Granted> {
         let (sender, receiver) = oneshot::channel();
         if self.0.len() == self.0.capacity() {
@@ -52,8 +54,8 @@ impl WaitQueue {
         receiver
     }
 
-    /// Whose turn it is to get what was used in this thread, or in none; who wants a first one only if there is room for
-    /// that.
+    /// Removes the next session, for a connection that was used in this thread, or in none. Without room only sessions that
+    /// want a second connection are served.
     pub(crate) fn next(
         &mut self,
         thread: Option<Thread>,
@@ -74,7 +76,7 @@ impl WaitQueue {
     }
 }
 
-/// Whose turn it is, of those who stand in line.
+/// The index of the next session.
 fn turn(mut line: impl Iterator<Item = (Thread, Instant)>, thread: Thread) -> Option<usize> {
     let (first, since) = line.next()?;
     if first == thread {
@@ -99,11 +101,11 @@ mod tests {
         assert_eq!(turn_of(&[(0, 0), (1, 1), (0, 2)], 0), Some(0));
         assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 2), (1, 3)], 1), Some(2));
         assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 20_001)], 1), Some(0), "one has waited clearly longer");
-        assert_eq!(turn_of(&[(0, 0), (0, 1)], 1), Some(0), "nobody of that thread waits");
+        assert_eq!(turn_of(&[(0, 0), (0, 1)], 1), Some(0), "no session of that thread waits");
     }
 
     #[test]
-    fn who_has_something_open_comes_first_and_needs_no_room() {
+    fn a_session_with_an_open_transaction_comes_first_and_needs_no_room() {
         let mut line = WaitQueue::default();
         let mut tickets: Vec<_> = [Want::First, Want::Second, Want::First, Want::Second]
             .map(|want| line.enter(want, Thread(0)))

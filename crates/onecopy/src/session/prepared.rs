@@ -6,6 +6,7 @@ use wire::backend::tag;
 use wire::encode;
 
 use crate::client::prepared_statement::{PreparedStatement, fresh_generation};
+use crate::pool::statement_numbers::StatementKey;
 use crate::relay::work::Message;
 use crate::session::Session;
 use crate::transaction::open::Transaction;
@@ -27,12 +28,13 @@ impl View<'_> {
         }
         let coordinator = self.link.coordinator();
         let kind = self.link.servers.kind()?;
-        Some(coordinator.pools.number(
-            kind,
-            (sql, types),
-            self.link.settings.meaning(),
-            coordinator.last_ddl(),
-        ))
+        Some(coordinator.pools.statements.number(StatementKey {
+            kind: Arc::clone(kind),
+            sql: sql.to_vec(),
+            types: types.to_vec(),
+            settings: self.link.settings.meaning(),
+            schema: coordinator.last_ddl(),
+        }))
     }
 
     /// A server has accepted these messages.
@@ -40,7 +42,7 @@ impl View<'_> {
         let parsed = messages.iter().filter(|message| message.is_parse);
         for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
         {
-            self.link.coordinator().pools.note_accepted(known.generation);
+            self.link.coordinator().pools.statements.note_accepted(known.generation);
         }
     }
 }
@@ -50,7 +52,7 @@ impl Session {
     /// for whomever. No connection is needed for them, nor waited for.
     pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
         let is_known = |known: &Arc<PreparedStatement>| {
-            known.is_shared() && self.link.coordinator().pools.is_accepted(known.generation)
+            known.is_shared() && self.link.coordinator().pools.statements.is_accepted(known.generation)
         };
         if !messages
             .iter()
