@@ -1,6 +1,7 @@
 //! The protocols: one file each, composed of [`crate::parts`].
 //!
-//! [`rows`] implements [`Protocol`] for `onecopy`; the five of the first paper share [`shipping`], which has a vocabulary of its own.
+//! [`onecopy`] is a constant of the family [`rows`], which implements [`Protocol`]. The five of the first paper are constants of
+//! the family [`shipping`], which has a vocabulary of its own.
 //!
 //! | file | paper | orders by | places by | propagates | acknowledges |
 //! |---|---|---|---|---|---|
@@ -15,6 +16,7 @@ pub mod conflict_aware;
 pub mod eager;
 pub mod fr_c;
 pub mod fr_l;
+pub mod onecopy;
 pub mod rows;
 pub mod shipping;
 pub mod vr_l;

@@ -22,6 +22,7 @@ use cluster::event::Event;
 use cluster::ids::{Epoch, ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
+use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rows, Rules};
 use cluster::time::Time;
 use commitlog::{FileLog, LogFailure, Notices};
@@ -230,6 +231,7 @@ fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Clu
     let (anchor, refresh_pause_us) = (*first, REFRESH_PAUSE_US);
     let (keys_max, refresh_versions_max) = (KEYS_MAX, REFRESH_VERSIONS_MAX);
     let options = Options {
+        choices: ONECOPY,
         replicas,
         anchor,
         placement,

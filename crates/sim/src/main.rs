@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use cluster::protocols::onecopy::ONECOPY;
 use sim::check::{self, Anomaly};
 use sim::dice::Dice;
 use sim::history::History;
@@ -27,7 +28,7 @@ struct Options {
     #[arg(long)]
     shrink: bool,
     /// The protocol to run.
-    #[arg(long, value_name = "NAME", default_value = "onecopy", value_parser = ["onecopy"])]
+    #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = [ONECOPY.name])]
     protocol: String,
     /// The commit of this build, printed with a failure.
     #[arg(long, value_name = "ID", default_value = "unknown")]

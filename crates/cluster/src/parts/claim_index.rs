@@ -2,7 +2,7 @@
 //!
 //! Owners are numbered in the order in which they came; an owner's claims are entered and removed as a whole. Used for
 //! what has finished at a home and is not settled ([`super::in_flight`]), and for what open transactions hold or want
-//! ([`super::lock_table`]).
+//! ([`super::order::lock_table`]).
 
 use std::collections::BTreeSet;
 

@@ -1,31 +1,15 @@
-//! Protocol `onecopy`: predict to schedule, certify to be safe. Every replica takes updates and reads, one copy seen by
-//! all.
+//! The family of protocols that propagate row images: a transaction executes at one replica, its home, and the rows that it
+//! changed are its record in the log, which the other replicas apply.
 //!
-//! ```text
-//! read      place by conflict, then load -> wait until applied(r) >= need -> Execute
-//! update    choose a home -> lock what the statement may write, against other homes -> Execute ... Finish
-//!           -> (overlap at home?) -> certify -> Append -> Logged -> Acknowledge
-//!                                                            \-> Commit at home, in version order, neighbours together
-//!                                                            \-> Apply elsewhere, in version order
-//! ```
+//! A member of the family is a constant of [`Choices`] in a file of its own, with the essay on how it works
+//! ([`super::onecopy`]). What all members share is here:
 //!
-//! Choices: order by the log; conflicts between transactions of one home by PostgreSQL's own locks, of different homes
-//! by a lock table that makes them wait beforehand and a certifier that decides ([`crate::parts::lock_table`],
-//! [`crate::parts::version_index`]). An update is placed at the end of the chain of transactions that it conflicts with
-//! (Gargamel section III), else where the last of them ran, else by load; a read by conflict first and load second
-//! (conflict-aware scheduling, section 3: "a read is sent to a replica where all conflicting writes have completed").
-//! Row images are propagated; acknowledged is what is logged (the Tashkent papers: unite ordering and durability).
-//!
-//! Guarantee: what clients see is a history of one PostgreSQL at the level asked for (DESIGN section 3).
-//! - *Between homes*: a transaction is appended only if no version of another home, newer than what its statement was
-//!   known to see, claims what it claims. So what a version overwrites it has seen, whoever wrote it.
-//! - *At one home*: PostgreSQL's locks order, and [`crate::parts::in_flight`] and [`crate::parts::tickets`] see to it that
-//!   a lost backend does not undo that.
-//! - *SERIALIZABLE*: what was read is certified, too, against versions of every home; so the commit order is a serial
-//!   order. What it reads by key is locked beforehand, at its own home as well, so who reads and then writes waits
-//!   instead of failing.
-//! - *Snapshots*: every replica shows a prefix of the version order that holds everything needed (DESIGN section 3,
-//!   Visibility; rule set "needed from durable, answered at durable, serial commits" of the spec).
+//! - *Order of versions*: the log. A transaction is appended only after certification ([`certification`]), whatever order
+//!   made it wait beforehand ([`crate::parts::order`]).
+//! - *Visibility*: each replica shows a prefix of the version order. A statement waits until its replica has what it needs.
+//! - *Propagation*: COMMIT at home in version order, a commit group at a time ([`neighbours`]); batches of refreshes
+//!   elsewhere ([`gathering`]).
+//! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]).
 //!
 //! The one recovery: when anything on which a logged commit depends is lost at a replica, that replica is reset as a
 //! whole: every connection ends, what was open there and not logged is rolled back (40001), its applied set is read
@@ -34,6 +18,7 @@
 //! come back at once, another one becomes the anchor: see [`takeover`].
 
 mod certification;
+mod choices;
 mod commits;
 mod gathering;
 mod members;
@@ -57,7 +42,7 @@ use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
 use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
-use crate::parts::lock_table::LockTable;
+use crate::parts::order::Ordering;
 use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
@@ -68,6 +53,7 @@ use crate::record::SealedBody;
 use crate::time::Time;
 
 pub use crate::parts::version_index::KEYS_MAX;
+pub use choices::{Choices, Order};
 pub use rules::Rules;
 
 /// Most versions in one refresh transaction.
@@ -89,6 +75,8 @@ pub const TURNS_MAX: usize = 4_096;
 /// What an instance starts from.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The protocol of the family.
+    pub choices: Choices,
     /// Number of replicas; they are numbered from 0.
     pub replicas: u16,
     /// The home of what nobody can bound and the server of the catalogues, to begin with.
@@ -229,7 +217,7 @@ pub struct Rows {
     transactions_begun: u64,
     last: Version,
     index: VersionIndex,
-    locks: LockTable,
+    order: Ordering,
     homes: Vec<HomeSide>,
     places: u64,
     versions: BTreeMap<Version, Assigned>,
@@ -284,7 +272,7 @@ impl Rows {
             transactions_begun: 0,
             last: options.last,
             index: index.remembering(options.keys_max, options.rules.forgotten_claims_count),
-            locks: LockTable::default(),
+            order: options.choices.order.ordering(),
             homes: (0..options.replicas).map(home).collect(),
             places: 0,
             versions: BTreeMap::new(),

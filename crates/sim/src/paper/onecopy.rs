@@ -16,6 +16,7 @@ use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
 use cluster::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::Mode;
 use cluster::placement::Placement;
+use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
 use cluster::protocols::shipping::{Ending, Kind, Operation, Request};
 use cluster::record::{RecordBuilder, SealedBody};
@@ -79,6 +80,7 @@ impl Onecopy {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let replicas = scenario.replicas as u16;
         let options = rows::Options {
+            choices: ONECOPY,
             replicas,
             anchor: ReplicaId(0),
             placement: Placement::full(replicas),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cluster::ids::FragmentId;
 pub use cluster::ids::TableId;
 use cluster::parts::lock_queues::{LockSet, Mode};
+use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::shipping::{Choices, Kind};
 use cluster::protocols::{conflict_aware, eager, fr_c, fr_l, vr_l};
 
@@ -37,7 +38,7 @@ impl Protocol {
     pub fn name(self) -> &'static str {
         match self {
             Self::Shipping(choices) => choices.name,
-            Self::Onecopy => "onecopy",
+            Self::Onecopy => ONECOPY.name,
         }
     }
 

@@ -8,6 +8,7 @@ use cluster::ids::{
     ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version,
 };
 use cluster::parts::replica::State;
+use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
 use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
@@ -144,6 +145,7 @@ impl World {
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = rows::Rows::new(rows::Options {
+            choices: ONECOPY,
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
             placement: self.plan.placement.clone(),

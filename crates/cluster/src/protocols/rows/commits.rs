@@ -45,7 +45,8 @@ impl Rows {
         if !self.rules.durable_first {
             self.logged(version, out);
         }
-        self.unlock(session, out);
+        let go = self.order.appended(session);
+        self.go_on(go, out);
     }
 
     /// A finished transaction is committed at home, or gone from there: who waited for it goes on.

@@ -69,8 +69,8 @@ impl Rows {
             let need = if self.rules.takeover_catches_up { need.max(floor) } else { Version::ZERO };
             self.wait_at(next, session, need, self.home_turn(next, turn.cost_us), out);
         }
-        let granted = self.locks.rehome(&moved, next);
-        self.go_on(granted, out);
+        let go = self.order.rehome(&moved, next);
+        self.go_on(go, out);
         for (need, session, mut turn) in std::mem::take(&mut self.stranded) {
             if turn.is_catalogue {
                 turn.eligible = ReplicaSet::EMPTY.with(self.replicas[next].id);

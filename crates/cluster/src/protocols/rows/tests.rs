@@ -10,6 +10,7 @@ use super::*;
 use crate::claims::{Claimed, Footprint};
 use crate::event::{AbortCause, Home, Needs, Rival};
 use crate::ids::Nonce;
+use crate::protocols::onecopy::ONECOPY;
 use crate::record::RecordBuilder;
 
 fn claimed(claims: Claims) -> Vec<Claimed> {
@@ -44,6 +45,7 @@ impl Bench {
 
     fn with(placement: Placement, refresh_pause_us: u64) -> Self {
         let options = Options {
+            choices: ONECOPY,
             replicas: 3,
             anchor: ANCHOR,
             placement,

@@ -13,7 +13,7 @@ use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::in_flight::Place;
-use crate::parts::lock_table::{Holder, Request};
+use crate::parts::order::{Go, Holder, Request};
 use crate::parts::replica::{Replica, State, Turn};
 use crate::placement::ReplicaSet;
 use crate::protocols::Waiting;
@@ -108,7 +108,7 @@ impl Rows {
         }
         let mut writes = foreseen;
         writes.add(&needs.writes);
-        if let Some(chain) = self.locks.chain(&writes).filter(may) {
+        if let Some(chain) = self.order.behind(&writes).filter(may) {
             return chain;
         }
         let (version, ran_at) = self.index.claimer(&writes);
@@ -141,19 +141,15 @@ impl Rows {
     pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
-        let claims = needs.writes.clone();
-        let table = table_of(&claims);
-        let request = Request { home: transaction.home, claims, is_strict };
-        let granted = self.locks.request(session, request);
-        if self.locks.is_waiting(session) {
+        let table = table_of(&needs.writes);
+        let request = Request { home: transaction.home, claims: needs.writes.clone(), is_strict };
+        transaction.pending = Some(Pending { needs, since: out.now, table });
+        let go = self.order.ask(session, request);
+        if !go.contains(&Go::Run(session)) {
             self.conflicts.of(table).waits += 1;
-            transaction.pending = Some(Pending { needs, since: out.now, table });
-            self.go_on(granted, out);
-            self.break_deadlocks(session, &BTreeMap::new(), out);
-        } else {
-            self.let_run(session, &needs, out);
-            self.go_on(granted, out);
         }
+        self.go_on(go, out);
+        self.break_deadlocks(session, &BTreeMap::new(), out);
     }
 
     /// Nobody of another home is in its way any more.
@@ -192,9 +188,9 @@ impl Rows {
             first
         } else {
             claims.add(&held);
-            match self.locks.take(session, Request { home, claims, is_strict: false }) {
-                Ok(granted) => {
-                    self.go_on(granted, out);
+            match self.order.reserve_late(session, Request { home, claims, is_strict: false }) {
+                Ok(go) => {
+                    self.go_on(go, out);
                     None
                 }
                 Err(Holder { session, meeting }) => {
@@ -210,19 +206,21 @@ impl Rows {
         Turn { cost_us, eligible, is_bound: true, is_catalogue: false }
     }
 
-    /// What the session holds is free; whoever waited for just that may run.
+    /// The session's transaction keeps no other one waiting any more.
     pub(super) fn unlock(&mut self, session: SessionId, out: &mut Out<'_>) {
-        let granted = self.locks.release(session);
-        self.go_on(granted, out);
+        let go = self.order.ended(session);
+        self.go_on(go, out);
     }
 
-    pub(super) fn go_on(&mut self, granted: Vec<SessionId>, out: &mut Out<'_>) {
-        for session in granted {
+    pub(super) fn go_on(&mut self, go: Vec<Go>, out: &mut Out<'_>) {
+        for Go::Run(session) in go {
             let pending = self.transactions.get_mut(&session).and_then(|t| t.pending.take());
-            if let Some(Pending { needs, since, table }) = pending {
-                self.conflicts.of(table).waited_us += out.now.since_us(since);
-                self.let_run(session, &needs, out);
+            let Some(Pending { needs, since, table }) = pending else { continue };
+            let waited_us = out.now.since_us(since);
+            if waited_us > 0 {
+                self.conflicts.of(table).waited_us += waited_us;
             }
+            self.let_run(session, &needs, out);
         }
     }
 
@@ -235,8 +233,8 @@ impl Rows {
         if let Some(transaction) = self.transactions.get_mut(&session) {
             transaction.pending = None;
         }
-        let granted = self.locks.withdraw(session);
-        self.go_on(granted, out);
+        let go = self.order.withdraw(session);
+        self.go_on(go, out);
     }
 
     pub(super) fn waits_between_homes(&self) -> Vec<Waiting> {
@@ -246,12 +244,12 @@ impl Rows {
             Some(Waiting {
                 session,
                 home: self.replicas[transaction.home].id,
-                rivals: self.locks.rivals(session),
-                meeting: self.locks.meeting(session),
+                rivals: self.order.rivals(session),
+                meeting: self.order.meeting(session),
                 since: pending.since,
             })
         };
-        self.locks.waiting().into_iter().filter_map(waiting).collect()
+        self.order.waiting().into_iter().filter_map(waiting).collect()
     }
 
     fn break_deadlocks(
@@ -260,13 +258,13 @@ impl Rows {
         servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
         out: &mut Out<'_>,
     ) {
-        while self.locks.is_waiting(session) {
+        loop {
             let age = |one: SessionId| self.transactions.get(&one).map_or(0, |t| t.identity.n);
-            let Some(found) = self.locks.deadlock(session, servers, age) else { return };
+            let Some(found) = self.order.deadlock(session, servers, age) else { return };
             let pending = self.transactions.get(&found.victim).and_then(|t| t.pending.as_ref());
             let table = pending.and_then(|pending| pending.table);
             self.conflicts.of(table).deadlocks += 1;
-            let meeting = self.locks.meeting(found.victim);
+            let meeting = self.order.meeting(found.victim);
             let rival = Rival { meeting, version: None, session: Some(found.rival) };
             self.abort(found.victim, AbortCause::Deadlock(rival), out);
         }
@@ -281,7 +279,7 @@ impl Rows {
                 servers.entry(*waiter).or_default().insert(*holder);
             }
         }
-        for session in self.locks.waiting() {
+        for session in self.order.waiting() {
             self.break_deadlocks(session, &servers, out);
         }
     }
@@ -299,7 +297,7 @@ impl Rows {
         if is_there && !transaction.is_fresh && !matches!(transaction.phase, Phase::Appended(_)) {
             // What is refreshed there is newer than what is applied, and of what it holds.
             let home = &self.replicas[index];
-            let (version, meeting) = self.index.foreign(&self.locks.claims(session), home.id);
+            let (version, meeting) = self.index.foreign(&self.order.claims(session), home.id);
             let rival = if version > home.applied { self.rival(version, meeting) } else { Rival::default() };
             self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
             self.abort(session, AbortCause::Conflict(rival), out);

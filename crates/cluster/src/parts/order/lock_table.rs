@@ -10,30 +10,20 @@
 //! transaction. At SERIALIZABLE what is read by key is wanted, too, and such *strict* requests conflict within one home
 //! as well: nothing inside PostgreSQL makes a reader wait.
 //!
-//! This only avoids aborts. Certification decides ([`super::version_index`]).
+//! This only avoids aborts. Certification decides ([`crate::parts::version_index`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::claim_index::{ClaimIndex, Owner};
+use super::{Deadlock, Holder, Request};
 use crate::claims::{Claims, Meeting};
 use crate::ids::SessionId;
+use crate::parts::claim_index::{ClaimIndex, Owner};
 
 /// A request's number, in the order in which they came.
 type Seq = u64;
 
 impl Owner for Seq {
     const FIRST: Self = 0;
-}
-
-/// What a transaction wants.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// Where it runs.
-    pub home: usize,
-    /// What it wants.
-    pub claims: Claims,
-    /// It conflicts within its own home, too.
-    pub is_strict: bool,
 }
 
 #[derive(Debug)]
@@ -49,24 +39,6 @@ impl Entry {
         let (mine, theirs) = (&self.request, &other.request);
         self.session != other.session && (mine.home != theirs.home || mine.is_strict || theirs.is_strict)
     }
-}
-
-/// Who has what another one wants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holder {
-    /// Who.
-    pub session: SessionId,
-    /// Where they meet.
-    pub meeting: Option<Meeting>,
-}
-
-/// A ring of transactions that wait for each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deadlock {
-    /// Who has to give way: the youngest of those that wait here.
-    pub victim: SessionId,
-    /// Who waits for it.
-    pub rival: SessionId,
 }
 
 /// All requests.
@@ -267,6 +239,9 @@ impl LockTable {
         servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
         age: impl Fn(SessionId) -> u64,
     ) -> Option<Deadlock> {
+        if !self.is_waiting(session) {
+            return None;
+        }
         let next = |of: SessionId| -> BTreeSet<SessionId> {
             let (here, there) = (self.edges.get(&of), servers.get(&of));
             here.into_iter().chain(there).flatten().copied().collect()
