@@ -26,10 +26,10 @@ use crate::coordinator::mailbox::Note;
 use crate::coordinator::memory_budget::Phase;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal, broken};
-use crate::link::Link;
 use crate::propagate::Recorder;
 use crate::relay::Expected;
-use crate::transaction::open::{OpenTransaction, RETRY_PAUSE, Transaction};
+use crate::transaction::open::{RETRY_PAUSE, Transaction};
+use crate::transaction::stage::stage;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 use crate::writeset::forget_file;
@@ -51,28 +51,9 @@ const INT8_OID: u32 = 20;
 const DRAW_SQL: &str =
     "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::bigint";
 
-/// Commits the open transaction.
-pub(crate) struct Committer<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Committer<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn connector(&mut self) -> Connector<'_> {
-        Connector { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn driver(&mut self) -> Driver<'_> {
-        Driver { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn recorder(&mut self) -> Recorder<'_> {
-        Recorder { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Commits the open transaction.
+    Committer calls { connector: Connector, driver: Driver, recorder: Recorder }
 }
 
 impl View<'_> {

@@ -5,18 +5,9 @@ pub(crate) mod carried;
 pub(crate) mod check_in;
 pub(crate) mod leftovers;
 
-use crate::link::Link;
-use crate::transaction::open::OpenTransaction;
-use crate::transaction::view::View;
+use crate::transaction::stage::stage;
 
-/// Gets server connections for the open transaction, and gives back those that nothing needs.
-pub(crate) struct Connector<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Connector<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Gets server connections for the open transaction, and gives back those that nothing needs.
+    Connector calls {}
 }

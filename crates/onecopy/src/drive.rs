@@ -20,27 +20,16 @@ use crate::client::cancel::Doing;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::error::{Fault, broken};
-use crate::link::Link;
 use crate::pool::servers::Server;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
-use crate::transaction::open::{OpenTransaction, Transaction};
+use crate::transaction::open::Transaction;
+use crate::transaction::stage::stage;
 use crate::transaction::view::View;
 
-/// Begins, ends and speaks to the open transaction at its home.
-pub(crate) struct Driver<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Driver<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn connector(&mut self) -> Connector<'_> {
-        Connector { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Begins, ends and speaks to the open transaction at its home.
+    Driver calls { connector: Connector }
 }
 
 impl View<'_> {

@@ -16,40 +16,11 @@ pub(crate) mod transparent_retry;
 use crate::commit::Committer;
 use crate::connect::Connector;
 use crate::drive::Driver;
-use crate::link::Link;
 use crate::place::Placer;
 use crate::propagate::Recorder;
-use crate::transaction::open::OpenTransaction;
-use crate::transaction::view::View;
+use crate::transaction::stage::stage;
 
-/// Runs statements where the open transaction is.
-pub(crate) struct Executor<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Executor<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn connector(&mut self) -> Connector<'_> {
-        Connector { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn driver(&mut self) -> Driver<'_> {
-        Driver { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn recorder(&mut self) -> Recorder<'_> {
-        Recorder { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn committer(&mut self) -> Committer<'_> {
-        Committer { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn placer(&mut self) -> Placer<'_> {
-        Placer { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Runs statements where the open transaction is.
+    Executor calls { connector: Connector, driver: Driver, recorder: Recorder, committer: Committer, placer: Placer }
 }

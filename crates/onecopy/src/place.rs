@@ -13,26 +13,9 @@ pub(crate) mod sequence_leases;
 
 use crate::connect::Connector;
 use crate::drive::Driver;
-use crate::link::Link;
-use crate::transaction::open::OpenTransaction;
-use crate::transaction::view::View;
+use crate::transaction::stage::stage;
 
-/// Decides where the open transaction runs.
-pub(crate) struct Placer<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Placer<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn connector(&mut self) -> Connector<'_> {
-        Connector { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn driver(&mut self) -> Driver<'_> {
-        Driver { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Decides where the open transaction runs.
+    Placer calls { connector: Connector, driver: Driver }
 }

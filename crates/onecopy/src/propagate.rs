@@ -10,22 +10,9 @@ pub(crate) mod table_rewrite;
 pub(crate) mod uncaptured_writes;
 
 use crate::drive::Driver;
-use crate::link::Link;
-use crate::transaction::open::OpenTransaction;
-use crate::transaction::view::View;
+use crate::transaction::stage::stage;
 
-/// Completes at the home what the record of the open transaction has to say.
-pub(crate) struct Recorder<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) txn: &'a mut OpenTransaction,
-}
-
-impl Recorder<'_> {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: self.link, txn: self.txn }
-    }
-
-    pub(crate) fn driver(&mut self) -> Driver<'_> {
-        Driver { link: self.link, txn: self.txn }
-    }
+stage! {
+    /// Completes at the home what the record of the open transaction has to say.
+    Recorder calls { driver: Driver }
 }

@@ -29,6 +29,7 @@ use crate::execute::Executor;
 use crate::link::Link;
 use crate::place::Placer;
 use crate::transaction::open::{OpenTransaction, Transaction};
+use crate::transaction::stage::lend;
 use crate::transaction::view::View;
 
 /// One client connection.
@@ -40,29 +41,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { link: &self.link, txn: &self.txn }
-    }
-
-    pub(crate) fn connector(&mut self) -> Connector<'_> {
-        Connector { link: &mut self.link, txn: &mut self.txn }
-    }
-
-    pub(crate) fn driver(&mut self) -> Driver<'_> {
-        Driver { link: &mut self.link, txn: &mut self.txn }
-    }
-
-    pub(crate) fn committer(&mut self) -> Committer<'_> {
-        Committer { link: &mut self.link, txn: &mut self.txn }
-    }
-
-    pub(crate) fn placer(&mut self) -> Placer<'_> {
-        Placer { link: &mut self.link, txn: &mut self.txn }
-    }
-
-    pub(crate) fn executor(&mut self) -> Executor<'_> {
-        Executor { link: &mut self.link, txn: &mut self.txn }
-    }
+    lend! { connector: Connector, driver: Driver, committer: Committer, placer: Placer, executor: Executor }
 }
 
 impl View<'_> {

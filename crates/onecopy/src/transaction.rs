@@ -10,6 +10,7 @@ pub(crate) mod definitions;
 pub(crate) mod open;
 pub(crate) mod profile;
 pub(crate) mod sequence_use;
+pub(crate) mod stage;
 pub(crate) mod view;
 pub(crate) mod wait_stats;
 
