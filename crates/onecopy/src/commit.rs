@@ -311,7 +311,7 @@ impl Committer<'_> {
             changed,
             reads,
         });
-        (self.link.is_settling, self.link.settling_at) = (true, home);
+        self.link.settling = Some(home);
         loop {
             match self.link.mailbox.next().await {
                 Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
@@ -321,10 +321,10 @@ impl Committer<'_> {
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
                     self.link.servers.close(home);
-                    self.link.is_settling = false;
+                    self.link.settling = None;
                 }
                 Note::Effect(Effect::Abort { cause, .. }) => {
-                    self.link.is_settling = false;
+                    self.link.settling = None;
                     let fault = self.view().aborted(cause, home);
                     self.driver().step_back().await;
                     self.driver().end_local(false);
@@ -349,7 +349,7 @@ impl Committer<'_> {
             self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
             return Ok(());
         }
-        self.link.is_settling = false;
+        self.link.settling = None;
         self.link.servers.close(home);
         self.driver().end_transaction(false);
         Err(Fault::Lost(home))

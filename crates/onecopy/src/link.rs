@@ -67,10 +67,8 @@ pub(crate) struct Link {
     pub(crate) look: Look,
     /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
     pub(crate) pinned: bool,
-    /// A record is acknowledged, and its COMMIT at home is still to be sent.
-    pub(crate) is_settling: bool,
-    /// Where that is.
-    pub(crate) settling_at: ReplicaId,
+    /// The home where a record was handed to the log and the COMMIT is still to be sent.
+    pub(crate) settling: Option<ReplicaId>,
     /// The open update transaction on its backend, until that has committed.
     pub(crate) tenancy: Option<Tenancy>,
 }

@@ -70,9 +70,7 @@ impl Session {
         loop {
             // A client that reads slowly must not delay its COMMIT at home, nor keep a shared connection.
             let is_sent = self.link.client.try_flush().await?;
-            if self.link.is_settling {
-                self.link.settle().await;
-            }
+            self.link.settle().await;
             self.connector().give_back().await;
             if !is_sent {
                 self.link.client.flush().await?;
@@ -168,9 +166,7 @@ impl Session {
 
     /// What one transaction leaves is cleared; the end of the session.
     async fn leave(mut self) {
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         if let Transaction::Update(_) = self.txn.state {
             self.driver().roll_back_home().await;
         }

@@ -311,8 +311,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         look: Look::default(),
         cancel,
         ending: None,
-        is_settling: false,
-        settling_at: anchor,
+        settling: None,
         tenancy: None,
         progress,
     };

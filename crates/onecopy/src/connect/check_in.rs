@@ -193,7 +193,7 @@ impl Connector<'_> {
         for number in self.link.servers.numbers() {
             let Some(replica) = self.link.servers.held(number) else { continue };
             let is_busy = self.txn.open_at() == Some(replica)
-                || (self.link.is_settling && self.link.settling_at == replica);
+                || self.link.settling == Some(replica);
             if !is_busy && keep != Some(replica) {
                 kept = kept.with(self.give_back_one(replica).await);
             }

@@ -25,8 +25,10 @@ impl Driver<'_> {
             }
         }
         self.txn.state = Transaction::None;
-        self.link.progress.set_phase(if self.link.is_settling { Phase::Committing } else { Phase::None });
-        if !self.link.is_settling {
+        if self.link.settling.is_some() {
+            self.link.progress.set_phase(Phase::Committing);
+        } else {
+            self.link.progress.set_phase(Phase::None);
             self.link.tenancy = None;
         }
         self.txn.failed = false;

@@ -152,9 +152,7 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         let replica = self.driver().place_read(reads, at, analysis.generation).await?;
         let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {

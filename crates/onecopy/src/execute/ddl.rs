@@ -393,9 +393,7 @@ impl Executor<'_> {
         before: Option<&str>,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         let started = tokio::time::Instant::now();
         loop {
             match self.read_after(before, self.link.anchor(), work).await {

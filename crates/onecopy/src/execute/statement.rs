@@ -142,9 +142,7 @@ impl Executor<'_> {
         analysis: StatementAnalysis,
         is_read_first: bool,
     ) -> Result<Transaction, Fault> {
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
         let reads = match &analysis.access {
             Ok(tables) if !is_snapshot => analysis.spread_reads(tables),

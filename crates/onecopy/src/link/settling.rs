@@ -9,14 +9,15 @@ use crate::link::Link;
 use crate::relay::{Expected, Relay};
 
 impl Link {
-    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply.
+    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply. Does nothing if no
+    /// COMMIT is due.
     pub(crate) async fn settle(&mut self) {
-        let home = self.settling_at;
-        while self.is_settling {
+        let Some(home) = self.settling else { return };
+        while self.settling.is_some() {
             match self.mailbox.next().await {
                 Note::Effect(Effect::Commit { .. }) => {
                     let committed = self.send_commit(home).await;
-                    self.is_settling = false;
+                    self.settling = None;
                     let event = match committed {
                         Ok(()) => Event::Committed { session: self.id },
                         Err(incarnation) => {
@@ -29,7 +30,7 @@ impl Link {
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
                     self.servers.close(home);
-                    self.is_settling = false;
+                    self.settling = None;
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
                 Note::Cancel | Note::Drained => {}

@@ -56,7 +56,7 @@ impl Link {
 
     /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
     pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
-        if !self.client.try_flush().await? && self.is_settling {
+        if !self.client.try_flush().await? {
             self.settle().await;
         }
         self.client.flush().await

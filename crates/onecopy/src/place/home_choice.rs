@@ -397,9 +397,7 @@ impl Placer<'_> {
         if self.link.pinned || !self.connector().is_unknown_at(anchor) {
             return Ok(self.link.pinned);
         }
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         if self.txn.open_at().is_some() {
             // What the transaction itself has set would count as the session's.
             return Ok(true);

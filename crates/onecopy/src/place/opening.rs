@@ -39,9 +39,7 @@ impl Placer<'_> {
         opening: PlaceDecision,
         is_implicit: bool,
     ) -> Result<(), Fault> {
-        if self.link.is_settling {
-            self.link.settle().await;
-        }
+        self.link.settle().await;
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
         self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
         let PlaceDecision { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
