@@ -143,7 +143,7 @@ impl Committer<'_> {
 
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
-        self.link.progress.set_phase(Phase::Checking);
+        self.link.registration.progress.set_phase(Phase::Checking);
         // A statement was analysed by what a schema change has made untrue since: then anything may have happened.
         let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_analysis_outdated(update.capture.record.tables()));
@@ -245,7 +245,11 @@ impl Committer<'_> {
         let has_left = self.connector().is_unknown_at(home);
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
         let may_be_unknown = coordinator.is_outdated(Version(catalogue.generation()));
-        self.link.pinned || has_left || self.txn.has_ddl() || catalogue.has_deferrable() || may_be_unknown
+        self.link.leftovers.pinned
+            || has_left
+            || self.txn.has_ddl()
+            || catalogue.has_deferrable()
+            || may_be_unknown
     }
 
     /// It wrote nothing that others need: its COMMIT leaves no record.
@@ -296,7 +300,7 @@ impl Committer<'_> {
         } else {
             (claimed, changed)
         };
-        self.link.progress.set_phase(Phase::Logging);
+        self.link.registration.progress.set_phase(Phase::Logging);
         while !self.link.coordinator().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -313,7 +317,7 @@ impl Committer<'_> {
         });
         self.link.settling = Some(home);
         loop {
-            match self.link.mailbox.next().await {
+            match self.link.registration.mailbox.next().await {
                 Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { .. }) => {
                     self.driver().end_local(true);
@@ -332,7 +336,7 @@ impl Committer<'_> {
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel | Note::Drained => {}
-                Note::End(end) => self.link.note_end(end),
+                Note::End(end) => self.link.registration.note_end(end),
             }
         }
     }

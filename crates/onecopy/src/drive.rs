@@ -62,10 +62,10 @@ impl Driver<'_> {
         };
         let server = self.link.servers.get(update.replica);
         let expected = write(server);
-        self.link.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
+        self.link.registration.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
-        self.link.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(Doing::Nothing);
         self.txn.wait_stats.worked(sent);
         match result {
             Ok(ended) => Ok(ended),
@@ -132,10 +132,10 @@ impl Driver<'_> {
     /// Whether the core has ended the transaction at hand, and why.
     pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
         let mut why = None;
-        while let Some(note) = self.link.mailbox.try_next() {
+        while let Some(note) = self.link.registration.mailbox.try_next() {
             match note {
                 Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
-                Note::End(end) => self.link.note_end(end),
+                Note::End(end) => self.link.registration.note_end(end),
                 Note::Effect(_) | Note::Cancel | Note::Drained => {}
             }
         }

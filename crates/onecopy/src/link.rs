@@ -51,26 +51,46 @@ pub(crate) struct Worker {
 pub(crate) struct Link {
     pub(crate) worker: Rc<Worker>,
     pub(crate) id: SessionId,
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) registration: Registration,
     pub(crate) client: Client,
     pub(crate) servers: Servers,
     pub(crate) settings: Settings,
     pub(crate) prepared: Prepared,
-    pub(crate) cancel: Arc<CancelTarget>,
-    /// What SHOW CLIENTS tells of this session.
-    pub(crate) entry: Arc<SessionEntry>,
-    /// What SHOW TRANSACTIONS tells of this session.
-    pub(crate) progress: Arc<Progress>,
-    /// The session was told to end.
-    pub(crate) ending: Option<End>,
-    /// What servers are to be asked about the connections on which something may have been left.
-    pub(crate) look: Look,
-    /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
-    pub(crate) pinned: bool,
+    pub(crate) leftovers: Leftovers,
     /// The home where a record was handed to the log and the COMMIT is still to be sent.
     pub(crate) settling: Option<ReplicaId>,
     /// The open update transaction on its backend, until that has committed.
     pub(crate) tenancy: Option<Tenancy>,
+}
+
+/// How others reach the session, and what they see of it.
+pub(crate) struct Registration {
+    /// Effects of the core, and requests to end, arrive here.
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Where a cancel request goes.
+    pub(crate) cancel: Arc<CancelTarget>,
+    /// The session's row of SHOW CLIENTS.
+    pub(crate) entry: Arc<SessionEntry>,
+    /// The session's row of SHOW TRANSACTIONS.
+    pub(crate) progress: Arc<Progress>,
+    /// A request to end that has arrived and was not followed yet.
+    pub(crate) ending: Option<End>,
+}
+
+impl Registration {
+    /// Remembers a request to end; the more urgent one counts.
+    pub(crate) fn note_end(&mut self, end: End) {
+        self.ending = self.ending.max(Some(end));
+    }
+}
+
+/// State that the session may have left on its server connections ([`crate::connect::leftovers`]).
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    /// What to ask the servers about such connections.
+    pub(crate) look: Look,
+    /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
+    pub(crate) pinned: bool,
 }
 
 impl Link {
@@ -85,7 +105,7 @@ impl Link {
 
     pub(crate) fn forget_update(&mut self) {
         self.worker.coordinator.handle(Event::End { session: self.id });
-        self.mailbox.clear();
+        self.registration.mailbox.clear();
     }
 
     /// The coordinator.
@@ -102,11 +122,6 @@ impl Link {
     pub(crate) fn take_notifications(&mut self) {
         let Self { client, servers, .. } = self;
         servers.iter_mut().for_each(|server| client.out.append(&mut server.connection.notifications));
-    }
-
-    /// The session was told to end.
-    pub(crate) fn note_end(&mut self, end: End) {
-        self.ending = self.ending.max(Some(end));
     }
 
     /// The statement at the replica has ended.

@@ -47,7 +47,7 @@ impl Session {
 impl View<'_> {
     /// Ends the session if it was told to and the time has come: nothing is half done here.
     fn check_ending(self) -> Result<(), Fault> {
-        match self.link.ending.max(self.link.mailbox.called()) {
+        match self.link.registration.ending.max(self.link.registration.mailbox.called()) {
             None => Ok(()),
             Some(End::AfterTransaction) if !matches!(self.txn.state, Transaction::None) => Ok(()),
             Some(end) => Err(Fault::Fatal(ended(end))),
@@ -77,7 +77,7 @@ impl Session {
             }
             self.connector().leave_drained();
             let is_open = !matches!(self.txn.state, Transaction::None);
-            self.link.entry.rest(is_open, self.link.client.received, self.link.client.sent);
+            self.link.registration.entry.rest(is_open, self.link.client.received, self.link.client.sent);
             self.link.take_notifications();
             self.view().check_ending()?;
             self.link.keep_state()?;
@@ -111,13 +111,13 @@ impl Session {
                 return Ok(found);
             }
             self.link.client.flush().await?;
-            let Link { client, servers, mailbox, .. } = &mut self.link;
+            let Link { client, servers, registration, .. } = &mut self.link;
             tokio::select! {
                 filled = client.fill() => filled?,
                 (replica, filled) = servers.heard() => self.link.take_unasked(replica, filled.is_err())?,
-                note = mailbox.next() => match note {
+                note = registration.mailbox.next() => match note {
                     Note::End(end) => {
-                        self.link.note_end(end);
+                        self.link.registration.note_end(end);
                         self.view().check_ending()?;
                     }
                     Note::Effect(Effect::Abort { cause, .. }) => {
@@ -142,15 +142,15 @@ impl Session {
         if tag == tag::TERMINATE {
             return Ok(());
         }
-        self.link.entry.work();
+        self.link.registration.entry.work();
         while self.link.worker.coordinator.sessions.is_paused() && matches!(self.txn.state, Transaction::None)
         {
-            let _shown = self.link.entry.wait(Doing::Paused);
+            let _shown = self.link.registration.entry.wait(Doing::Paused);
             tokio::select! {
                 () = self.link.worker.coordinator.sessions.resumed() => {}
-                note = self.link.mailbox.next() => {
+                note = self.link.registration.mailbox.next() => {
                     if let Note::End(end) = note {
-                        self.link.note_end(end);
+                        self.link.registration.note_end(end);
                         self.view().check_ending()?;
                     }
                 }
@@ -171,7 +171,7 @@ impl Session {
             self.driver().roll_back_home().await;
         }
         self.driver().leave_read().await;
-        if self.link.mailbox.called() == Some(End::Killed) {
+        if self.link.registration.mailbox.called() == Some(End::Killed) {
             // The process that was named to pg_terminate_backend ends, even where sessions share it.
             self.link.servers.close_all();
         }

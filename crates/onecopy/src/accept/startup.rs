@@ -28,9 +28,8 @@ use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
 use crate::coordinator::{Coordinator, WAITING_MAX};
 use crate::error::{Fault, Refusal};
-use crate::link::{Link, Worker};
+use crate::link::{Leftovers, Link, Registration, Worker};
 use crate::logging::InSession;
-use crate::pool::leftovers::Look;
 use crate::pool::servers::Servers;
 use crate::security::scram::Secret;
 use crate::session::Session;
@@ -301,19 +300,14 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
     let link = Link {
         worker,
         id,
+        registration: Registration { mailbox, cancel, entry, progress, ending: None },
         client,
-        mailbox,
         servers,
-        entry,
         settings,
         prepared: Prepared::default(),
-        pinned: false,
-        look: Look::default(),
-        cancel,
-        ending: None,
+        leftovers: Leftovers::default(),
         settling: None,
         tenancy: None,
-        progress,
     };
     let mut session = Session { link, txn: OpenTransaction::none(anchor), skipping: false };
     let serving = async {
@@ -386,14 +380,19 @@ impl Session {
 
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
-        self.link.entry.tell_beginning();
+        self.link.registration.entry.tell_beginning();
         let anchor = self.connect_first().await?;
         let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
         self.link.settings.begin_with(&defaults);
         let useless = self.placer().begin_with_own()?;
         let connection = &self.link.servers.get(anchor).connection;
-        welcome(&mut self.link.client, connection, self.link.settings.read_only, &self.link.cancel);
+        welcome(
+            &mut self.link.client,
+            connection,
+            self.link.settings.read_only,
+            &self.link.registration.cancel,
+        );
         for refusal in useless {
             let Refusal { sqlstate, message, hint, .. } = refusal;
             self.link.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());

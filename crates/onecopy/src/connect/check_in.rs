@@ -125,7 +125,7 @@ impl Connector<'_> {
             return Ok(true);
         };
         self.link.worker.coordinator.handle(Event::Yield { session: self.link.id });
-        self.link.mailbox.clear();
+        self.link.registration.mailbox.clear();
         self.txn.last_ran_at = Some(place.replica);
         let patience = *patience.get_or_insert_with(|| self.view().patience());
         let waited = self.await_server(place, ticket, patience).await;
@@ -143,18 +143,18 @@ impl Connector<'_> {
         Patience { until, is_clients }: Patience,
     ) -> Result<(), Fault> {
         self.give_back().await;
-        self.link.mailbox.forget_cancel();
-        self.link.cancel.set(Doing::Waiting);
-        let _shown = self.link.entry.wait(Shown::Waiting);
+        self.link.registration.mailbox.forget_cancel();
+        self.link.registration.cancel.set(Doing::Waiting);
+        let _shown = self.link.registration.entry.wait(Shown::Waiting);
         let mut later = Vec::new();
-        let mailbox = Arc::clone(&self.link.mailbox);
+        let mailbox = Arc::clone(&self.link.registration.mailbox);
         let granted = loop {
             tokio::select! {
                 biased;
                 granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
                 note = mailbox.next() => match note {
                     Note::Cancel => break Err(cancelled().into()),
-                    Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
+                    Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
                     Note::End(end) => break Err(Fault::Fatal(ended(end))),
                     effect @ Note::Effect(_) => later.push(effect),
                     Note::Drained => {}
@@ -172,7 +172,7 @@ impl Connector<'_> {
         for note in later {
             mailbox.push(note);
         }
-        self.link.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(Doing::Nothing);
         self.link.servers.take(granted?, place.replica, place.incarnation);
         Ok(())
     }
@@ -188,25 +188,24 @@ impl Connector<'_> {
             return self.look_around().await;
         }
         self.link.servers.drop_permits(keep);
-        self.link.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(Doing::Nothing);
         let mut kept = Pins::default();
         for number in self.link.servers.numbers() {
             let Some(replica) = self.link.servers.held(number) else { continue };
-            let is_busy = self.txn.open_at() == Some(replica)
-                || self.link.settling == Some(replica);
+            let is_busy = self.txn.open_at() == Some(replica) || self.link.settling == Some(replica);
             if !is_busy && keep != Some(replica) {
                 kept = kept.with(self.give_back_one(replica).await);
             }
         }
         if keep.is_none() {
-            self.link.entry.pins.store(kept.bits(), Ordering::Relaxed);
+            self.link.registration.entry.pins.store(kept.bits(), Ordering::Relaxed);
         }
     }
 
     /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
     /// is to tell what was drawn on it.
     pub(crate) fn leave_drained(&mut self) {
-        self.link.entry.open_at(self.txn.open_at());
+        self.link.registration.entry.open_at(self.txn.open_at());
         let coordinator = Arc::clone(&self.link.worker.coordinator);
         let drains = coordinator.sessions.drains();
         if self.link.servers.drains_seen != drains {

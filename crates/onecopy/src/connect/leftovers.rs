@@ -85,10 +85,10 @@ impl Connector<'_> {
             return;
         }
         self.note_left(replica);
-        self.link.look.hides |= analysis.hides_code;
-        self.link.look.take_code(&analysis.code);
+        self.link.leftovers.look.hides |= analysis.hides_code;
+        self.link.leftovers.look.take_code(&analysis.code);
         if analysis.sets_unseen {
-            self.link.look.forced.add(Pin::Function);
+            self.link.leftovers.look.forced.add(Pin::Function);
         }
     }
 
@@ -106,7 +106,7 @@ impl Connector<'_> {
     /// What was concluded about statements that ran there does not hold any more: they may have left anything.
     pub(crate) fn doubt_traces(&mut self, replica: ReplicaId) {
         self.note_left(replica);
-        self.link.look.hides = true;
+        self.link.leftovers.look.hides = true;
     }
 
     /// Whether it is not known what the session has on its connection to a replica.
@@ -131,17 +131,17 @@ impl Connector<'_> {
         let seeds =
             statement.calls("setseed") || matches!(&statement.verb, Verb::Set { name, .. } if name == "seed");
         if seeds {
-            self.link.look.forced.add(Pin::Setting);
+            self.link.leftovers.look.forced.add(Pin::Setting);
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
             self.note_left(at);
         }
         // Its code is in no catalogue.
         if statement.verb == Verb::Do && may_set(text) {
-            self.link.look.forced.add(Pin::Function);
+            self.link.leftovers.look.forced.add(Pin::Function);
         }
         if matches!(statement.verb, Verb::Ddl(_)) {
             // It may run code to fill what it makes.
-            self.link.look.take_code(std::slice::from_ref(statement));
+            self.link.leftovers.look.take_code(std::slice::from_ref(statement));
         }
         Ok(())
     }
@@ -151,8 +151,8 @@ impl Connector<'_> {
         let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
         self.note_left(at);
         match name {
-            Some(name) => drop(self.link.look.names.insert(name.to_ascii_lowercase())),
-            None => self.link.look.forced.add(Pin::Function),
+            Some(name) => drop(self.link.leftovers.look.names.insert(name.to_ascii_lowercase())),
+            None => self.link.leftovers.look.forced.add(Pin::Function),
         }
     }
 
@@ -165,7 +165,7 @@ impl Connector<'_> {
             }
         }
         let held = self.link.servers.iter_mut().fold(Pins::default(), |all, server| all.with(server.pins));
-        self.link.entry.pins.store(held.bits(), Ordering::Relaxed);
+        self.link.registration.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
     /// Asks a server what the session has left on its connection there. If the server does not say, to a role without the
@@ -173,7 +173,7 @@ impl Connector<'_> {
     pub(crate) async fn find_out(&mut self, replica: ReplicaId) {
         match self.look_at(replica).await {
             Ok(()) => {}
-            Err(Fault::Server(_)) => self.link.pinned |= replica == self.link.anchor(),
+            Err(Fault::Server(_)) => self.link.leftovers.pinned |= replica == self.link.anchor(),
             Err(_) => self.link.servers.close(replica),
         }
     }
@@ -189,17 +189,17 @@ impl Connector<'_> {
         }
         let last_ddl = self.link.coordinator().last_ddl();
         let known = self.link.coordinator().hiding_code.known(last_ddl);
-        if self.link.look.hides && known.is_none() {
+        if self.link.leftovers.look.hides && known.is_none() {
             sql.push_str(HIDES_SQL);
         }
-        for name in self.link.look.names.iter().chain(self.link.settings.own_names().iter()) {
+        for name in self.link.leftovers.look.names.iter().chain(self.link.settings.own_names().iter()) {
             let name = name.replace('\'', "''");
             sql.push_str(&format!(
                 " UNION ALL SELECT 'setting', '{name}', pg_catalog.current_setting('{name}', true)"
             ));
         }
         let rows = self.ask_patiently(replica, &sql).await?;
-        let mut pins = self.link.look.forced;
+        let mut pins = self.link.leftovers.look.forced;
         let (mut found, mut carried, mut prepared, mut hides) = (Vec::new(), Vec::new(), usize::MAX, false);
         for row in rows {
             let mut cells = row.into_iter();
@@ -222,7 +222,7 @@ impl Connector<'_> {
                 _ => {}
             }
         }
-        if self.link.look.hides {
+        if self.link.leftovers.look.hides {
             if known.is_none() {
                 self.link.coordinator().hiding_code.note(last_ddl, hides);
             }
@@ -236,9 +236,9 @@ impl Connector<'_> {
         self.take_found(replica, found);
         pins = pins.with(self.take_carried(replica, carried));
         if replica == self.link.anchor() {
-            self.link.pinned = pins.stays_home();
+            self.link.leftovers.pinned = pins.stays_home();
         }
-        self.link.look.names.clear();
+        self.link.leftovers.look.names.clear();
         let Some(server) = self.link.servers.find(replica) else { return Ok(()) };
         server.found(pins);
         if prepared < server.prepared_by_protocol() {
@@ -263,7 +263,7 @@ impl Connector<'_> {
 
     /// Right after a schema change nothing is known of any statement: those are analysed by the present catalogue.
     async fn judge_code(&mut self) {
-        let code = std::mem::take(&mut self.link.look.code);
+        let code = std::mem::take(&mut self.link.leftovers.look.code);
         let is_old = |coordinator: &Coordinator| {
             coordinator.is_outdated(Version(coordinator.catalogue().generation()))
         };
@@ -271,7 +271,8 @@ impl Connector<'_> {
             let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         }
         let catalogue = self.link.coordinator().catalogue();
-        self.link.look.hides |= code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
+        self.link.leftovers.look.hides |=
+            code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
     }
 
     /// Whether a setting can be brought to other connections.

@@ -74,7 +74,7 @@ impl Driver<'_> {
         }
         let asked = names_in(&writes);
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
-        self.link.cancel.set(Doing::Waiting);
+        self.link.registration.cancel.set(Doing::Waiting);
         match self.place_update(event, nowait).await {
             Ok(Admission::Granted(_)) => {
                 if let Transaction::Update(update) = &mut self.txn.state {
@@ -113,7 +113,7 @@ impl Driver<'_> {
 
     /// The same; with `nowait` it is refused to wait for transactions of other homes.
     pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Admission, Fault> {
-        self.link.mailbox.forget_cancel();
+        self.link.registration.mailbox.forget_cancel();
         let aim = self.view().aim(&event);
         let is_inside = matches!(event, Event::Statement { .. });
         let is_free = is_free(&event);
@@ -126,8 +126,8 @@ impl Driver<'_> {
             return self.give_up(is_inside, refusal);
         }
         let asked = Instant::now();
-        let _shown = self.link.entry.wait(Shown::Waiting);
-        let _wanted = self.link.progress.want(self.txn.named_rows.last());
+        let _shown = self.link.registration.entry.wait(Shown::Waiting);
+        let _wanted = self.link.registration.progress.want(self.txn.named_rows.last());
         let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
         loop {
             let Some(note) = self.link.next_note(&mut wait).await? else {
@@ -147,7 +147,7 @@ impl Driver<'_> {
                 Note::Drained => {}
                 Note::Cancel => return self.give_up(is_inside, cancelled()),
                 // What was begun is finished first.
-                Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
+                Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
                 Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
             }
         }

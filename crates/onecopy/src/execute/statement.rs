@@ -256,7 +256,7 @@ impl Executor<'_> {
     pub(crate) async fn connect_home(&mut self) -> Result<ReplicaId, Fault> {
         let home = self.driver().place_read(&Reads::Catalogue, None, Version::ZERO).await?;
         self.link.executed();
-        self.link.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(Doing::Nothing);
         Ok(home)
     }
 

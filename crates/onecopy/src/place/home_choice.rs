@@ -394,8 +394,8 @@ impl Placer<'_> {
         if self.link.servers.has_other_defaults() {
             return Ok(true);
         }
-        if self.link.pinned || !self.connector().is_unknown_at(anchor) {
-            return Ok(self.link.pinned);
+        if self.link.leftovers.pinned || !self.connector().is_unknown_at(anchor) {
+            return Ok(self.link.leftovers.pinned);
         }
         self.link.settle().await;
         if self.txn.open_at().is_some() {
@@ -404,7 +404,7 @@ impl Placer<'_> {
         }
         self.connector().find_out(anchor).await;
         self.link.keep_state()?;
-        Ok(self.link.pinned)
+        Ok(self.link.leftovers.pinned)
     }
 }
 

@@ -11,7 +11,7 @@ use wire::sqlstate;
 
 use crate::client::cancel::Doing;
 use crate::error::{Fault, Refusal, broken};
-use crate::link::Link;
+use crate::link::{Link, Registration};
 use crate::place::Placer;
 use crate::place::home_choice::{PlaceDecision, inside};
 use crate::transaction::anchor_reason::AnchorReason;
@@ -50,7 +50,7 @@ impl Placer<'_> {
         loop {
             let needs = self.view().needs(reads.clone(), writes.clone());
             let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
-            self.link.cancel.set(Doing::Waiting);
+            self.link.registration.cancel.set(Doing::Waiting);
             let admission = self.driver().place_update(event, nowait).await?;
             let Admission::Granted(place) = admission else { continue };
             if self.view().is_stale_at(place.replica, generation) {
@@ -73,7 +73,8 @@ impl Placer<'_> {
             if !self.connector().has_room_at(place, &mut patience).await? {
                 continue;
             }
-            let Link { id, worker, servers, settings, progress, .. } = &mut *self.link;
+            let Link { id, worker, servers, settings, registration: Registration { progress, .. }, .. } =
+                &mut *self.link;
             match servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
                     // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).

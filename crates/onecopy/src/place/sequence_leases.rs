@@ -153,9 +153,9 @@ impl Placer<'_> {
         }
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
-        self.link.mailbox.forget_cancel();
-        self.link.cancel.set(Doing::Waiting);
-        let _shown = self.link.entry.wait(Shown::Waiting);
+        self.link.registration.mailbox.forget_cancel();
+        self.link.registration.cancel.set(Doing::Waiting);
+        let _shown = self.link.registration.entry.wait(Shown::Waiting);
         let mut look = LOOK;
         while !self.view().are_refused(draws)
             && !self.link.coordinator().sequences().leases.is_barred(replica)
@@ -174,7 +174,7 @@ impl Placer<'_> {
 
     /// Lets some time pass, unless somebody says that there is nothing more to wait for.
     async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
-        let Ok(note) = tokio::time::timeout(time, self.link.mailbox.next()).await else {
+        let Ok(note) = tokio::time::timeout(time, self.link.registration.mailbox.next()).await else {
             return self.link.client.leaves_by_now().map_or(Ok(()), Err);
         };
         match note {
@@ -184,7 +184,7 @@ impl Placer<'_> {
                 self.driver().step_back().await;
                 return Err(fault);
             }
-            Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
+            Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
             Note::End(end) => return Err(Fault::Fatal(ended(end))),
             Note::Effect(_) | Note::Drained => {}
         }

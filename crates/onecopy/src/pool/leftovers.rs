@@ -26,13 +26,6 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// DISCARD ALL: nothing is left.
-    pub(crate) fn forget(&mut self) {
-        (self.hides, self.forced) = (false, Pins::default());
-        self.code.clear();
-        self.names.clear();
-    }
-
     pub(crate) fn take_code(&mut self, code: &[Arc<Statement>]) {
         self.hides |= self.code.len() + code.len() > CODE_MAX;
         if !self.hides {

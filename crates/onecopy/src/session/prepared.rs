@@ -23,7 +23,7 @@ impl View<'_> {
             Transaction::Update(update) => update.has_ddl || update.is_suspect,
             _ => false,
         };
-        if is_own || self.link.pinned || self.link.settings.is_astray() {
+        if is_own || self.link.leftovers.pinned || self.link.settings.is_astray() {
             return Some(fresh_generation());
         }
         let coordinator = self.link.coordinator();

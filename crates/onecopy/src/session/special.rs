@@ -15,6 +15,7 @@ use crate::client::own_settings::is_of_session;
 use crate::client::prepared_statement::is_reserved;
 use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use crate::error::{Fault, Refusal};
+use crate::link::Leftovers;
 use crate::pool::pins::Pin;
 use crate::relay::Ended;
 use crate::relay::work::Work;
@@ -281,8 +282,7 @@ impl Session {
             }
             if discards {
                 self.link.prepared.clear();
-                self.link.pinned = false;
-                self.link.look.forget();
+                self.link.leftovers = Leftovers::default();
                 self.link.servers.forget_state();
                 self.link.servers.forget_draws();
             }
