@@ -1,4 +1,4 @@
-//! What a statement may read, lock and depend on, given a catalogue.
+//! The accesses of a statement under a catalogue: what it may read, lock and depend on.
 //!
 //! A statement is a bounded read only if every name in it is proven harmless, and everything behind the names
 //! ([`crate::table_effects`]). Any doubt leaves it at the anchor. The proof is by names alone: an unqualified name stands
@@ -36,7 +36,7 @@ pub enum Because {
     Catalogue,
 }
 
-/// What an update statement may have locked or may depend on beyond its captured rows.
+/// Locks and dependencies of an update statement beyond its captured rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Claims {
     /// Nothing beyond the rows that capture reports, and the parents of the references in them.
@@ -52,7 +52,7 @@ pub enum Claims {
 pub struct Routing {
     /// Where it may run.
     pub access: Access,
-    /// What it claims if it runs as an update.
+    /// Its claims if it runs as an update.
     pub claims: Claims,
     /// The tables it may read, in order, through views, triggers, references and functions, too; `None` when that cannot
     /// be bounded.
@@ -71,7 +71,7 @@ pub struct Routing {
     pub asks_draws: bool,
     /// Defaults of columns may be computed where it writes: without that nothing is drawn for rows.
     pub fills_defaults: bool,
-    /// What may stay on its connection when its transaction is over.
+    /// Session state that may stay on its connection after its transaction.
     pub traces: Traces,
     /// The definitions that all this rests on.
     pub uses: Uses,
@@ -79,7 +79,7 @@ pub struct Routing {
     pub only_defines: bool,
 }
 
-/// What a statement may leave on its connection beyond its transaction, where no other connection of the session has it.
+/// Session state that a statement may leave on its connection beyond its transaction, and on no other connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traces {
     /// Something that the server shows: a temporary object, a session lock, a cursor, LISTEN, a setting, a prepared
@@ -362,7 +362,7 @@ pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<
     Some(tables)
 }
 
-/// What an update statement may have locked or may depend on beyond its captured rows.
+/// Locks and dependencies of an update statement beyond its captured rows.
 ///
 /// A further unique key makes two rows of different primary keys depend on each other, so its table is claimed as a
 /// whole; whatever triggers, cascades, views and functions write or lock counts as well. Where that is not known, the

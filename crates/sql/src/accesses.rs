@@ -1,4 +1,4 @@
-//! What a statement touches, as finely as its text and the catalogue allow: tables, columns, rows.
+//! The accesses of a statement, as finely as its text and the catalogue allow: tables, columns, rows.
 //!
 //! A cache miss makes a *shape* of the syntax tree: its queries, the relations in them, and which columns are compared
 //! with which constants and parameters. Given a catalogue, and once for each of its generations, the shape becomes an
@@ -70,7 +70,7 @@ impl Accesses {
         Self { unbounded: Some(why), ..Self::default() }
     }
 
-    /// What another execution touches, too.
+    /// The accesses that another execution has, too.
     pub fn add(&mut self, more: Self) {
         fn join<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
             for one in more {

@@ -42,7 +42,7 @@ impl Default for Limits {
     }
 }
 
-/// What an [`Analyzer`] has done so far.
+/// Counters of an [`Analyzer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Texts found by their key or their exact bytes.
@@ -87,7 +87,7 @@ impl Analyzer {
         }
     }
 
-    /// What was done so far.
+    /// Its counters.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             hits: self.hits,

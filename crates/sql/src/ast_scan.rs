@@ -91,14 +91,14 @@ const QUERY_NODES: [&str; 64] = [
     "String",
 ];
 
-/// What a tree contains.
+/// The facts found in a tree.
 #[derive(Default, Debug)]
 pub(crate) struct AstScan {
     /// Relations that are neither targets nor newly made.
     pub(crate) reads: BTreeSet<Name>,
     /// Targets of INSERT, UPDATE, DELETE and MERGE.
     pub(crate) writes: BTreeSet<Name>,
-    /// What SELECT INTO and CREATE TABLE AS make.
+    /// The tables that SELECT INTO and CREATE TABLE AS make.
     pub(crate) made: BTreeSet<Name>,
     pub(crate) with_names: BTreeSet<String>,
     pub(crate) functions: BTreeSet<Name>,

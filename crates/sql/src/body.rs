@@ -45,7 +45,7 @@ const HARMLESS_SETTINGS: [&str; 12] = [
     "work_mem",
 ];
 
-/// What a function may run.
+/// The statements that a function may run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Code {
     /// Queries and modifications, one for each that stands in it.

@@ -308,7 +308,7 @@ pub(crate) fn sets_setting(name: &str) -> bool {
     name == SETS_SETTING
 }
 
-/// What a call of one of the server's own functions may leave on its connection.
+/// Session state that a call of a built-in function may leave on its connection.
 pub(crate) fn traces(name: &str, is_volatile: bool) -> Traces {
     let reads = is_harmless_volatile(name)
         || reads_server_state(name)

@@ -94,7 +94,7 @@ pub struct Contents {
     pub builtin_functions: Vec<(String, Volatility)>,
     /// Names of functions, aggregates and procedures that did not come with the server.
     pub user_functions: Vec<String>,
-    /// What is known of them; one that is missing here, but not above, may do anything.
+    /// The known effects of each; a function that is missing here, but not above, may do anything.
     pub functions: Vec<Function>,
     /// Names of operators that did not come with the server and whose operands are all built-in or polymorphic
     /// types: those that could be chosen in place of a built-in one.
@@ -113,7 +113,7 @@ pub struct Contents {
     pub drawing: Vec<(TableId, Draws)>,
 }
 
-/// What a relation name stands for.
+/// The relation that a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation<'a> {
     /// An ordinary table.
@@ -277,7 +277,7 @@ impl Catalogue {
         self.tables.iter()
     }
 
-    /// The foreign keys that point to a table, each with the table whose it is.
+    /// The foreign keys that point to a table, each with its own table.
     pub fn referenced_by(&self, parent: TableId) -> impl Iterator<Item = (&Table, &Reference)> {
         let found = self.referenced_by.get(&parent).map_or(&[][..], Vec::as_slice);
         found.iter().map(|&(table, at)| (&self.tables[table], &self.tables[table].references[at]))
@@ -340,7 +340,7 @@ impl Catalogue {
         self.user_functions.iter().map(String::as_str)
     }
 
-    /// What is known of the users' functions of a name.
+    /// The known effects of the users' functions of a name.
     pub fn functions_named(&self, name: &str) -> impl Iterator<Item = &Function> {
         self.functions.get(name).map_or(&[][..], Vec::as_slice).iter().map(|read| &read.given)
     }
@@ -374,7 +374,7 @@ impl Catalogue {
         views.map(|read| (&read.given, read.meaning(query).map(Vec::as_slice))).collect()
     }
 
-    /// What the policies of a table with row security say; `None` when that is not understood.
+    /// The policies of a table with row security; `None` if one is not understood.
     pub(crate) fn policies(&self, table: &Table) -> Option<&[Statement]> {
         let read = self.policies.get(&table.id)?;
         read.meaning(|()| {

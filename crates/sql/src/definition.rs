@@ -1,4 +1,4 @@
-//! What statements rely on being defined as it is, and what schema changes define anew: names of relations and functions.
+//! The names of relations and functions that statements rely on, and those that schema changes define anew.
 //!
 //! A bare name stands for every object of that name in any schema, so a change concerns a statement if both have a name in
 //! common. Names are told as numbers, their hashes.
@@ -17,7 +17,7 @@ use crate::catalogue::{Catalogue, Relation, Table, TableId};
 use crate::name::Name;
 use crate::table_effects::TableEffects;
 
-/// What a statement relies on, in order.
+/// The names that a statement relies on, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Uses {
     /// The relations that it opens, directly or by way of views, triggers, references and functions.
@@ -38,7 +38,7 @@ impl Uses {
     }
 }
 
-/// What a schema change defines anew, by its text.
+/// The names that a schema change defines anew, by its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// It may concern anything.
@@ -68,7 +68,7 @@ pub struct Changes {
     pub types: Vec<String>,
 }
 
-/// What a schema change defines anew, under a catalogue.
+/// The names that a schema change defines anew, under a catalogue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Redefined {
     /// Tables that were there before.
@@ -173,7 +173,7 @@ fn is_unheard_of(name: &str, catalogue: &Catalogue) -> bool {
     !is_systems && !is_users
 }
 
-/// What a name may stand for, if these are ordinary tables.
+/// The objects that a name may stand for, if these are ordinary tables.
 fn ordinary_tables<'a>(name: &Name, catalogue: &'a Catalogue) -> Option<Vec<&'a Table>> {
     let tables: Option<Vec<&Table>> = catalogue
         .named(name.schema.as_deref(), &name.name)

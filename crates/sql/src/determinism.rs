@@ -73,7 +73,7 @@ pub const SHIPPED_SETTINGS: [&str; 19] = [
 /// Texts longer than this are not looked into.
 const MAX_TEXT: usize = 1 << 20;
 
-/// What is asked about: one statement as it was sent.
+/// The statement in question, as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The text, without the semicolon. Constants matter: what is found for one text does not hold for others that

@@ -1,4 +1,4 @@
-//! What is concluded about one statement, in lines for people.
+//! Explains the analysis of one statement in lines of text.
 //!
 //! The answer to `EXPLAIN (ROUTING) statement` and to `onecopy explain`. Each line is a word and what it says, so that
 //! a person can read it and a script can cut it. Nothing is executed, and no parameter needs a value: rows are told as
@@ -20,7 +20,7 @@ use crate::statement::{Statement, Verb};
 /// The width of the first words.
 const WORD_WIDTH: usize = 12;
 
-/// What stands in `EXPLAIN (ROUTING) statement`.
+/// The lines of `EXPLAIN (ROUTING) statement`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explained<'a> {
     /// The statement inside, as it stands in the text.

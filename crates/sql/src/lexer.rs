@@ -15,7 +15,7 @@ mod weight;
 pub(crate) use cut::{Cutter, Piece};
 pub(crate) use weight::tokens;
 
-/// What a byte begins.
+/// The token that a byte begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Space,

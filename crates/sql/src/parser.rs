@@ -66,7 +66,7 @@ impl Drop for Long {
     }
 }
 
-/// What became of a text.
+/// The result of parsing a text.
 pub(crate) enum Parsed {
     /// Its statements.
     Trees(Vec<RawStmt>),
@@ -136,7 +136,7 @@ pub(crate) fn expression_text(expression: &Node) -> Option<String> {
     text.strip_prefix("SELECT ").map(str::to_owned)
 }
 
-/// What texts that mean the same have in common, constants apart.
+/// The key of texts that mean the same, constants apart.
 pub(crate) fn fingerprint(text: &str, options: FingerprintOptions) -> Option<u64> {
     let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
     pg_query::fingerprint(text, ParserOptions::DEFAULT, options).ok().map(|print| print.value)

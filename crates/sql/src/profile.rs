@@ -1,4 +1,4 @@
-//! What a transaction is going to do, known or guessed when it begins.
+//! Profiles: what a transaction is going to do, known or guessed when it begins.
 //!
 //! A conflict-aware scheduler wants the whole access set of a transaction at its first statement. Applications can say
 //! it themselves ([`Declaration`]: a comment on BEGIN, or a setting); for the others it is learned ([`Profiles`]): a

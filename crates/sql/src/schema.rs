@@ -34,7 +34,7 @@ const DEFAULT_SCHEMA: &str = "public";
 /// How much of a statement is shown when it is left out.
 const SHOWN_BYTES: usize = 80;
 
-/// What a text of DDL says.
+/// The contents of a text of DDL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schema {
     /// The catalogue's contents.

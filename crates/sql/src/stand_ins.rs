@@ -41,11 +41,11 @@ const MAX_BYTES: usize = 64 << 10;
 pub struct StandIns {
     /// The text.
     pub text: String,
-    /// What it asks for.
+    /// The information that it returns.
     pub asks: Asks,
 }
 
-/// What stand-ins have to be told before their statement runs.
+/// The values that stand-ins get before their statement runs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Asks {
     /// The sessions that there are.
@@ -182,7 +182,7 @@ impl Words<'_> {
         }
     }
 
-    /// What looks like calls of these functions.
+    /// Words that look like calls of these functions.
     fn calls(&self) -> Vec<Place> {
         let names = [OWN, SIGNALS[0], SIGNALS[1], SETTING];
         let call = |index: usize| {
@@ -210,7 +210,7 @@ impl Words<'_> {
             .is_none_or(|name| SESSION_SETTINGS.iter().any(|setting| setting.eq_ignore_ascii_case(name)))
     }
 
-    /// What looks like this relation where it is read.
+    /// Words that look like a read of this relation.
     fn relations(&self) -> Vec<Place> {
         let relation = |index: usize| {
             let first = self.first(index).filter(|_| means(self.word(index), SETTINGS))?;

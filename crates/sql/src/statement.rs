@@ -20,7 +20,7 @@ use crate::profile::TemplateId;
 pub struct Statement {
     /// The number of the template; texts that differ in constants only have the same.
     pub template: TemplateId,
-    /// What kind of statement it is.
+    /// Its kind.
     pub verb: Verb,
     /// Relations read: everything in FROM and the like that is not the target of a modification.
     pub reads: Vec<Name>,
@@ -48,7 +48,7 @@ pub struct Statement {
     pub fills_defaults: bool,
     /// Something is called whose value is that of the transaction's beginning: `now()` and its kin. It may be too much.
     pub transaction_time: bool,
-    /// What set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
+    /// The settings that set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
     pub settings: Vec<SettingCall>,
     /// Why this statement cannot be analysed, if so: nothing may be concluded from the lists then.
     pub opaque: Option<Opaque>,
@@ -128,7 +128,7 @@ pub enum Verb {
     Set {
         /// The setting's name, folded to lower case.
         name: String,
-        /// What it is set to.
+        /// The new value.
         value: SetValue,
         /// SET LOCAL.
         local: bool,
@@ -195,9 +195,9 @@ pub enum Verb {
     Ddl(DdlFacts),
     /// Not offered; the session answers with SQLSTATE 0A000.
     Refused {
-        /// What is refused.
+        /// The construct that is refused.
         what: &'static str,
-        /// What to do instead.
+        /// The advice to the client.
         hint: &'static str,
     },
     /// Nothing but white space and comments.
@@ -233,7 +233,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// What BEGIN and its kin say about a transaction; `None` where they say nothing.
+/// The options of BEGIN and its kin; `None` where they leave one out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TransactionOptions {
     /// The level of isolation.
@@ -257,7 +257,7 @@ pub enum SetValue {
     Expression,
 }
 
-/// What DISCARD discards.
+/// The object of DISCARD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
     /// DISCARD ALL.
@@ -285,7 +285,7 @@ pub enum Maintenance {
     Cluster,
 }
 
-/// What is known of a schema change.
+/// The effects of a schema change, as far as they are known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DdlFacts {
     /// It concerns temporary objects of the session only and leaves no trace in the log.
@@ -295,11 +295,11 @@ pub struct DdlFacts {
     /// Every relation that is named as such: a session that owns a temporary one of that name must treat the
     /// statement as temporary.
     pub relations: Vec<Name>,
-    /// What it does to rows that no trigger sees.
+    /// Its effect on rows that no trigger sees.
     pub rows: RowEffect,
     /// CONCURRENTLY was asked for, which cannot run inside a transaction.
     pub concurrently: bool,
-    /// What it defines anew.
+    /// The names that it defines anew.
     pub scope: Scope,
 }
 
@@ -310,7 +310,7 @@ impl DdlFacts {
         matches!(self.tag, "ReindexStmt" | "ClusterStmt")
     }
 
-    /// What it does to names that other statements may use.
+    /// Its effect on names that other statements may use.
     pub fn naming(&self) -> Naming<'_> {
         match (self.tag, &self.scope) {
             (
@@ -345,7 +345,7 @@ impl DdlFacts {
     }
 }
 
-/// What a schema change does to names that other statements may use.
+/// The effect of a schema change on names that other statements may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Naming<'a> {
     /// A name may lose its meaning, or mean something else.
@@ -355,7 +355,7 @@ pub enum Naming<'a> {
     Adds(Vec<&'a str>),
 }
 
-/// What a schema change does to rows that no trigger sees.
+/// The effect of a schema change on rows that no trigger sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RowEffect {
     /// Nothing, or the same at every replica.
@@ -413,7 +413,7 @@ impl Statement {
         self.routing.get(catalogue, || routing(self, catalogue))
     }
 
-    /// What the statement touches, its values still open, computed once for each generation of the catalogue.
+    /// The accesses of the statement, its values still open, computed once for each generation of the catalogue.
     pub fn outline(&self, catalogue: &Catalogue) -> Arc<Outline> {
         self.outline.get(catalogue, || outline(self, catalogue))
     }

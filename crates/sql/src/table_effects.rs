@@ -29,7 +29,7 @@ const MAX_SEEN: usize = 20_000;
 const HARMLESS_TRIGGERS: [&str; 3] =
     ["suppress_redundant_updates_trigger", "tsvector_update_trigger", "tsvector_update_trigger_column"];
 
-/// What a statement can touch.
+/// The effects that a statement can have on tables and on its session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TableEffects {
     /// Tables that may be read.
@@ -53,7 +53,7 @@ pub(crate) struct TableEffects {
     pub(crate) fills_defaults: bool,
     /// The targets that it names are tables or views which the catalogue has.
     pub(crate) targets_known: bool,
-    /// What may stay on the connection.
+    /// Session state that may stay on the connection.
     pub(crate) traces: Traces,
     /// The relations that it names, or that views and functions do.
     pub(crate) relations: BTreeSet<u64>,
@@ -76,7 +76,7 @@ struct Walk<'a> {
     effects: TableEffects,
     /// TRUNCATE: with CASCADE it empties all that refers to its targets.
     truncates: bool,
-    /// What is looked at is not the statement itself, but what stands behind one of its names.
+    /// The walk is not in the statement itself but in the body behind one of its names.
     is_below: bool,
     /// Statements by their addresses, and tables by their numbers, that were looked at in some way.
     seen: BTreeSet<(Use, usize)>,

@@ -8,7 +8,7 @@ use crate::lexer::Span;
 /// More values than this in a list or an array are not looked at: the rows of so many keys are not kept apart anyway.
 pub(crate) const MAX_LIST: usize = super::MAX_MATCHES;
 
-/// What is known of one execution of a statement.
+/// The known values of one execution of a statement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arguments<'a> {
     /// The text of the query string.
@@ -55,7 +55,7 @@ pub(crate) enum Operand {
     List(Vec<Self>),
     /// An element of an array, given as one constant or parameter.
     Array(Box<Self>),
-    /// What the column's sequence gives next.
+    /// The next value of the column's sequence.
     Fresh,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Slot {
     pub(crate) usage: Use,
 }
 
-/// What became of a slot.
+/// The value of a slot, as far as known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Bound {
     One(Value),
@@ -267,7 +267,7 @@ impl<'a> Binder<'a, '_> {
 /// The OID of the type `unknown`.
 const UNKNOWN_OID: u32 = 705;
 
-/// A constant from its token. What has escapes is not read.
+/// A constant from its token; one with escapes is not read.
 fn constant(token: &[u8], negative: bool) -> Option<Raw<'_>> {
     let token = std::str::from_utf8(token).ok()?;
     let text = match token.as_bytes() {

@@ -18,16 +18,16 @@ pub enum View {
     Columns,
 }
 
-/// What two statements conflict about.
+/// The conflict of two statements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
-    /// What they share, the coarsest of all that they share in this way.
+    /// The coarsest of all things that they share in this way.
     pub class: Class,
     /// In which way, the gravest of all.
     pub kind: Kind,
 }
 
-/// What two conflicting statements share: the conflict class. Later is coarser.
+/// The conflict class: what two conflicting statements share. Later is coarser.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// Rows of which both know the value of a unique key.
@@ -214,7 +214,7 @@ impl Search<'_> {
         }
     }
 
-    /// What two overlapping accesses of one table share.
+    /// The class of two overlapping accesses of one table.
     fn class_of(&self, mine: &Access, columns: Columns, rows: &Rows) -> Class {
         if let Some(table) = self.catalogue.table(mine.table)
             && let Some((key, _)) = digest::unique_keys(table).find(|(_, key)| by_key(key, &mine.rows, rows))

@@ -1,4 +1,4 @@
-//! What follows from writing rows: claims of keys, claims of parents, and the writes that foreign keys make.
+//! Consequences of writing rows: claims of keys, claims of parents, and the writes that foreign keys make.
 //!
 //! Every kind of write says which rows there are before and after it, and which columns it sets. From that: the keys
 //! that may be taken or freed, the keys of other tables that are relied on, and the referencing rows that ON DELETE and

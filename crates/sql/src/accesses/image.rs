@@ -15,7 +15,7 @@ use crate::catalogue::{Catalogue, Column, Key, Reference, Table};
 /// their values, so such a digest meets those of other rows only.
 const BYTEWISE_OIDS: [u32; 2] = [26, 1083];
 
-/// What a key of a row says.
+/// The value of one key of a row, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     /// The row's value.
@@ -49,7 +49,7 @@ pub fn row_digests(table: &Table, row: &[Option<&[u8]>]) -> Option<Vec<KeyDigest
     Some(found)
 }
 
-/// What one key says of a row; `key` is its position in [`Table::keys`].
+/// The value of one key of a row; `key` is its position in [`Table::keys`].
 pub fn key_digest(table: &Table, key: usize, row: &[Option<&[u8]>]) -> Told {
     let Some(known) = table.keys.get(key).filter(|key| key.is_plain()) else { return Told::Unknown };
     let pairs = known.columns.iter().map(|&at| (at, at));

@@ -1,4 +1,4 @@
-//! What a template touches under one catalogue, its values still to come.
+//! Outlines: the accesses of a template under one catalogue, its values still open.
 //!
 //! Values are numbered, and so are sets of rows, since the same rows are read, written and claimed: binding evaluates
 //! each once and shares it.

@@ -23,7 +23,7 @@ use crate::statement::{CopyDirection, Statement, Verb};
 use crate::table_effects::table_effects;
 use query::Resolver;
 
-/// What a statement touches.
+/// The accesses of a statement.
 pub(crate) fn outline(statement: &Statement, catalogue: &Catalogue) -> Outline {
     match &statement.verb {
         Verb::Select

@@ -24,7 +24,7 @@ use crate::name::Name;
 use crate::statement::Statement;
 use expression::Builder;
 
-/// What a template touches, by names.
+/// The accesses of a template, by names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) root: Root,
@@ -123,7 +123,7 @@ pub(crate) struct Given {
     pub(crate) exact: bool,
 }
 
-/// What decides about the type that values of several rows have in common.
+/// The evidence for the common type of values of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivenKind {
     Null,
@@ -211,13 +211,13 @@ pub(crate) enum Join {
 /// A column as it was written: `a`, `t.a`, `s.t.a`, or with a star instead of the last part.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ColumnRef {
-    /// What stands before the last part.
+    /// The parts of a name before the last.
     pub(crate) qualifier: Vec<String>,
     /// The last part; `None` for a star.
     pub(crate) name: Option<String>,
 }
 
-/// What expressions use.
+/// The names that expressions use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Uses {
     pub(crate) columns: Vec<ColumnRef>,
@@ -226,7 +226,7 @@ pub(crate) struct Uses {
     pub(crate) everything: bool,
 }
 
-/// What is known to be true of the rows that a condition accepts.
+/// Facts about the rows that a condition accepts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Condition {
     /// Nothing is known.

@@ -20,7 +20,7 @@ pub(crate) enum Grade {
     Anything,
 }
 
-/// What an outline is told with.
+/// The names that an outline is described with.
 pub(crate) struct Teller<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) constants: &'a [Span],
@@ -167,7 +167,7 @@ impl Grade {
 }
 
 impl Why {
-    /// What makes the statement unknown, in words.
+    /// The reason why the statement is unknown, in words.
     pub(crate) fn told(&self, catalogue: &Catalogue) -> String {
         let table =
             |id: &TableId| catalogue.table(*id).map_or("a table", |table| table.name.as_str()).to_owned();

@@ -58,7 +58,7 @@ const KNOWN: [&str; 36] = [
     "PLpgSQL_variable",
 ];
 
-/// What a trigger function finds, beside NEW and OLD.
+/// The variables of a trigger function beside NEW and OLD.
 const TRIGGER_VARIABLES: [&str; 11] = [
     "tg_name",
     "tg_when",

@@ -13,7 +13,7 @@ use crate::parser::{self, Parsed, with_deep_stack};
 /// A password that a statement says.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password {
-    /// What it is.
+    /// The password.
     pub text: String,
     /// The constant that says it, in the statement's text.
     pub place: Range<usize>,

@@ -1,4 +1,4 @@
-//! What a schema change defines anew, by its text: see [`crate::definition`].
+//! The names that a schema change defines anew, by its text: see [`crate::definition`].
 //!
 //! Named are the relations whose definition it changes, not those that it only looks at (the tables of a view, a table that is
 //! made LIKE another one). A kind of statement that is not listed here concerns anything. So does CREATE SCHEMA, which can
@@ -21,7 +21,7 @@ const NAME_BYTES_MAX: usize = 63;
 /// Types that give a column a sequence of its own.
 const SERIAL_TYPES: [&str; 6] = ["bigserial", "serial", "serial2", "serial4", "serial8", "smallserial"];
 
-/// What the statement defines anew.
+/// The names that the statement defines anew.
 pub(super) fn of(node: &NodeEnum) -> Scope {
     let changed = |relation: Option<&RangeVar>| {
         Scope::these(Changes {

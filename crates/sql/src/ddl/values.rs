@@ -19,7 +19,7 @@ use crate::statement::RowEffect;
 /// Pseudo-types that make a sequence.
 const SERIAL_TYPES: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
 
-/// What ALTER TABLE does to the values of rows.
+/// The effect of ALTER TABLE on the values of rows.
 pub(super) fn altered(statement: &AlterTableStmt) -> RowEffect {
     let Some(relation) = &statement.relation else { return RowEffect::Same };
     let mut added = Vec::new();

@@ -213,7 +213,7 @@ fn why_not(name: &Name, call: &FuncCall) -> Why {
     }
 }
 
-/// What an ORDER BY item sorts by, if by the type's own order.
+/// The expression of an ORDER BY item, if it sorts by the type's own order.
 pub(super) fn sort_expression(node: &Node) -> Option<&Node> {
     match &node.node {
         Some(NodeEnum::SortBy(sort)) if sort.use_op.is_empty() => sort.node.as_deref(),

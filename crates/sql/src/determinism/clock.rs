@@ -3,7 +3,7 @@
 //! `now`, `today`, `tomorrow` and `yesterday` mean something in every text that becomes a date or a time, alone or
 //! beside a time of day, a zone, a weekday; also as an element of an array or a bound of a range.
 
-/// What the clock decides.
+/// The ways in which the clock decides.
 const CLOCK_WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
 
 /// Words that PostgreSQL knows in dates and times beside names of zones; sorted.

@@ -17,7 +17,7 @@ use super::{Determinism, Why, default_determinism};
 use crate::catalogue::{Column, ColumnDefault, Table};
 use crate::name::Name;
 
-/// What stands in place of a default.
+/// The expression in place of a default.
 enum Filling {
     /// The default may stay.
     Same,

@@ -1,4 +1,4 @@
-//! What is known of an expression's type: as little as the rules about order need.
+//! Kinds of types: as little of an expression's type as the rules about order need.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AExpr, AExprKind, FuncCall, Node, TypeCast, a_const};
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// What both are.
+    /// The kind that both have.
     fn join(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b && a.stays_exact() => a,

@@ -14,7 +14,7 @@ use super::scope::{Item, Scope, Window};
 use super::walk::{Walk, is_plain_constant};
 use crate::ast_scan::names_in;
 
-/// What becomes of a query's rows.
+/// The use of a query's rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// They are a set with duplicates.
@@ -307,12 +307,12 @@ fn grouped_by(clause: &[Node]) -> Vec<&Node> {
     found
 }
 
-/// What an item of GROUP BY means: the number of an output column is that column.
+/// The meaning of an item of GROUP BY: the number of an output column is that column.
 fn grouped<'n>(node: &'n Node, select: &'n SelectStmt) -> &'n Node {
     by_number(node, select).unwrap_or(node)
 }
 
-/// What an item of ORDER BY means: an output column by number or name comes first. `None` if that is not clear.
+/// The meaning of an item of ORDER BY: an output column by number or name comes first. `None` if that is not clear.
 fn sorted_by<'n>(node: &'n Node, select: &'n SelectStmt) -> Option<&'n Node> {
     if let Some(NodeEnum::AConst(_)) = &node.node {
         return by_number(node, select);
@@ -363,7 +363,7 @@ fn is_star(node: &Node) -> bool {
     }
 }
 
-/// What an unnamed output column takes its name from.
+/// The expression that names an unnamed output column.
 fn named_after(node: &Node) -> Option<&Node> {
     match &node.node {
         Some(NodeEnum::TypeCast(cast)) => named_after(cast.arg.as_deref()?),

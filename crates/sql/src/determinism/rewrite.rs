@@ -1,4 +1,4 @@
-//! What is to be put in place of calls, and the text that results.
+//! The rewrite: values in place of calls, and the text that results.
 //!
 //! A replacement is never evaluated here: the instant comes from the caller, and so do the values of the calls that he
 //! has to have evaluated, on one server and once. They are put in as constants, or as parameters whose numbers begin
@@ -32,7 +32,7 @@ pub struct Evaluate {
     pub end: usize,
 }
 
-/// What a parameter of [`Rewrite::with_parameters`] is to be given, in text form.
+/// The value of a parameter of [`Rewrite::with_parameters`], in text form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bind {
     /// [`Clock::transaction_us`], as [`Clock::text`] writes it.
@@ -72,9 +72,9 @@ pub struct Rewrite {
 pub enum RewriteError {
     /// Not as many values as there are expressions to evaluate.
     Values {
-        /// What there are.
+        /// The number of values given.
         given: usize,
-        /// What there should be.
+        /// The number of values needed.
         wanted: usize,
     },
     /// An instant beyond the years 1 to 9999.
@@ -108,7 +108,7 @@ impl Rewrite {
         apart.then(|| Self { source: source.to_owned(), pieces, evaluate, highest_parameter })
     }
 
-    /// What the caller has to evaluate. `nextval` among it advances a sequence where it is evaluated, and nowhere else.
+    /// The expressions that the caller has to evaluate. `nextval` among it advances a sequence where it is evaluated, and nowhere else.
     pub fn evaluate(&self) -> &[Evaluate] {
         &self.evaluate
     }

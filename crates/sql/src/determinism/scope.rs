@@ -1,4 +1,4 @@
-//! What FROM brings into sight, and how many rows of it there can be.
+//! The relations of FROM, and how many rows of them there can be.
 //!
 //! The rules about order ask two questions: can there be more than one row, and can two rows be equal in some columns?
 //! Both are answered by a closure over functional dependencies: a table's row is determined once all columns of one
@@ -58,7 +58,7 @@ impl Found<'_> {
     }
 }
 
-/// What a name means in one scope.
+/// The meaning of a name in one scope.
 pub(super) enum Sight<'a> {
     Column(Found<'a>),
     /// It may be a column of something that is not known.

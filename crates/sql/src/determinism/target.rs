@@ -9,7 +9,7 @@ use super::walk::Walk;
 use crate::catalogue::{Action, ColumnDefault, Reference, Relation, Table, TableId};
 use crate::classify::relation_name;
 
-/// What happens to rows of a table.
+/// The change to rows of a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Event {
     Insert,
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What happens to the referencing rows, if anything but an error.
+/// The change to the referencing rows, unless there is an error.
 fn effect(reference: &Reference, event: &Event) -> Option<Event> {
     let action = match event {
         Event::Insert | Event::Truncate { cascade: false } => return None,

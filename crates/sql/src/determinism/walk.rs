@@ -40,7 +40,7 @@ pub(super) struct Walk<'a> {
     pub(super) with_names: Vec<String>,
     /// Tables that parts of the statement change.
     pub(super) changed: BTreeSet<TableId>,
-    /// What is being visited is evaluated at most once.
+    /// The visited expression is evaluated at most once.
     pub(super) once: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Walk<'a> {
         self.tokens.as_ref()
     }
 
-    /// What a column reference means, looked for from the innermost query outwards.
+    /// The meaning of a column reference, searched from the innermost query outwards.
     pub(super) fn column(&self, fields: &[String]) -> Option<Found<'a>> {
         for scope in self.scopes.iter().rev() {
             match scope.column(fields) {

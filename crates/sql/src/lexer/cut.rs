@@ -109,7 +109,7 @@ struct List {
     has_ended: bool,
 }
 
-/// What the last tokens announce: a list may begin with the next one.
+/// The state after the last tokens: a list may begin with the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ahead {
     Nothing,

@@ -87,7 +87,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// What stands in quotes; one that is not closed reaches to the end.
+    /// Text in quotes; one that is not closed reaches to the end.
     fn quoted(&mut self, quote: u8, has_escapes: bool) {
         self.at += 1;
         while let Some(byte) = self.peek(0) {

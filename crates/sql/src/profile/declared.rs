@@ -1,4 +1,4 @@
-//! What an application declares of a transaction.
+//! Declarations of an application about a transaction.
 //!
 //! `/* onecopy: read item, author; write orders */` on BEGIN or before a transaction's first statement, or the same
 //! words as the value of the setting `onecopy.access`. A table that is written is read as well. A name without a schema
@@ -11,7 +11,7 @@ use crate::accesses::{Access, Accesses, Columns, Rows};
 use crate::catalogue::{Catalogue, TableId};
 use crate::name::Name;
 
-/// What comes before the words in a comment.
+/// The prefix of a declaration in a comment.
 const MARK: &str = "onecopy:";
 
 /// More names than this in one declaration are refused.
@@ -45,7 +45,7 @@ pub struct Declared {
 pub struct DeclarationError {
     /// Where in the declaration, in bytes.
     pub at: usize,
-    /// What was expected there.
+    /// The expected word.
     pub expected: &'static str,
 }
 

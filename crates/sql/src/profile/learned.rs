@@ -58,7 +58,7 @@ impl Default for ProfileLimits {
 pub struct Digests(Box<[(Place, u64)]>);
 
 impl Digests {
-    /// What is to be kept of a statement's arguments until its transaction ends.
+    /// The digests of a statement's arguments that are kept until its transaction ends.
     pub fn of(arguments: &Arguments<'_>) -> Self {
         let parameters = arguments.parameters.iter().zip(0_u16..).filter_map(|(parameter, index)| {
             let value = parameter.value?;
@@ -102,7 +102,7 @@ struct Node {
     children: BTreeMap<TemplateId, usize>,
     /// Transactions that began so.
     seen: u32,
-    /// Those among them whose rest would have been predicted wholly.
+    /// Those of them whose rest would have been predicted completely.
     covered: u32,
     followers: BTreeMap<TemplateId, Follower>,
     /// Met since the hand went by.
@@ -126,7 +126,7 @@ struct Known {
     bytes: usize,
 }
 
-/// What is known of transactions by how they begin.
+/// Learned continuations of transactions, by their beginnings.
 #[derive(Debug)]
 pub struct Profiles {
     limits: ProfileLimits,
@@ -155,7 +155,7 @@ impl Profiles {
         }
     }
 
-    /// What is held and was done.
+    /// Sizes and counters.
     pub fn statistics(&self) -> ProfileStatistics {
         self.statistics
     }
@@ -174,7 +174,7 @@ impl Profiles {
         self.shrink(at);
     }
 
-    /// What is likely to come after a beginning; `None` if no transaction began so. A beginning longer than the trie is
+    /// The likely continuation of a beginning; `None` if no transaction began so. A beginning longer than the trie is
     /// deep is cut.
     pub fn predict(&self, beginning: &[TemplateId]) -> Option<Prediction> {
         let mut at = ROOT;

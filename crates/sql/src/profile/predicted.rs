@@ -1,4 +1,4 @@
-//! What is expected of the rest of a transaction, and the accesses that follow.
+//! Predictions: the likely rest of a transaction, and the accesses that follow from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Expected {
     pub sources: BTreeMap<Place, Source>,
 }
 
-/// What is likely to come after a beginning.
+/// The likely continuation of a beginning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prediction {
     /// The templates, in the order of their numbers.
@@ -66,7 +66,7 @@ impl Prediction {
         self.expected.iter().all(|expected| reads(&expected.statement))
     }
 
-    /// What the rest of the transaction is likely to touch: rows where their keys are known from the beginning, else
+    /// The accesses that the rest of the transaction is likely to make: rows where their keys are known from the beginning, else
     /// whole tables. `beginning` are the arguments of its statements so far.
     pub fn accesses(&self, catalogue: &Catalogue, beginning: &[Arguments<'_>]) -> Accesses {
         let mut all = Accesses::default();

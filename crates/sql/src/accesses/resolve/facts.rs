@@ -1,4 +1,4 @@
-//! What is known of the rows of a relation.
+//! Facts about the rows of a relation.
 //!
 //! Conditions stand in contexts, each inside another one. A row of a relation can matter only if it satisfies, together
 //! with some rows of the others, all conditions from its own context outwards:
@@ -46,7 +46,7 @@ pub(super) enum Fact {
     Is { variable: Variable, form: Form, operand: Operand, usage: Use },
 }
 
-/// What one alternative says about one column of a relation.
+/// The facts of one alternative about one column of a relation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Known {
     pub(super) column: String,
@@ -85,7 +85,7 @@ impl Facts {
         };
     }
 
-    /// What is known of the rows of a range, by alternatives; `None` if nothing is.
+    /// Facts about the rows of a range, by alternatives; `None` if there are none.
     pub(super) fn about(&self, range: usize, context: ContextId) -> Option<Vec<Vec<Known>>> {
         let mut facts = Vec::new();
         let (mut next, mut strict_only) = (Some(context), false);

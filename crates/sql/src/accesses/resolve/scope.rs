@@ -21,7 +21,7 @@ pub(super) struct Range {
     pub(super) alias: String,
     pub(super) kind: RangeKind,
     pub(super) used: Used,
-    /// What is known of its rows.
+    /// Facts about its rows.
     pub(super) context: ContextId,
     /// It is read as part of a FROM clause, rather than a target.
     pub(super) is_source: bool,
