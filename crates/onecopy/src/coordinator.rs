@@ -14,9 +14,11 @@ pub(crate) mod mailbox;
 mod members;
 mod memory;
 pub(crate) mod memory_budget;
+pub(crate) mod node_kind;
 pub(crate) mod oid_map;
 pub(crate) mod plan;
 pub(crate) mod quarantines;
+mod replica_address;
 mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resync_progress;
@@ -25,7 +27,6 @@ mod seat;
 mod seats;
 mod sequences;
 pub(crate) mod session_registry;
-mod shipping;
 mod stats;
 mod waits;
 pub(crate) mod workload_stats;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
+use cluster::ids::{ClusterId, DatabaseId, Epoch, ReplicaId, ServiceId, SessionId, Version};
 use cluster::parts::sequences::Sequences;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
@@ -59,6 +60,7 @@ use identities::Identities;
 use log_retention::{LogRetention, Retention};
 use mailbox::{End, Mailbox, Note};
 use memory_budget::MemoryBudget;
+use node_kind::NodeKind;
 use oid_map::OidMap;
 use quarantines::Quarantines;
 use requests::MemberRequest;
@@ -68,40 +70,28 @@ use workload_stats::WorkloadStats;
 pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use memory::{Kept, resident_bytes};
 pub(crate) use quarantines::QuarantineDuration;
-pub(crate) use seat::{ReplicaAddress, Seat};
+pub(crate) use replica_address::ReplicaAddress;
+pub(crate) use requests::AgentOrder;
+pub(crate) use seat::Seat;
 pub(crate) use seats::Seats;
-pub(crate) use shipping::ShipsStatements;
 pub(crate) use stats::{Stats, count};
-
-/// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
-pub(crate) const AGENT_QUEUE: usize = 16;
 
 /// How many clients may wait for a session to end when there are as many as may be.
 pub(crate) const WAITING_MAX: usize = 1_000;
 
-/// What the core asks of a replica's agent.
-#[derive(Debug)]
-pub(crate) enum AgentOrder {
-    /// Apply these versions in one transaction.
-    Apply { incarnation: Incarnation, from: Version, upto: Version },
-    /// End everything there and begin anew.
-    Reset,
-    /// It is the anchor: take back the ranges of sequences that it was lent.
-    TakeBack,
-    /// Read the catalogue.
-    LoadCatalogue { version: Version },
-    /// The replica is no longer a member.
-    Leave,
-}
-
 struct Inside {
-    cluster: Cluster,
+    /// None in a kind of node that orders transactions by itself.
+    core: Option<Cluster>,
     effects: Vec<Effect>,
     sessions: FxHashMap<SessionId, Arc<Mailbox>>,
 }
 
 /// What the node gives the coordinator when it starts.
 pub(crate) struct CoordinatorOptions {
+    /// How the node keeps its replicas equal.
+    pub(crate) kind: Arc<dyn NodeKind>,
+    /// The core, if this kind of node has one.
+    pub(crate) core: Option<Cluster>,
     /// The home of updates.
     pub(crate) anchor: ReplicaId,
     /// Which cluster this is.
@@ -161,8 +151,8 @@ pub(crate) struct Coordinator {
     pub(crate) log: FileLog,
     /// The replicas.
     pub(crate) seats: Seats,
-    /// Set where statements are shipped.
-    pub(crate) shipping: OnceLock<Arc<dyn ShipsStatements>>,
+    /// How this node keeps its replicas equal.
+    pub(crate) kind: Arc<dyn NodeKind>,
     /// Their replica_drivers.
     replica_drivers: Mutex<JoinSet<()>>,
     /// Where those run, whoever calls for a new one.
@@ -241,27 +231,22 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     /// Nothing runs yet; the log's writer is started by the caller.
-    pub(crate) fn new(
-        cluster: Cluster,
-        log: FileLog,
-        seats: Vec<Seat>,
-        options: CoordinatorOptions,
-    ) -> Arc<Self> {
+    pub(crate) fn new(log: FileLog, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
             options;
-        let CoordinatorOptions { identities, voucher, seal, quarantines, limits, runtime_config, .. } =
-            options;
+        let CoordinatorOptions { kind, core, identities, voucher, seal, quarantines, .. } = options;
+        let CoordinatorOptions { limits, runtime_config, .. } = options;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
         let retention = LogRetention::of(seats.iter().map(|seat| seat.replica));
         let retention = Retention::new(retention, quarantines, log_bytes_max);
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
-        let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
+        let inside = Inside { core, effects: Vec::new(), sessions: FxHashMap::default() };
         let coordinator = Arc::new(Self {
             inside: Mutex::new(inside),
             log,
             seats,
-            shipping: OnceLock::new(),
+            kind,
             replica_drivers: Mutex::default(),
             runtime: Handle::current(),
             registry: OnceLock::new(),
@@ -317,8 +302,8 @@ impl Coordinator {
     pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
         let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let Inside { cluster, effects, sessions } = &mut *inside;
-        cluster.handle(now, event, effects);
+        let Inside { core, effects, sessions } = &mut *inside;
+        core.as_mut()?.handle(now, event, effects);
         let mut granted = None;
         for effect in effects.drain(..) {
             match effect {
@@ -435,14 +420,20 @@ impl Coordinator {
         inside.sessions.values().for_each(|mailbox| mailbox.end(end));
     }
 
-    /// The replicas as the core sees them.
+    /// Asks the core something; without a core the answer is the default: nothing, or none.
+    pub(crate) fn core<T: Default>(&self, ask: impl FnOnce(&Cluster) -> T) -> T {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.core.as_ref().map(ask).unwrap_or_default()
+    }
+
+    /// The members, in the order of their numbers.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.replicas()
+        self.kind.replicas(self)
     }
 
     /// The last durable version.
     pub(crate) fn durable(&self) -> Version {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.durable()
+        self.kind.durable(self)
     }
 
     /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that

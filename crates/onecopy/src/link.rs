@@ -5,6 +5,7 @@
 //! [`crate::transaction::open::OpenTransaction`].
 
 pub(crate) mod lost_state;
+pub(crate) mod node_kind;
 pub(crate) mod parsing;
 pub(crate) mod prepared;
 pub(crate) mod settling;
@@ -35,10 +36,13 @@ use crate::coordinator::{Coordinator, count};
 use crate::pool::Thread;
 use crate::pool::leftovers::Look;
 use crate::pool::servers::Servers;
+use node_kind::ServesClients;
 
 /// What all sessions of one thread share.
 pub(crate) struct Worker {
     pub(crate) coordinator: Arc<Coordinator>,
+    /// Serves the clients.
+    pub(crate) kind: Arc<dyn ServesClients>,
     pub(crate) analyzer: RefCell<Analyzer>,
     pub(crate) parsers: Arc<Parsers>,
     pub(crate) keys: Arc<CancelKeys>,

@@ -27,6 +27,7 @@ mod pool;
 mod propagate;
 mod relay;
 mod replica;
+mod rows;
 mod security;
 mod session;
 mod shipping;

@@ -13,7 +13,7 @@
 //! | `returning` | a replica is fenced, rolled forward from the log, and joins the others (sections 5.3.1, 5.3.2) |
 //! | `session`, `batch`, `control`, `data`, `copy`, `transaction`, `desk` | a client |
 //! | `statement`, `locks` | what a statement touches, and the text that is shipped |
-//! | `start`, `board` | a node of this kind, and what others see of its replicas |
+//! | `start`, `kind` | a node of this kind, and what the rest of the node asks of it |
 //!
 //! Guarantee: 1-copy serializability, strict, for every client at any level. READ COMMITTED at the servers is enough:
 //! whatever a transaction reads was locked before its first statement, so between its statements nothing that they read
@@ -22,7 +22,6 @@
 //! Invariant: this mutex is never held over a wait, nor while the coordinator's is asked for.
 
 mod batch;
-mod board;
 mod control;
 mod copy;
 mod data;
@@ -30,6 +29,7 @@ mod decided;
 mod desk;
 mod inside;
 mod kept;
+mod kind;
 mod lane;
 mod locks;
 mod returning;
@@ -39,28 +39,23 @@ mod start;
 mod statement;
 mod transaction;
 
-use std::any::Any;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use cluster::ids::{Epoch, Identity, Nonce, ReplicaId, SessionId, Version};
+use cluster::ids::{Epoch, Identity, Nonce, ReplicaId, SessionId};
 use cluster::parts::lock_queues::LockSet;
 use cluster::protocols::shipping::{
     Answer, Choices, Ending, Kind, Output, ProxyOutput, Request, SequenceNumber, Transaction, Work,
 };
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
 
 use crate::backend::Address;
-use crate::coordinator::{Coordinator, QuarantineDuration, ShipsStatements};
+use crate::coordinator::{Coordinator, QuarantineDuration};
 use inside::{Desk, Inside};
 use kept::Limits;
 use lane::{At, Job, Origin};
 use shipment::{Reply, Shipment};
 
-pub(crate) use session::serve;
-pub(crate) use start::{Opened, open, refuse_other_kind};
+pub(crate) use start::{claim_log, options, refuse_log};
 
 /// More transactions than this are not under way at once: who begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -121,7 +116,6 @@ pub(crate) enum Declined {
 pub(crate) struct Shipping {
     inside: Mutex<Inside>,
     coordinator: OnceLock<Arc<Coordinator>>,
-    choices: Choices,
     epoch: Epoch,
     nonce: Nonce,
     /// Locks are granted at once: only for tests that show that a checker notices.
@@ -138,31 +132,9 @@ enum Next {
     Proxy(usize, ProxyOutput),
 }
 
-impl ShipsStatements for Shipping {
-    fn hold(&self, session: SessionId) -> Pin<Box<dyn Future<Output = Version> + Send + '_>> {
-        const PAUSE: Duration = Duration::from_millis(5);
-        Box::pin(async move {
-            while !self.take_everything(session) || !self.is_idle() {
-                sleep(PAUSE).await;
-            }
-            self.lock().appended
-        })
-    }
-
-    fn give_everything_back(&self, session: SessionId) {
-        self.give_everything_back(session);
-    }
-}
-
 impl Shipping {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The scheduler of this node, if it ships statements.
-    fn of(coordinator: &Coordinator) -> Option<Arc<Self>> {
-        let shipping = Arc::clone(coordinator.shipping.get()?);
-        (shipping as Arc<dyn Any + Send + Sync>).downcast().ok()
     }
 
     /// The coordinator of the node.
@@ -173,11 +145,6 @@ impl Shipping {
     /// Where a replica listens.
     fn address(&self, replica: ReplicaId) -> Address {
         self.coordinator().seats[replica].address.clone()
-    }
-
-    /// The protocol's name.
-    pub(crate) fn name(&self) -> &'static str {
-        self.choices.name
     }
 
     /// The replica has not been given up since.

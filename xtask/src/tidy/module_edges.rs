@@ -60,6 +60,7 @@ const ORDER: &[&str] = &[
     "place",
     "execute",
     "session",
+    "rows",
     "shipping",
     "accept",
     "cli",

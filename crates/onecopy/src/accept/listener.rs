@@ -25,6 +25,7 @@ use crate::client::credentials::Credentials;
 use crate::coordinator::Coordinator;
 use crate::coordinator::half_open::HalfOpen;
 use crate::link::Worker;
+use crate::link::node_kind::ServesClients;
 use crate::pool::{REAP_EVERY, Thread};
 
 /// Sockets that can wait for one thread.
@@ -46,7 +47,10 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts the threads.
-    pub(crate) fn start(coordinator: &Arc<Coordinator>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        coordinator: &Arc<Coordinator>,
+        kind: &Arc<dyn ServesClients>,
+    ) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
@@ -62,6 +66,7 @@ impl Workers {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
             let worker = Worker {
                 coordinator: Arc::clone(coordinator),
+                kind: Arc::clone(kind),
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
                 parsers: Arc::clone(&parsers),
                 keys: Arc::clone(&keys),

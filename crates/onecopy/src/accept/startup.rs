@@ -1,14 +1,12 @@
 //! The beginning of a connection: encryption requests, cancel requests, log-in.
 //!
-//! Who the client is comes first ([`super::login`]), and what it wants after that: whoever has not proven itself learns
-//! nothing of what is served here. The session's first server connection, to the home, is made here, because its settings
-//! are what the client is told; there the server decides whether the role may log in at all.
+//! The client proves its role first ([`super::login`]); only then Onecopy looks at the database that it names. A client that
+//! has not proven its role learns nothing of what is served. The node's kind serves the session that follows.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::ReplicaId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -17,24 +15,17 @@ use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
 use super::login::authenticate;
-use crate::client::cancel::pid_of;
-use crate::client::own_settings::Severity;
-use crate::client::prepared::Prepared;
+use crate::client::Client;
 use crate::client::settings::Settings;
-use crate::client::signals::Signals;
-use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::config::hba::Right;
 use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
 use crate::coordinator::{Coordinator, WAITING_MAX};
 use crate::error::{Fault, Refusal};
-use crate::link::{Leftovers, Link, Registration, Worker};
-use crate::logging::InSession;
-use crate::pool::servers::Servers;
+use crate::link::Worker;
+use crate::link::node_kind::LoggedIn;
 use crate::security::scram::Secret;
-use crate::session::Session;
 use crate::session::admin::{Admin, Dialect};
-use crate::transaction::open::OpenTransaction;
 
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
@@ -47,17 +38,6 @@ const OPENING_DEADLINE: Duration = Duration::from_secs(10);
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(5);
 /// How long they wait.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
-
-/// Which role this is, whether it may log in, and what it begins with.
-const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
-     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
-     (SELECT pg_catalog.array_agg(s.setconfig::pg_catalog.text ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
-      WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', r.oid]) \
-      AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
-          WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]))) \
-     FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
-/// How often a new connection is made because a role is not what it was.
-const DOUBTS_MAX: u32 = 10;
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
@@ -85,7 +65,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
         Ok(Request::Session { settings, who, secret }) => {
             // Until the session has ended.
             match room(&worker.coordinator).await {
-                Ok(_room) => serve_session(worker, client, *settings, who, secret).await,
+                Ok(_room) => {
+                    let client = LoggedIn { client, settings: *settings, who, secret };
+                    if let Err(unserved) = Arc::clone(&worker.kind).serve(worker, client).await {
+                        refuse(unserved.client, unserved.fault).await;
+                    }
+                }
                 Err(fault) => refuse(client, fault).await,
             }
         }
@@ -271,59 +256,6 @@ fn who(client: &Client, parameters: &[(String, String)]) -> Who {
     }
 }
 
-async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who, secret: Secret) {
-    if worker.coordinator.shipping.get().is_some() {
-        if let Err((client, fault)) = crate::shipping::serve(worker, client, settings, who, secret).await {
-            refuse(client, fault).await;
-        }
-        return;
-    }
-    let keys = Arc::clone(&worker.keys);
-    let coordinator = Arc::clone(&worker.coordinator);
-    let (id, mailbox) = coordinator.open_session();
-    let pid = pid_of(id);
-    let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
-        Ok(cancel) => cancel,
-        Err(error) => {
-            coordinator.close_session(id);
-            let refusal = Refusal::plain(sqlstate::INTERNAL_ERROR, format!("no random number: {error}"));
-            return refuse(client, Fault::Fatal(refusal)).await;
-        }
-    };
-    let entry = coordinator.sessions.register(id, who);
-    let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
-    let anchor = coordinator.anchor();
-    let progress = coordinator.memory_budget.register(id);
-    let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
-    let servers = Servers::new(&coordinator, thread, &settings, Arc::clone(&entry), secret);
-    let client = client.of_session(&mailbox).with_signals(signals);
-    let link = Link {
-        worker,
-        id,
-        registration: Registration { mailbox, cancel, entry, progress, ending: None },
-        client,
-        servers,
-        settings,
-        prepared: Prepared::default(),
-        leftovers: Leftovers::default(),
-        settling: None,
-        tenancy: None,
-    };
-    let mut session = Session { link, txn: OpenTransaction::none(anchor), skipping: false };
-    let serving = async {
-        match session.greet().await {
-            Ok(()) => session.serve().await,
-            Err(fault) => {
-                coordinator.close_session(id);
-                refuse(session.link.client, fault).await;
-            }
-        }
-        tracing::info!("the session has ended");
-    };
-    InSession::new(id, serving).await;
-    keys.remove(pid);
-}
-
 fn check_database(served: &str, database: &str, parameters: &[(String, String)]) -> Result<(), Fault> {
     if parameter(parameters, "replication").is_some_and(|v| !matches!(v, "" | "false" | "off" | "no" | "0")) {
         return Err(Fault::Fatal(Refusal::unsupported(
@@ -345,59 +277,4 @@ fn check_database(served: &str, database: &str, parameters: &[(String, String)])
         return Err(Fault::Fatal(Refusal::unsupported(format!("client_encoding {encoding}"), "Use UTF8.")));
     }
     Ok(())
-}
-
-impl Session {
-    /// Connects to the home. Where sessions share connections the role may be there from before: it has to be the same one,
-    /// with the same right to log in, and to begin with the same settings.
-    async fn connect_first(&mut self) -> Result<ReplicaId, Fault> {
-        let started = Instant::now();
-        let mut doubts = 0;
-        loop {
-            let anchor = match self.executor().connect_home().await {
-                Err(Fault::Unplaced(_) | Fault::Lost(_))
-                    if started.elapsed() < crate::link::wait::WAIT_MAX =>
-                {
-                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
-                    continue;
-                }
-                other => other?,
-            };
-            if !self.link.servers.is_shared() {
-                return Ok(anchor);
-            }
-            let said = self.link.servers.get(anchor).ask(STANDING_SQL).await;
-            if self.link.servers.note_role(anchor, said) {
-                return Ok(anchor);
-            }
-            doubts += 1;
-            if doubts == DOUBTS_MAX {
-                let text = "the role is changed again and again";
-                return Err(Fault::Fatal(Refusal::plain(sqlstate::CANNOT_CONNECT_NOW, text)));
-            }
-        }
-    }
-
-    /// Connects to the home and tells the client what the server says of itself.
-    async fn greet(&mut self) -> Result<(), Fault> {
-        self.link.registration.entry.tell_beginning();
-        let anchor = self.connect_first().await?;
-        let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
-        let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
-        self.link.settings.begin_with(&defaults);
-        let useless = self.placer().begin_with_own()?;
-        let connection = &self.link.servers.get(anchor).connection;
-        welcome(
-            &mut self.link.client,
-            connection,
-            self.link.settings.read_only,
-            &self.link.registration.cancel,
-        );
-        for refusal in useless {
-            let Refusal { sqlstate, message, hint, .. } = refusal;
-            self.link.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());
-        }
-        self.ready();
-        Ok(())
-    }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use cluster::Cluster;
 use cluster::event::Event;
 use cluster::ids::Version;
 use sql::Catalogue;
@@ -18,18 +19,17 @@ impl Coordinator {
 
     /// Whether a schema change after this version may have defined anew what is mentioned.
     pub(crate) fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.cluster.redefines(since, mentioned)
+        self.core(|core| core.redefines(since, mentioned))
     }
 
     /// Whether a schema change after this version may have taken back what replicas were lent of sequences.
     pub(crate) fn voids_lent(&self, since: Version) -> bool {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.voids_lent(since)
+        self.core(|core| core.voids_lent(since))
     }
 
     /// The last durable version that may have changed the schema.
     pub(crate) fn last_ddl(&self) -> Version {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.last_ddl()
+        self.core(Cluster::last_ddl)
     }
 
     /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.

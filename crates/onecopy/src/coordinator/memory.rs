@@ -3,8 +3,7 @@
 //! Sizes are those of what is stored, estimated where a structure does not count them; what the allocator keeps for later is
 //! the difference to what the system says of the process.
 
-use std::sync::PoisonError;
-
+use cluster::Cluster;
 use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
 use commitlog::NEWEST_IDENTITIES;
 
@@ -27,7 +26,7 @@ pub(crate) struct Kept {
 impl Coordinator {
     /// All kinds.
     pub(crate) fn memory(&self) -> Vec<Kept> {
-        let keys = self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.keys_remembered();
+        let keys = self.core(Cluster::keys_remembered);
         let (records, record_bytes, limit_bytes) = self.log.in_memory();
         let texts = self.pools.statements.memory();
         let identities = self.identities.in_memory();

@@ -64,8 +64,8 @@ pub(crate) struct Plan {
     pub(crate) adoption: Adoption,
     /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.
     pub(crate) start_patience: Option<Duration>,
-    /// The scheduler, where statements are shipped.
-    pub(crate) shipping: Option<Choices>,
+    /// How the replicas are kept equal.
+    pub(crate) propagation: Propagation,
 }
 
 impl Plan {
@@ -80,14 +80,41 @@ impl Plan {
     }
 }
 
-/// Appends the record that opens the new epoch; its version, and the number that tells this term from others.
+/// How a node keeps its replicas equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Propagation {
+    /// It captures the rows that a transaction changes, and applies them at the other replicas.
+    Rows,
+    /// It sends statements to all replicas, in the order of this scheduler.
+    Statements(Choices),
+}
+
+impl Propagation {
+    /// Statements by this scheduler, or rows if there is none.
+    pub(crate) fn by(scheduler: Option<Choices>) -> Self {
+        scheduler.map_or(Self::Rows, Self::Statements)
+    }
+}
+
+/// What a term of the node begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    /// Its number.
+    pub(crate) epoch: Epoch,
+    /// The version of the record that fences the log.
+    pub(crate) last: Version,
+    /// Tells its identities from those of other terms.
+    pub(crate) nonce: Nonce,
+}
+
+/// Appends the record that opens the term after those in the log.
 pub(crate) fn fence(
     log: &FileLog,
     cluster: ClusterId,
-    epoch: Epoch,
     recovered: &Recovered,
     identities: &Identities,
-) -> Result<(Version, Nonce), Reason> {
+) -> Result<Term, Reason> {
+    let epoch = recovered.last_epoch.next();
     let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
     let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
     let version = recovered.last.next();
@@ -103,5 +130,5 @@ pub(crate) fn fence(
     };
     identities.insert(identity, version);
     log.append(Arc::new(body.finish(header)));
-    Ok((version, Nonce(nonce)))
+    Ok(Term { epoch, last: version, nonce: Nonce(nonce) })
 }

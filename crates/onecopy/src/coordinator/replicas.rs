@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
 
+use super::Coordinator;
 use super::identities::AppliedVerdict;
 use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
-use super::{AgentOrder, Coordinator};
 
 impl Coordinator {
-    /// Runs `work` with the replica's server; `None` if that is given up meanwhile. Where statements are shipped no agent
-    /// gives a server up, and the work has to end by itself.
+    /// Runs `work` with the replica's server; `None` if an agent gives the server up meanwhile. Where no agent does that the
+    /// work has to end by itself.
     pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
-        if self.shipping.get().is_some() {
+        if !self.kind.gives_up_servers() {
             return Some(work.await);
         }
         let seat = &self.seats[replica];
@@ -58,9 +57,9 @@ impl Coordinator {
         }
     }
 
-    /// Where statements are shipped a replica cannot tell by itself that the log has lost what it lacks.
+    /// Quarantines the replicas that need records which the log has no more, where they cannot find that out by themselves.
     fn leave_behind(&self, up: &[ReplicaId]) {
-        if self.shipping.get().is_none() {
+        if self.kind.knows_lacking_records() {
             return;
         }
         let first = self.log.first_retained();
@@ -84,11 +83,7 @@ impl Coordinator {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
         }
         self.retention.log().quarantine(replica, reason, lasting);
-        self.handle(Event::Diverged { replica });
-        // What runs there at present is ended as well.
-        self.reset(replica);
-        // It does not come back by itself, so nobody waits for it.
-        self.handle(Event::TakeOver { from: replica });
+        Arc::clone(&self.kind).shut_out(self, replica);
     }
 
     /// Puts those replicas into quarantine that were in one when the node ended.
@@ -133,8 +128,7 @@ impl Coordinator {
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
         self.lift_quarantine(replica);
         self.retention.log().rebuilt(replica);
-        self.handle(Event::Rebuilt { replica });
-        self.reset(replica);
+        self.kind.let_in(self, replica);
     }
 
     /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
@@ -146,8 +140,7 @@ impl Coordinator {
             tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
             self.lift_quarantine(*replica);
             self.retention.log().tried_again(*replica);
-            self.handle(Event::Rebuilt { replica: *replica });
-            self.reset(*replica);
+            self.kind.let_in(self, *replica);
         }
         tried
     }
@@ -156,13 +149,6 @@ impl Coordinator {
         let name = &self.seats[replica].name;
         if let Err(error) = self.retention.quarantines.lift(name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
-        }
-    }
-
-    /// The replica's agent begins anew. Where statements are shipped there are no agents.
-    fn reset(&self, replica: ReplicaId) {
-        if self.shipping.get().is_none() {
-            self.order(replica, AgentOrder::Reset);
         }
     }
 

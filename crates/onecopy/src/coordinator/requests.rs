@@ -1,18 +1,37 @@
-//! What the coordinator's users ask of the tasks that own the servers: the supervisor of each server that Onecopy runs, and
-//! the registry that keeps the list of members. Only the messages are here, so that both ends may know them.
+//! What the coordinator and its users ask of the tasks that own servers: the agent of each replica, the supervisor of each
+//! server that Onecopy runs, and the registry that keeps the list of members. Only the messages are here, so that both ends
+//! may know them.
 
 use std::sync::Arc;
 
-use cluster::ids::ReplicaId;
+use cluster::ids::{Incarnation, ReplicaId, Version};
 use tokio::sync::oneshot;
 
-use super::ReplicaAddress;
+use super::replica_address::ReplicaAddress;
 use super::resync_progress::Transfer;
 use crate::backend::Address;
 use crate::config::Replica;
 
 /// Why something cannot be done, for the person who asked for it.
 pub(crate) type Reason = String;
+
+/// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
+pub(crate) const AGENT_QUEUE: usize = 16;
+
+/// What the core asks of a replica's agent.
+#[derive(Debug)]
+pub(crate) enum AgentOrder {
+    /// Apply these versions in one transaction.
+    Apply { incarnation: Incarnation, from: Version, upto: Version },
+    /// End everything there and begin anew.
+    Reset,
+    /// It is the anchor: take back the ranges of sequences that it was lent.
+    TakeBack,
+    /// Read the catalogue.
+    LoadCatalogue { version: Version },
+    /// The replica is no longer a member.
+    Leave,
+}
 
 /// What a server's supervisor is told to do.
 #[derive(Debug)]

@@ -10,26 +10,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::{Notify, mpsc};
 
+use super::absence::Absence;
 use super::evictions::Evictions;
-use super::requests::SupervisorOrder;
+use super::replica_address::ReplicaAddress;
+use super::requests::{AGENT_QUEUE, AgentOrder, SupervisorOrder};
 use super::resync_progress::ResyncStage;
-use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::backend::{Address, Lines};
-
-/// A replica's number and name, and how clients and Onecopy reach its server.
-#[derive(Clone, Debug)]
-pub(crate) struct ReplicaAddress {
-    /// Its number for as long as it is a member.
-    pub(crate) replica: ReplicaId,
-    /// Its name in commands and log lines.
-    pub(crate) name: String,
-    /// Where clients that want this server itself connect.
-    pub(crate) host: String,
-    /// The port there.
-    pub(crate) port: u16,
-    /// Where Onecopy connects.
-    pub(crate) address: Address,
-}
 
 /// Where a replica is, and what its present set of connections is called.
 #[derive(Debug)]

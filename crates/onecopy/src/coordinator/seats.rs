@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
 
-use super::Seat;
+use super::seat::Seat;
 
 /// A seat for each replica, by its number.
 #[derive(Debug)]

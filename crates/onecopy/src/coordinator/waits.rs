@@ -1,9 +1,9 @@
 //! What the core tells of waits and conflicts between transactions, for people and for NOWAIT.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::time::Duration;
 
+use cluster::Cluster;
 use cluster::claims::Claims;
 use cluster::event::Rival;
 use cluster::ids::{SessionId, Version};
@@ -16,28 +16,27 @@ use super::Coordinator;
 impl Coordinator {
     /// What transactions waited for and were aborted for, the worst first.
     pub(crate) fn conflicts(&self) -> Vec<Count> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.conflicts()
+        self.core(Cluster::conflicts)
     }
 
     /// Who waits for transactions of other homes at this moment.
     pub(crate) fn waiting(&self) -> Vec<Waiting> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.waiting()
+        self.core(Cluster::waiting)
     }
 
     /// Statements of which a session has not said that they had ended. Anything but 0 is a fault of ours.
     pub(crate) fn turns_unended(&self) -> u64 {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.turns_unended()
+        self.core(Cluster::turns_unended)
     }
 
     /// Of each open update transaction the version that its snapshot has at least.
     pub(crate) fn snapshots(&self) -> BTreeMap<SessionId, Version> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.snapshots()
+        self.core(Cluster::snapshots)
     }
 
     /// Who has written some of this since the session's transaction began, at another home.
     pub(crate) fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.cluster.who_was_first(session, claims)
+        self.core(|core| core.who_was_first(session, claims))
     }
 
     /// How long it is since a time of the core, in seconds.

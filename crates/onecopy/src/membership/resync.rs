@@ -92,11 +92,11 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
     }
     let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
     coordinator.keep_from(replica, slowest);
-    // Where statements are shipped the log does not show by itself how far a server is behind it.
-    let lasting = if coordinator.shipping.get().is_some() {
-        QuarantineDuration::UntilRebuilt
-    } else {
+    // After a restart a replica that does not know which records it lacks must not serve on half a copy.
+    let lasting = if coordinator.kind.knows_lacking_records() {
         QuarantineDuration::UntilRestart
+    } else {
+        QuarantineDuration::UntilRebuilt
     };
     coordinator.quarantine(replica, "it is being rebuilt", lasting);
     let mut copied = copy(&coordinator, replica, errands).await;
@@ -226,8 +226,7 @@ pub(crate) fn donors(coordinator: &Coordinator, replica: ReplicaId) -> impl Iter
 /// among the others it is the one with the least.
 pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
-    // Where statements are shipped no replica is the home of updates.
-    while coordinator.anchor() == replica && coordinator.shipping.get().is_none() {
+    while coordinator.anchor() == replica && coordinator.kind.needs_anchor() {
         if Instant::now() > deadline {
             return Err(RebuildError::NoDonor);
         }

@@ -1,14 +1,13 @@
 //! VERIFY: every table of every replica, compared at one version.
 //!
-//! The core is asked to hold: no version is assigned until every replica stands at the last one. A snapshot is opened
-//! on each replica, which takes milliseconds, and the core goes on; the checksums are then computed in those
-//! snapshots, however long that takes.
+//! The node holds: it assigns no version until every replica stands at the last one. VERIFY opens a snapshot on each
+//! replica, which takes milliseconds, and the node goes on. The checksums are then computed in those snapshots, however
+//! long that takes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cluster::event::{Effect, Event};
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use wire::sqlstate;
@@ -16,7 +15,7 @@ use wire::sqlstate;
 use super::checksum::{checksums, schema_checksums};
 use crate::backend::{BackendError, Connection};
 use crate::coordinator::Coordinator;
-use crate::coordinator::mailbox::Note;
+use crate::coordinator::node_kind::HoldingSession;
 use crate::error::Refusal;
 
 /// How long the replicas may take to stand at one version.
@@ -79,18 +78,8 @@ pub(crate) async fn snapshots(
     replicas: &[ReplicaId],
 ) -> Result<(Version, Vec<Connection>), Refusal> {
     let (id, mailbox) = coordinator.open_session();
-    coordinator.handle(Event::Hold { session: id });
-    let held = async {
-        if let Some(shipping) = coordinator.shipping.get() {
-            return shipping.hold(id).await;
-        }
-        loop {
-            if let Note::Effect(Effect::Held { version, .. }) = mailbox.next().await {
-                return version;
-            }
-        }
-    };
-    let snapshots = match tokio::time::timeout(HOLD_MAX, held).await {
+    let session = HoldingSession { id, mailbox };
+    let snapshots = match tokio::time::timeout(HOLD_MAX, coordinator.kind.hold(coordinator, &session)).await {
         Ok(version) => {
             let open = open_snapshots(coordinator, replicas).await;
             open.map(|open| (version, open)).map_err(|error| failed(&error))
@@ -100,9 +89,7 @@ pub(crate) async fn snapshots(
             format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
         )),
     };
-    if let Some(shipping) = coordinator.shipping.get() {
-        shipping.give_everything_back(id);
-    }
+    coordinator.kind.end_hold(&session);
     coordinator.close_session(id);
     snapshots
 }

@@ -14,19 +14,20 @@ use cluster::ids::ReplicaId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 
-use super::{Node, Signals, metrics, systemd};
+use super::open::open;
+use super::signals::{self, Signals};
+use super::{metrics, systemd};
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::runtime::{LoginLimits, Logins, Reloaded, RuntimeConfig};
 use crate::config::{Config, Given, Mistake, Replica};
-use crate::coordinator::plan::{Adoption, Plan};
+use crate::coordinator::plan::{Adoption, Plan, Propagation};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, Limits, Patience, ReplicaAddress};
 use crate::logging::{self, Level};
 use crate::membership::adoption::{self, Membership};
 use crate::membership::verify;
-use crate::node;
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::security::tls::Identity;
 use crate::shipping::PROTOCOLS;
@@ -56,7 +57,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     config.check_files()?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
-    let hangup = node::take(SignalKind::hangup())?;
+    let hangup = signals::take(SignalKind::hangup())?;
     let listeners = listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
     let served = Served {
@@ -70,7 +71,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         settled = settling => settled?,
         () = signals.stop() => return Err("interrupted".into()),
     };
-    let node = Node::open(Plan {
+    let node = open(Plan {
         cluster: membership.id()?,
         served: served.clone(),
         data: folder.clone(),
@@ -83,7 +84,9 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
             config.access(),
         ),
         start_patience: Some(config.duration("start_patience")),
-        shipping: PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
+        propagation: Propagation::by(
+            PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
+        ),
     })
     .await?;
     let coordinator = Arc::clone(&node.coordinator);

@@ -20,7 +20,6 @@ use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
 
-use super::LOOK;
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
 use crate::membership::verify;
@@ -31,6 +30,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long a replica may take to tell its schema.
 const SCHEMA_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often the replicas are looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How a replica stands at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,8 +136,7 @@ fn has_home(
     is_over: impl Fn(&ReplicaCondition) -> bool,
 ) -> bool {
     let has_catalogue = coordinator.catalogue().generation() == coordinator.durable().0;
-    if coordinator.shipping.get().is_some() {
-        // Any replica does.
+    if !coordinator.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }
     let anchor = coordinator.anchor();

@@ -15,13 +15,15 @@ use std::time::Duration;
 use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
-use super::{Node, Signals, metrics};
+use super::metrics;
+use super::open::open;
+use super::signals::Signals;
 use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
-use crate::coordinator::plan::{Adoption, Plan};
+use crate::coordinator::plan::{Adoption, Plan, Propagation};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, Limits, Patience};
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
@@ -66,11 +68,11 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
             Access::open(),
         ),
         start_patience: None,
-        shipping: up.protocol.choices(),
+        propagation: Propagation::by(up.protocol.choices()),
     };
     plan.runtime_config.set_logins(Logins::of(up.logins_max.into()));
     plan.runtime_config.set_lends_sequences(up.sequences == SEQUENCES_LENT);
-    let node = match Node::open(plan).await {
+    let node = match open(plan).await {
         Ok(node) => node,
         Err(reason) => {
             home.stop().await;

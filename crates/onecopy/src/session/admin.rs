@@ -190,12 +190,8 @@ impl Admin {
             let hint = "The setting admin_users of Onecopy's configuration lists the roles that may.";
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
-        if coordinator.shipping.get().is_some() && !command.is_for_shipped_statements() {
-            return Err(Refusal::new(
-                sqlstate::FEATURE_NOT_SUPPORTED,
-                "this command is not offered where statements are shipped",
-                "The protocol onecopy has it.",
-            ));
+        if let Some(feature) = command.feature() {
+            coordinator.kind.check(feature)?;
         }
         let rows = match &command {
             Command::Show(view) => show::rows(coordinator, *view, self.dialect),

@@ -34,11 +34,11 @@ use crate::client::cancel::{CancelTarget, Doing};
 use crate::client::settings::Settings;
 use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
-use crate::coordinator::session_registry::{SessionEntry, Who};
+use crate::coordinator::session_registry::SessionEntry;
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
+use crate::link::node_kind::{LoggedIn, Unserved};
 use crate::logging::InSession;
-use crate::security::scram::Secret;
 
 /// How long a replica is waited for at log-in.
 pub(super) const GREET_MAX: Duration = Duration::from_secs(30);
@@ -111,15 +111,13 @@ pub(super) struct Session {
 }
 
 /// Serves a client that is logged in.
-pub(crate) async fn serve(
+pub(super) async fn serve(
+    shipping: Arc<Shipping>,
     worker: Rc<Worker>,
-    client: Client,
-    settings: Settings,
-    who: Who,
-    secret: Secret,
-) -> Result<(), (Client, Fault)> {
+    client: LoggedIn,
+) -> Result<(), Box<Unserved>> {
+    let LoggedIn { client, settings, who, secret } = client;
     let coordinator = Arc::clone(&worker.coordinator);
-    let Some(shipping) = Shipping::of(&coordinator) else { return Ok(()) };
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = coordinator.open_session();
     let pid = crate::client::cancel::pid_of(id);
@@ -128,7 +126,8 @@ pub(crate) async fn serve(
         Err(error) => {
             coordinator.close_session(id);
             let text = format!("no random number: {error}");
-            return Err((client, Fault::Fatal(Refusal::plain(sqlstate::INTERNAL_ERROR, text))));
+            let fault = Fault::Fatal(Refusal::plain(sqlstate::INTERNAL_ERROR, text));
+            return Err(Box::new(Unserved { client, fault }));
         }
     };
     let role: Arc<str> = who.user.as_str().into();
@@ -177,7 +176,7 @@ pub(crate) async fn serve(
         Ok(()) | Err(Fault::Client) => Ok(()),
         Err(fault) => {
             session.client.out.clear();
-            Err((session.client, fault))
+            Err(Box::new(Unserved { client: session.client, fault }))
         }
     }
 }

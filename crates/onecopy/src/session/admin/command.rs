@@ -8,6 +8,7 @@ use wire::sqlstate;
 use super::Dialect;
 use super::membership::{self, Order};
 use crate::config::hba::Right;
+use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
 
 /// What can be asked.
@@ -142,12 +143,13 @@ impl Command {
         }
     }
 
-    /// Whether a node that ships statements has it.
-    pub(super) fn is_for_shipped_statements(&self) -> bool {
+    /// The group of commands that it belongs to, if some kinds of node do not have it.
+    pub(super) fn feature(&self) -> Option<Feature> {
         match self {
-            Self::Replica(order) => matches!(order, Order::Check | Order::Rebuild(_)),
-            Self::Pause => false,
-            _ => true,
+            Self::Replica(Order::Check | Order::Rebuild(_)) => None,
+            Self::Replica(_) => Some(Feature::ChangeMembers),
+            Self::Pause => Some(Feature::Pause),
+            _ => None,
         }
     }
 

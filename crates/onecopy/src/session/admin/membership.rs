@@ -12,6 +12,7 @@ use wire::{encode, sqlstate};
 
 use crate::client::Client;
 use crate::coordinator::Coordinator;
+use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::Invitee;
 use crate::error::Refusal;
 use crate::membership::check;
@@ -114,7 +115,7 @@ pub(crate) async fn run(
         Order::Rebuild(name) => {
             let replica = named(coordinator, name)?;
             if coordinator.seats[replica].errands.get().is_none() {
-                if coordinator.shipping.get().is_some() {
+                if coordinator.kind.check(Feature::Refill).is_err() {
                     return Err(refusal(name, &RebuildError::NotOurs));
                 }
                 return refill(coordinator, name, replica, client).await;

@@ -1,0 +1,88 @@
+//! The questions that kinds of node answer differently, and the trait through which the rest of a node asks them.
+//!
+//! A node keeps its replicas equal in one way for as long as its log exists: it propagates rows, or it ships statements. The
+//! coordinator, the admin database and the tasks that rebuild or compare replicas serve every kind, so none of them may ask
+//! which kind it is. A new kind implements [`NodeKind`] and [`crate::link::node_kind::ServesClients`], and is named once, where
+//! `node` opens a node.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use cluster::ids::{ReplicaId, SessionId, Version};
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::mailbox::Mailbox;
+use super::requests::Reason;
+use super::{AgentOrder, Coordinator};
+use crate::error::Refusal;
+
+/// A group of commands that a kind of node may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Replicas join, leave, and are drained while the node runs.
+    ChangeMembers,
+    /// PAUSE: transactions end, and none begins.
+    Pause,
+    /// REBUILD of a replica whose server this node did not start.
+    Refill,
+}
+
+/// The session for which a node holds all transactions.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldingSession {
+    /// Its number.
+    pub(crate) id: SessionId,
+    /// Receives the effects of the core.
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// The tasks and replicas of a kind of node, as the rest of the node sees them.
+pub(crate) trait NodeKind: Send + Sync {
+    /// Starts the tasks that bring replicas up and keep them there. `orders` has the queue of each replica's agent; a kind
+    /// without agents drops it.
+    fn start(
+        self: Arc<Self>,
+        coordinator: &Arc<Coordinator>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, Reason>;
+
+    /// The members, in the order of their numbers.
+    fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus>;
+
+    /// The last version that is durable and that replicas may have.
+    fn durable(&self, coordinator: &Coordinator) -> Version;
+
+    /// The log has every version up to this one on disk.
+    fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version);
+
+    /// A replica is in quarantine: it serves nothing, and what runs there ends.
+    fn shut_out(self: Arc<Self>, coordinator: &Coordinator, replica: ReplicaId);
+
+    /// A replica has left quarantine and may come up again.
+    fn let_in(&self, coordinator: &Coordinator, replica: ReplicaId);
+
+    /// Lets no transaction commit until every replica has all that is durable: the version that all have then.
+    fn hold<'a>(
+        &'a self,
+        coordinator: &'a Coordinator,
+        session: &'a HoldingSession,
+    ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>>;
+
+    /// Ends what [`NodeKind::hold`] began, also when that was given up before its end.
+    fn end_hold(&self, session: &HoldingSession);
+
+    /// Whether one replica, the anchor, must be up before clients are served.
+    fn needs_anchor(&self) -> bool;
+
+    /// Whether a server that does not answer is given up by an agent, so that waits for the server end.
+    fn gives_up_servers(&self) -> bool;
+
+    /// Whether the applied set of a replica shows which records it lacks. If not, a replica that the log has left behind
+    /// does not find that out by itself.
+    fn knows_lacking_records(&self) -> bool;
+
+    /// Refuses a group of commands that this kind of node does not have.
+    fn check(&self, feature: Feature) -> Result<(), Refusal>;
+}

@@ -1,0 +1,45 @@
+//! How each kind of node serves clients: the half of a kind that knows clients and threads.
+//!
+//! The other half, [`NodeKind`], belongs to the coordinator, which knows neither.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Worker;
+use crate::client::Client;
+use crate::client::settings::Settings;
+use crate::coordinator::node_kind::NodeKind;
+use crate::coordinator::session_registry::Who;
+use crate::error::Fault;
+use crate::security::scram::Secret;
+
+/// A client that has proven its role and has a place among the sessions.
+pub(crate) struct LoggedIn {
+    /// Its connection.
+    pub(crate) client: Client,
+    /// The settings of its start-up message.
+    pub(crate) settings: Settings,
+    /// What SHOW CLIENTS says of it.
+    pub(crate) who: Who,
+    /// Opens the servers to its role.
+    pub(crate) secret: Secret,
+}
+
+/// A session that ended with an error that its client has yet to receive.
+pub(crate) struct Unserved {
+    /// The connection of the client.
+    pub(crate) client: Client,
+    /// The error.
+    pub(crate) fault: Fault,
+}
+
+/// A kind of node that serves clients.
+pub(crate) trait ServesClients: NodeKind {
+    /// Serves one client until its session ends.
+    fn serve(
+        self: Arc<Self>,
+        worker: Rc<Worker>,
+        client: LoggedIn,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Box<Unserved>>>>>;
+}

@@ -1,0 +1,163 @@
+//! Opens a node: fences its log, and puts the parts of its kind together with the coordinator.
+//!
+//! This is the one place that names all kinds of node. The log is fenced with a record of the new epoch before the
+//! coordinator exists, so that an earlier run of the node can append nothing after it.
+
+use std::sync::{Arc, OnceLock};
+
+use cluster::Cluster;
+use cluster::ids::{ReplicaId, Version};
+use commitlog::{FileLog, LogFailure, Notices, Recovered};
+use tokio::sync::mpsc;
+
+use super::running::Node;
+use crate::capture::vouch::Voucher;
+use crate::coordinator::identities::Identities;
+use crate::coordinator::plan::{self, Plan, Propagation, Term};
+use crate::coordinator::requests::Reason;
+use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
+use crate::link::node_kind::ServesClients;
+use crate::rows::Rows;
+use crate::security::seal::Seal;
+use crate::shipping::{self, Shipping};
+
+/// A log that this node has opened and fenced.
+struct FencedLog {
+    log: FileLog,
+    recovered: Recovered,
+    identities: Identities,
+    term: Term,
+    /// Receives the notices of the log once it is set.
+    coordinator: Arc<OnceLock<Arc<Coordinator>>>,
+}
+
+/// A kind of node, made for the term of a log.
+struct Parts {
+    kind: Arc<dyn ServesClients>,
+    core: Option<Cluster>,
+}
+
+/// Opens and fences the log, and starts the tasks of each replica.
+pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
+    raise_file_limit();
+    let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
+    let (fenced, parts) = match plan.propagation {
+        Propagation::Rows => {
+            shipping::refuse_log(&plan.data)?;
+            let rows = Rows::from_environment()?;
+            let fenced = FencedLog::open(&plan, |recovered| Ok(known_identities(recovered))).await?;
+            let core = Some(rows.core(&members, fenced.term)?);
+            (fenced, Parts { kind: Arc::new(rows), core })
+        }
+        Propagation::Statements(choices) => {
+            let options = shipping::options(&plan, choices)?;
+            let claim = |recovered: &Recovered| {
+                shipping::claim_log(&plan.data, recovered.begun).map(|()| Identities::default())
+            };
+            let fenced = FencedLog::open(&plan, claim).await?;
+            let shipping = Shipping::new(options, &members, fenced.term)?;
+            (fenced, Parts { kind: Arc::new(shipping), core: None })
+        }
+    };
+    assemble(plan, fenced, parts)
+}
+
+/// Agents compare the applied sets of their replicas with the identities in the log.
+fn known_identities(recovered: &Recovered) -> Identities {
+    let identities = Identities::default();
+    for (identity, version) in &recovered.identities {
+        identities.insert(*identity, *version);
+    }
+    identities
+}
+
+impl FencedLog {
+    /// `prepare` looks at what the log has before anything is appended.
+    async fn open(
+        plan: &Plan,
+        prepare: impl FnOnce(&Recovered) -> Result<Identities, Reason>,
+    ) -> Result<Self, Reason> {
+        let (log, recovered) =
+            FileLog::open(&plan.log_folder(), plan.cluster).map_err(|error| error.to_string())?;
+        if let Some(torn) = &recovered.torn_tail {
+            tracing::warn!(?torn, "the end of the log was cut");
+        }
+        let identities = prepare(&recovered)?;
+        let coordinator: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
+        let (fenced, mut fence_durable) = mpsc::channel(1);
+        start_log(&log, &coordinator, fenced)?;
+        let term = plan::fence(&log, plan.cluster, &recovered, &identities)?;
+        match fence_durable.recv().await {
+            Some(outcome) => outcome?,
+            None => return Err("the log's writer has ended".into()),
+        }
+        Ok(Self { log, recovered, identities, term, coordinator })
+    }
+}
+
+fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason> {
+    let FencedLog { log, recovered, identities, term, coordinator: receiver } = fenced;
+    let Parts { kind, core } = parts;
+    let seal = Arc::new(Seal::in_folder(&plan.data)?);
+    let quarantines = plan.quarantines();
+    let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
+    let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
+    let anchor = *members.first().ok_or("there are no replicas")?;
+    let options = CoordinatorOptions {
+        kind: Arc::clone(&kind) as Arc<_>,
+        core,
+        anchor,
+        cluster_id: plan.cluster,
+        served: plan.served,
+        epoch: term.epoch,
+        log_was_empty: recovered.begun,
+        is_founding: plan.adoption.is_founding(&recovered),
+        identities,
+        voucher: Voucher::draw()?,
+        seal,
+        quarantines,
+        limits: plan.limits,
+        runtime_config: plan.runtime_config,
+    };
+    let coordinator = Coordinator::new(log, seats, options);
+    if receiver.set(Arc::clone(&coordinator)).is_err() {
+        return Err("the log was started twice".into());
+    }
+    let orders = members.into_iter().zip(queues).collect();
+    let chores = Arc::clone(&kind).start(&coordinator, orders)?;
+    Ok(Node::new(coordinator, kind, chores, plan.start_patience))
+}
+
+/// Starts the writer of the log. It has reported on the fence before there is a coordinator; all later reports are for the
+/// coordinator.
+fn start_log(
+    log: &FileLog,
+    coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
+    fenced: mpsc::Sender<Result<(), Reason>>,
+) -> Result<(), Reason> {
+    let (durable_at, failed_at, fence_failed) =
+        (Arc::clone(coordinator), Arc::clone(coordinator), fenced.clone());
+    let notices = Notices {
+        durable: Box::new(move |upto: Version| match durable_at.get() {
+            Some(coordinator) => Arc::clone(&coordinator.kind).logged(coordinator, upto),
+            None => drop(fenced.try_send(Ok(()))),
+        }),
+        failed: Box::new(move |failure: LogFailure| match failed_at.get() {
+            Some(coordinator) => coordinator.log_failed(&failure),
+            None => drop(fence_failed.try_send(Err(failure.to_string()))),
+        }),
+    };
+    log.start(notices).map_err(|error| error.to_string())
+}
+
+/// Each session needs a descriptor for its client and one for each replica it uses.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A node that is put together: serves clients until it is told to stop, and is taken apart again.
+//!
+//! Clients are served when every replica that can serve is connected ([`super::start`]): the backends of an earlier run are
+//! gone by then, and the applied sets were read. A node that is told to stop takes no new clients, lets each session finish
+//! its transaction for as long as the operator allows, and closes the log last. A second signal ends the waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::parts::replica::State;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::signals::Signals;
+use super::{start, systemd};
+use crate::accept::listener::Workers;
+use crate::coordinator::Coordinator;
+use crate::coordinator::mailbox::End;
+use crate::coordinator::requests::Reason;
+use crate::coordinator::session_registry::STATS_PERIOD;
+use crate::link::node_kind::ServesClients;
+use crate::replica::sequence_allocator;
+use crate::terminal::Progress;
+
+/// How long sessions get to end when they were told to end at once.
+const STOP_SESSIONS: Duration = Duration::from_secs(5);
+/// How often a node that stops counts its sessions.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A node that is put together.
+pub(crate) struct Node {
+    /// The state that all parts of the node share.
+    pub(crate) coordinator: Arc<Coordinator>,
+    kind: Arc<dyn ServesClients>,
+    chores: Vec<JoinHandle<()>>,
+    start_patience: Option<Duration>,
+}
+
+impl Node {
+    /// A node whose kind has started `chores`.
+    pub(super) fn new(
+        coordinator: Arc<Coordinator>,
+        kind: Arc<dyn ServesClients>,
+        mut chores: Vec<JoinHandle<()>>,
+        start_patience: Option<Duration>,
+    ) -> Self {
+        chores.push(end_periods(&coordinator));
+        Self { coordinator, kind, chores, start_patience }
+    }
+
+    /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
+    /// clients are accepted.
+    pub(crate) async fn run(
+        self,
+        listeners: Vec<TcpListener>,
+        signals: &mut Signals,
+        progress: &Progress,
+        begin: impl AsyncFnOnce(&Coordinator) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        let coordinator = Arc::clone(&self.coordinator);
+        let workers = Workers::start(&coordinator, &self.kind)
+            .map_err(|error| format!("no threads for sessions: {error}"))?;
+        let serve = async {
+            start::catch_up(&coordinator, self.start_patience, progress).await?;
+            start::check_schemas(&coordinator, progress).await?;
+            begin(&coordinator).await?;
+            coordinator.is_founding.store(false, Ordering::Release);
+            coordinator.sessions.open(true);
+            let accepted = workers.accept(&listeners).await;
+            accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
+        };
+        let ended = tokio::select! {
+            ended = serve => ended,
+            reason = coordinator.failed() => Err(format!("the log cannot be written any more: {reason}")),
+            () = signals.stop() => Ok(()),
+        };
+        drop(listeners);
+        coordinator.sessions.open(false);
+        progress.say("stopping");
+        systemd::tell("STOPPING=1");
+        // Without its log no session could finish anything.
+        let patience =
+            if ended.is_ok() { coordinator.runtime_config.stop_patience() } else { Duration::ZERO };
+        end_sessions(&coordinator, patience, signals, progress).await;
+        for status in coordinator.replicas().iter().filter(|status| status.state == State::Up) {
+            coordinator.sequences().leases.replica_changed(status.replica);
+            sequence_allocator::take_back(&coordinator, status.replica).await;
+        }
+        coordinator.log.close();
+        coordinator.stop_drivers().await;
+        self.chores.iter().for_each(JoinHandle::abort);
+        ended
+    }
+}
+
+/// Ends the periods over which statistics are taken.
+fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
+    let coordinator = Arc::clone(coordinator);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(STATS_PERIOD).await;
+            coordinator.sessions.end_period();
+        }
+    })
+}
+
+/// Lets sessions finish what they do, and then ends those that do not.
+async fn end_sessions(
+    coordinator: &Coordinator,
+    patience: Duration,
+    signals: &mut Signals,
+    progress: &Progress,
+) {
+    let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
+    for (end, patience) in rounds {
+        coordinator.end_sessions(end);
+        let deadline = Instant::now() + patience;
+        let left = || coordinator.stats.sessions.load(Ordering::Relaxed);
+        let gone = async {
+            while left() > 0 && Instant::now() < deadline {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = gone => {}
+            () = signals.stop() => {}
+        }
+        match left() {
+            0 => return,
+            left if end == End::AfterTransaction => {
+                progress.say(format_args!("{left} sessions are in a transaction; they are ended now"));
+            }
+            _ => {}
+        }
+    }
+}

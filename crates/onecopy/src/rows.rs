@@ -1,0 +1,193 @@
+//! A node that propagates rows: the core orders transactions, agents apply their rows at the other replicas.
+//!
+//! This is one of the kinds of node ([`crate::coordinator::node_kind::NodeKind`]). The core lives in the coordinator, behind
+//! its lock, since sessions and agents hand it their events directly.
+
+mod serve;
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::Cluster;
+use cluster::event::{Effect, Event};
+use cluster::ids::{ReplicaId, Version};
+use cluster::placement::{Placement, REPLICAS_MAX};
+use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
+use cluster::protocols::{ReplicaStatus, rows};
+use cluster::time::Time;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::coordinator::mailbox::Note;
+use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use crate::coordinator::plan::Term;
+use crate::coordinator::requests::Reason;
+use crate::coordinator::{AgentOrder, Coordinator};
+use crate::error::Refusal;
+use crate::link::Worker;
+use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
+use crate::replica::driver::ReplicaDriver;
+use crate::replica::{lock_wait_probe, sequence_allocator};
+
+/// Names a consistency rule that is switched off, for tests that show that a checker notices.
+const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
+/// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
+const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
+
+/// The kind of node that propagates rows.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    rules: Rules,
+    slow_refresh: Duration,
+}
+
+impl Rows {
+    /// With all rules on, unless a test says otherwise in the environment.
+    pub(crate) fn from_environment() -> Result<Self, Reason> {
+        Ok(Self { rules: rules()?, slow_refresh: slow_refresh()? })
+    }
+
+    /// The core of a new term. It knows from the start which numbers of replicas are not in use.
+    pub(crate) fn core(&self, members: &[ReplicaId], term: Term) -> Result<Cluster, Reason> {
+        let (Some(first), Some(highest)) = (members.first(), members.iter().max()) else {
+            return Err("there are no replicas".into());
+        };
+        if highest.0 >= REPLICAS_MAX {
+            return Err(format!("replica number {} is too high", highest.0 + 1));
+        }
+        let replicas = highest.0 + 1;
+        let placement = Placement::full(replicas);
+        let (anchor, refresh_pause_us) = (*first, REFRESH_PAUSE_US);
+        let (keys_max, refresh_versions_max) = (KEYS_MAX, REFRESH_VERSIONS_MAX);
+        let options = Options {
+            replicas,
+            anchor,
+            placement,
+            epoch: term.epoch,
+            last: term.last,
+            refresh_pause_us,
+            keys_max,
+            refresh_versions_max,
+            rules: self.rules,
+            choices: ONECOPY,
+        };
+        let mut core = Cluster::new(Box::new(rows::Rows::new(options)));
+        for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
+            core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());
+        }
+        Ok(core)
+    }
+}
+
+impl NodeKind for Rows {
+    fn start(
+        self: Arc<Self>,
+        coordinator: &Arc<Coordinator>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, Reason> {
+        let last = orders.last().map(|(replica, _)| *replica);
+        for (replica, orders) in orders {
+            let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
+            coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
+        }
+        let roused = Arc::clone(coordinator);
+        Ok(vec![
+            tokio::spawn(sequence_allocator::run(Arc::clone(coordinator))),
+            tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
+            tokio::spawn(async move { roused.rouse().await }),
+        ])
+    }
+
+    fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus> {
+        coordinator.core(Cluster::replicas)
+    }
+
+    fn durable(&self, coordinator: &Coordinator) -> Version {
+        coordinator.core(Cluster::durable)
+    }
+
+    fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version) {
+        coordinator.handle(Event::Logged { upto });
+    }
+
+    fn shut_out(self: Arc<Self>, coordinator: &Coordinator, replica: ReplicaId) {
+        coordinator.handle(Event::Diverged { replica });
+        // What runs there at present is ended as well.
+        coordinator.order(replica, AgentOrder::Reset);
+        // It does not come back by itself, so nothing waits for it.
+        coordinator.handle(Event::TakeOver { from: replica });
+    }
+
+    fn let_in(&self, coordinator: &Coordinator, replica: ReplicaId) {
+        coordinator.handle(Event::Rebuilt { replica });
+        coordinator.order(replica, AgentOrder::Reset);
+    }
+
+    fn hold<'a>(
+        &'a self,
+        coordinator: &'a Coordinator,
+        session: &'a HoldingSession,
+    ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>> {
+        Box::pin(async move {
+            coordinator.handle(Event::Hold { session: session.id });
+            loop {
+                if let Note::Effect(Effect::Held { version, .. }) = session.mailbox.next().await {
+                    return version;
+                }
+            }
+        })
+    }
+
+    fn end_hold(&self, _: &HoldingSession) {
+        // The core ends the hold when the session is closed.
+    }
+
+    fn needs_anchor(&self) -> bool {
+        true
+    }
+
+    fn gives_up_servers(&self) -> bool {
+        true
+    }
+
+    fn knows_lacking_records(&self) -> bool {
+        true
+    }
+
+    fn check(&self, _: Feature) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+impl ServesClients for Rows {
+    fn serve(
+        self: Arc<Self>,
+        worker: Rc<Worker>,
+        client: LoggedIn,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Box<Unserved>>>>> {
+        Box::pin(serve::serve(worker, client))
+    }
+}
+
+fn rules() -> Result<Rules, Reason> {
+    let mut rules = Rules::default();
+    match std::env::var(RULE_OFF).ok().as_deref() {
+        None | Some("") => {}
+        Some("reads_wait") => rules.reads_wait = false,
+        Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
+    }
+    Ok(rules)
+}
+
+fn slow_refresh() -> Result<Duration, Reason> {
+    match std::env::var(SLOW_REFRESH) {
+        Ok(text) => text
+            .parse()
+            .map(Duration::from_millis)
+            .map_err(|_| format!("{SLOW_REFRESH}={text}: a number of milliseconds is wanted")),
+        Err(_) => Ok(Duration::ZERO),
+    }
+}

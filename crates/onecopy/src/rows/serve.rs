@@ -1,0 +1,144 @@
+//! Serves a client where rows are propagated: from its log-in to the end of its session.
+//!
+//! The first server connection of the session goes to the home, because the client is told the settings of that
+//! connection. There the server decides whether the role may log in at all.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cluster::ids::ReplicaId;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use crate::client::cancel::pid_of;
+use crate::client::own_settings::Severity;
+use crate::client::prepared::Prepared;
+use crate::client::signals::Signals;
+use crate::client::{DEFAULTS_SQL, welcome};
+use crate::error::{Fault, Refusal};
+use crate::link::node_kind::{LoggedIn, Unserved};
+use crate::link::{Leftovers, Link, Registration, Worker};
+use crate::logging::InSession;
+use crate::pool::servers::Servers;
+use crate::session::Session;
+use crate::transaction::open::OpenTransaction;
+
+/// Which role this is, whether it may log in, and what it begins with.
+const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
+     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
+     (SELECT pg_catalog.array_agg(s.setconfig::pg_catalog.text ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
+      WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', r.oid]) \
+      AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
+          WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]))) \
+     FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
+/// How often a new connection is made because a role is not what it was.
+const DOUBTS_MAX: u32 = 10;
+
+/// Serves a client that has logged in.
+pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Box<Unserved>> {
+    let LoggedIn { client, settings, who, secret } = client;
+    let keys = Arc::clone(&worker.keys);
+    let coordinator = Arc::clone(&worker.coordinator);
+    let (id, mailbox) = coordinator.open_session();
+    let pid = pid_of(id);
+    let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
+        Ok(cancel) => cancel,
+        Err(error) => {
+            coordinator.close_session(id);
+            let refusal = Refusal::plain(sqlstate::INTERNAL_ERROR, format!("no random number: {error}"));
+            return Err(Box::new(Unserved { client, fault: Fault::Fatal(refusal) }));
+        }
+    };
+    let entry = coordinator.sessions.register(id, who);
+    let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
+    let anchor = coordinator.anchor();
+    let progress = coordinator.memory_budget.register(id);
+    let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
+    let servers = Servers::new(&coordinator, thread, &settings, Arc::clone(&entry), secret);
+    let client = client.of_session(&mailbox).with_signals(signals);
+    let link = Link {
+        worker,
+        id,
+        registration: Registration { mailbox, cancel, entry, progress, ending: None },
+        client,
+        servers,
+        settings,
+        prepared: Prepared::default(),
+        leftovers: Leftovers::default(),
+        settling: None,
+        tenancy: None,
+    };
+    let mut session = Session { link, txn: OpenTransaction::none(anchor), skipping: false };
+    let serving = async {
+        let served = match session.greet().await {
+            Ok(()) => {
+                session.serve().await;
+                Ok(())
+            }
+            Err(fault) => {
+                coordinator.close_session(id);
+                Err(Box::new(Unserved { client: session.link.client, fault }))
+            }
+        };
+        tracing::info!("the session has ended");
+        served
+    };
+    let served = InSession::new(id, serving).await;
+    keys.remove(pid);
+    served
+}
+
+impl Session {
+    /// Connects to the home. Where sessions share connections the role may be there from before: it has to be the same one,
+    /// with the same right to log in, and to begin with the same settings.
+    async fn connect_first(&mut self) -> Result<ReplicaId, Fault> {
+        let started = Instant::now();
+        let mut doubts = 0;
+        loop {
+            let anchor = match self.executor().connect_home().await {
+                Err(Fault::Unplaced(_) | Fault::Lost(_))
+                    if started.elapsed() < crate::link::wait::WAIT_MAX =>
+                {
+                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
+                    continue;
+                }
+                other => other?,
+            };
+            if !self.link.servers.is_shared() {
+                return Ok(anchor);
+            }
+            let said = self.link.servers.get(anchor).ask(STANDING_SQL).await;
+            if self.link.servers.note_role(anchor, said) {
+                return Ok(anchor);
+            }
+            doubts += 1;
+            if doubts == DOUBTS_MAX {
+                let text = "the role is changed again and again";
+                return Err(Fault::Fatal(Refusal::plain(sqlstate::CANNOT_CONNECT_NOW, text)));
+            }
+        }
+    }
+
+    /// Connects to the home and tells the client what the server says of itself.
+    async fn greet(&mut self) -> Result<(), Fault> {
+        self.link.registration.entry.tell_beginning();
+        let anchor = self.connect_first().await?;
+        let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
+        let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
+        self.link.settings.begin_with(&defaults);
+        let useless = self.placer().begin_with_own()?;
+        let connection = &self.link.servers.get(anchor).connection;
+        welcome(
+            &mut self.link.client,
+            connection,
+            self.link.settings.read_only,
+            &self.link.registration.cancel,
+        );
+        for refusal in useless {
+            let Refusal { sqlstate, message, hint, .. } = refusal;
+            self.link.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());
+        }
+        self.ready();
+        Ok(())
+    }
+}
