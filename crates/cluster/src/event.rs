@@ -108,8 +108,8 @@ pub enum Event {
         needs: Needs,
     },
     /// A statement of an open update transaction has written what was not among [`Needs::writes`]: the transaction wants it
-    /// now, if it is nobody else's. Answered at once by [`Effect::Secured`], unless the transaction is over.
-    Secure {
+    /// now, if it is nobody else's. Answered at once by [`Effect::LateReservation`], unless the transaction is over.
+    ReserveLate {
         /// Who.
         session: SessionId,
         /// What its last statement wrote.
@@ -123,12 +123,12 @@ pub enum Event {
         session: SessionId,
     },
     /// The number that home drew in the statement that inserted the identity, said just before [`Event::Finish`]; or
-    /// another one, drawn because of [`Effect::Draw`]. See [`crate::parts::tickets`] for what it is good for.
-    Drawn {
+    /// another one, drawn because of [`Effect::DrawLockLsn`]. See [`crate::parts::lock_lsns`] for what it is good for.
+    LockLsn {
         /// Who.
         session: SessionId,
         /// The number.
-        ticket: u64,
+        lsn: u64,
     },
     /// All statements are done and the identity is inserted at home: order the record.
     Finish {
@@ -144,7 +144,7 @@ pub enum Event {
         reads: Reads,
     },
     /// A refresh cannot go on because of the session's transaction: unless its record is appended, it is rolled back.
-    InTheWay {
+    BlocksApply {
         /// Who.
         session: SessionId,
         /// Where, and on which set of connections.
@@ -277,8 +277,8 @@ pub enum Event {
         /// Who.
         session: SessionId,
     },
-    /// The time of the last [`Effect::Rouse`] has come.
-    Roused,
+    /// The time of the last [`Effect::WakeAt`] has come.
+    WakeUp,
 }
 
 /// Why a session's transaction cannot go on.
@@ -317,8 +317,8 @@ pub enum Effect {
         /// Of an update transaction that begins with this statement: who it is.
         identity: Option<Identity>,
     },
-    /// What [`Event::Secure`] asked for.
-    Secured {
+    /// What [`Event::ReserveLate`] asked for.
+    LateReservation {
         /// Who.
         session: SessionId,
         /// Who has it, or had it and was first: the statement has to be undone, which frees it at home, and to be asked for
@@ -340,8 +340,8 @@ pub enum Effect {
         body: Box<SealedBody>,
     },
     /// Something that seems to have come after the transaction has finished before it: draw another number on the
-    /// transaction's own connection and say [`Event::Drawn`]. If home still answers there, no lock has fallen.
-    Draw {
+    /// transaction's own connection and say [`Event::LockLsn`]. If home still answers there, no lock has fallen.
+    DrawLockLsn {
         /// Who.
         session: SessionId,
     },
@@ -406,8 +406,8 @@ pub enum Effect {
         /// The version.
         version: Version,
     },
-    /// Say [`Event::Roused`] at this time, and not at the one that was said before, if that is still to come.
-    Rouse {
+    /// Say [`Event::WakeUp`] at this time, and not at the one that was said before, if that is still to come.
+    WakeAt {
         /// When.
         at: Time,
     },
@@ -416,16 +416,16 @@ pub enum Effect {
 impl Effect {
     /// Whether it is the answer to what the session has just asked.
     pub fn answers(&self, own: SessionId) -> bool {
-        matches!(self, Self::Execute { session, .. } | Self::Secured { session, .. } if *session == own)
+        matches!(self, Self::Execute { session, .. } | Self::LateReservation { session, .. } if *session == own)
     }
 
     /// The session that the effect is for, if it is for one.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Execute { session, .. }
-            | Self::Secured { session, .. }
+            | Self::LateReservation { session, .. }
             | Self::Reclassify { session }
-            | Self::Draw { session }
+            | Self::DrawLockLsn { session }
             | Self::Acknowledge { session, .. }
             | Self::Commit { session, .. }
             | Self::HomeLost { session }
@@ -435,7 +435,7 @@ impl Effect {
             | Self::Apply { .. }
             | Self::Reset { .. }
             | Self::Anchor { .. }
-            | Self::Rouse { .. }
+            | Self::WakeAt { .. }
             | Self::LoadCatalogue { .. } => None,
         }
     }

@@ -35,7 +35,7 @@ use crate::writeset::claims::ClaimsSoFar;
 use crate::writeset::forget_file;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
-/// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
+/// later whose locks came first (`cluster::parts::lock_lsns`); a sequence would do as well, but change `lastval()`.
 const APPLIED_STATEMENT: &str = "onecopy applied";
 const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
@@ -111,10 +111,10 @@ impl Committer<'_> {
             return Err(Fault::Server(body));
         }
         let mut row = ended.row.unwrap_or_default().into_iter();
-        let ticket = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
+        let lsn = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
         let states = row.next().flatten();
-        if let (Some(ticket), Transaction::Update(update)) = (ticket, &mut self.txn.state) {
-            update.lock_lsn = Some(ticket);
+        if let (Some(lsn), Transaction::Update(update)) = (lsn, &mut self.txn.state) {
+            update.lock_lsn = Some(lsn);
             update.drawn.answered(states.as_deref())?;
             let server = self.link.servers.get(update.replica);
             let name = if states.is_some() { DRAWN_STATEMENT } else { APPLIED_STATEMENT };
@@ -304,8 +304,8 @@ impl Committer<'_> {
         while !self.link.coordinator().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        if let Some(ticket) = lock_lsn {
-            self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
+        if let Some(lsn) = lock_lsn {
+            self.link.worker.coordinator.handle(Event::LockLsn { session: self.link.id, lsn });
         }
         let reads = if is_analysis_outdated { Reads::All } else { read };
         self.link.worker.coordinator.handle(Event::Finish {
@@ -318,7 +318,7 @@ impl Committer<'_> {
         self.link.settling = Some(home);
         loop {
             match self.link.registration.mailbox.next().await {
-                Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
+                Note::Effect(Effect::DrawLockLsn { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { .. }) => {
                     self.driver().end_local(true);
                     return Ok(());
@@ -349,8 +349,8 @@ impl Committer<'_> {
             Err(_) => None,
         };
         let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
-        if let Some(ticket) = drawn {
-            self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
+        if let Some(lsn) = drawn {
+            self.link.worker.coordinator.handle(Event::LockLsn { session: self.link.id, lsn });
             return Ok(());
         }
         self.link.settling = None;

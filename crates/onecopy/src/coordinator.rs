@@ -22,13 +22,13 @@ mod replica_address;
 mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resync_progress;
-mod rousing;
 mod seat;
 mod seats;
 mod sequences;
 pub(crate) mod session_registry;
 mod stats;
 mod waits;
+mod wake_up;
 pub(crate) mod workload_stats;
 
 use std::collections::BTreeMap;
@@ -203,8 +203,8 @@ pub(crate) struct Coordinator {
     pub(crate) hiding_code: HidingCode,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
-    /// When the core wants to be roused.
-    rousing: watch::Sender<Option<Time>>,
+    /// When the core wants to be woken up.
+    wake_ups: watch::Sender<Option<Time>>,
     /// Wakes whoever lends ranges of them.
     pub(crate) lending: Notify,
     /// The next record of the anchor's should bring marks for what was drawn to be lent.
@@ -272,7 +272,7 @@ impl Coordinator {
             workload: WorkloadStats::default(),
             looking: Notify::new(),
             sequences: Mutex::default(),
-            rousing: watch::channel(None).0,
+            wake_ups: watch::channel(None).0,
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
@@ -348,7 +348,7 @@ impl Coordinator {
                 // What a session has at the old one is lost to it.
                 sessions.values().map(Arc::as_ref).for_each(Mailbox::drained);
             }
-            Effect::Rouse { at } => drop(self.rousing.send_replace(Some(at))),
+            Effect::WakeAt { at } => drop(self.wake_ups.send_replace(Some(at))),
             other => {
                 let session =
                     other.session().expect("the effects for nobody in particular are matched above");

@@ -93,11 +93,11 @@ impl NodeKind for Rows {
             let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
             coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
         }
-        let roused = Arc::clone(coordinator);
+        let waking = Arc::clone(coordinator);
         Ok(vec![
             tokio::spawn(sequence_allocator::run(Arc::clone(coordinator))),
             tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
-            tokio::spawn(async move { roused.rouse().await }),
+            tokio::spawn(async move { waking.wake_up_in_time().await }),
         ])
     }
 

@@ -125,9 +125,12 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "commit groups are refreshed in parts",
-        switch: |r| r.core.neighbours_stay_together = false,
+        switch: |r| r.core.commit_groups_stay_whole = false,
     },
-    Mutant { name: "groups form from versions already shown apart", switch: |r| r.core.cuts_part = false },
+    Mutant {
+        name: "groups form from versions already shown apart",
+        switch: |r| r.core.shown_apart_part = false,
+    },
     Mutant { name: "a replica comes up inside a commit group", switch: |r| r.core.comes_up_whole = false },
     Mutant {
         name: "appends do not wait for unsent COMMITs",

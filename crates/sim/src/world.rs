@@ -81,7 +81,7 @@ struct Cancel {
 enum Reply {
     Answer(Answer),
     Inserted {
-        ticket: u64,
+        lsn: u64,
     },
     /// To the insert of identities: the transaction has failed.
     Failed,
@@ -116,7 +116,7 @@ enum Happening {
     Apply { epoch: u32, replica: usize, incarnation: u32 },
     Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
     TakeOver { epoch: u32, replica: usize },
-    Rouse { epoch: u32 },
+    WakeUp { epoch: u32 },
     Join { replica: usize, for_us: u64 },
     Copied { epoch: u32, replica: usize },
     Undrain { epoch: u32, replica: usize },
@@ -305,7 +305,7 @@ impl World {
             Happening::TakeOver { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::TakeOver { from: ReplicaId(replica as u16) });
             }
-            Happening::Rouse { epoch } if epoch == self.epoch => self.tell(Event::Roused),
+            Happening::WakeUp { epoch } if epoch == self.epoch => self.tell(Event::WakeUp),
             Happening::Join { replica, for_us } => self.join(replica, for_us),
             Happening::Copied { epoch, replica } => self.copied(epoch, replica),
             Happening::Undrain { epoch, replica } if epoch == self.epoch => {

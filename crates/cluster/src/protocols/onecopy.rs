@@ -22,7 +22,7 @@
 //! Guarantee: clients see a history of one PostgreSQL at the isolation level that they ask for (DESIGN section 3).
 //! - *Between homes*: a transaction is appended only if its statements were known to see every version of another home that
 //!   claims what it claims. So it has seen each version that it overwrites, from whichever home.
-//! - *At one home*: PostgreSQL's locks order, and [`crate::parts::in_flight`] and [`crate::parts::tickets`] ensure that a
+//! - *At one home*: PostgreSQL's locks order, and [`crate::parts::in_flight`] and [`crate::parts::lock_lsns`] ensure that a
 //!   lost backend does not undo that.
 //! - *SERIALIZABLE*: reads are certified, too, against versions of every home, so the commit order is a serial order. Rows
 //!   that are read by key are locked beforehand, at the transaction's own home as well, so a transaction that reads and

@@ -7,8 +7,8 @@
 //! - *Order of versions*: the log. A transaction is appended only after certification ([`certification`]), whatever order
 //!   made it wait beforehand ([`crate::parts::order`]).
 //! - *Visibility*: each replica shows a prefix of the version order. A statement waits until its replica has what it needs.
-//! - *Propagation*: COMMIT at home in version order, a commit group at a time ([`neighbours`]); batches of refreshes
-//!   elsewhere ([`gathering`]).
+//! - *Propagation*: COMMIT at home in version order, a commit group at a time ([`commit_groups`]); batches of refreshes
+//!   elsewhere ([`apply_batching`]).
 //! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]).
 //!
 //! The one recovery: when anything on which a logged commit depends is lost at a replica, that replica is reset as a
@@ -17,12 +17,12 @@
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
 
+mod apply_batching;
 mod certification;
 mod choices;
+mod commit_groups;
 mod commits;
-mod gathering;
 mod members;
-mod neighbours;
 mod reads;
 mod replicas;
 mod rules;
@@ -42,11 +42,11 @@ use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
 use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
+use crate::parts::lock_lsns::LockLsns;
 use crate::parts::order::Ordering;
 use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
-use crate::parts::tickets::Tickets;
 use crate::parts::version_index::VersionIndex;
 use crate::placement::Placement;
 use crate::record::SealedBody;
@@ -65,7 +65,7 @@ pub const REFRESH_BYTES_MAX: usize = 4 << 20;
 /// Most COMMITs under way at one home: so far behind the last version that a home has, others may be missing after a crash.
 pub const COMMITS_TOGETHER_MAX: u64 = 32;
 
-/// How long versions that nobody waits for are gathered: see [`gathering`].
+/// How long versions that nobody waits for are gathered: see [`apply_batching`].
 pub const REFRESH_PAUSE_US: u64 = 20_000;
 
 /// Statements of one transaction that are told apart when it is certified. What later ones wrote is certified as if the
@@ -155,7 +155,7 @@ struct Transaction {
     /// What was known to be applied at home when each of its statements was let run.
     bases: Vec<Version>,
     /// What home drew for it.
-    ticket: Option<u64>,
+    lock_lsn: Option<u64>,
     phase: Phase,
 }
 
@@ -172,13 +172,13 @@ struct Assigned {
     /// Every replica has to move sequences for it.
     is_everywhere: bool,
     /// Home may commit it together with its neighbours.
-    is_sociable: bool,
+    can_be_grouped: bool,
     /// Size of its body.
     bytes: usize,
     /// Some replica showed this version while it did not have the next one.
-    is_cut: bool,
+    is_shown_apart: bool,
     /// The last of those that home commits together with it; itself, if that is so.
-    whole_to: Version,
+    group_end: Version,
     claims: Claims,
 }
 
@@ -186,7 +186,7 @@ struct Assigned {
 #[derive(Debug, Default)]
 struct HomeSide {
     in_flight: InFlight,
-    tickets: Tickets,
+    lock_lsns: LockLsns,
     /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
     floor: Version,
     /// Versions whose COMMIT was not sent yet.
@@ -209,7 +209,7 @@ pub struct Rows {
     refresh_pause_us: u64,
     refresh_versions_max: u64,
     /// When the driver has to come back.
-    roused_at: Option<Time>,
+    wakes_at: Option<Time>,
     anchor: usize,
     /// The anchor is lost, and another replica is to take its place as soon as one can.
     is_anchor_overdue: bool,
@@ -265,7 +265,7 @@ impl Rows {
             rules: options.rules,
             refresh_pause_us: options.refresh_pause_us,
             refresh_versions_max: options.refresh_versions_max,
-            roused_at: None,
+            wakes_at: None,
             anchor: usize::from(options.anchor.0),
             is_anchor_overdue: false,
             epoch: options.epoch,
@@ -399,14 +399,14 @@ impl Protocol for Rows {
                     self.ask(session, needs, out);
                 }
             }
-            Event::Secure { session, claims, held } => self.secure(session, (claims, held), out),
+            Event::ReserveLate { session, claims, held } => self.reserve_late(session, (claims, held), out),
             Event::Executed { session } => self.has_run(session),
-            Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
+            Event::LockLsn { session, lsn } => self.lock_lsn_drawn(session, lsn, out),
             Event::Finish { session, body, claims, changed, reads } => {
                 self.finish(session, (body, changed), claims, reads, out);
             }
-            Event::InTheWay { session, replica, incarnation } => {
-                self.in_the_way(session, usize::from(replica.0), incarnation, out);
+            Event::BlocksApply { session, replica, incarnation } => {
+                self.blocks_apply(session, usize::from(replica.0), incarnation, out);
             }
             Event::ServerWaits { edges } => self.server_waits(&edges, out),
             Event::End { session } => self.end(session, out),
@@ -442,7 +442,7 @@ impl Protocol for Rows {
             Event::CatalogueLoaded { version } => self.catalogue_loaded(version, out),
             Event::Hold { session } => self.hold_at(session, out),
             Event::Release { session } => self.release(session, out),
-            Event::Roused => self.roused(out),
+            Event::WakeUp => self.wake_up(out),
         }
         self.append_ready(out);
     }

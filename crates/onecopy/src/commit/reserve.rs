@@ -77,8 +77,8 @@ impl Committer<'_> {
         };
         let mut written = claims.clone();
         written.add(&held);
-        let event = Event::Secure { session: self.link.id, claims, held };
-        if let Some(Effect::Secured { rival, .. }) =
+        let event = Event::ReserveLate { session: self.link.id, claims, held };
+        if let Some(Effect::LateReservation { rival, .. }) =
             self.link.worker.coordinator.ask(Some(self.link.id), event)
         {
             return Ok(rival.map(|rival| (rival, written)));

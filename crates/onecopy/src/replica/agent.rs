@@ -177,7 +177,7 @@ pub(crate) enum AgentEvent {
         is_suspect: bool,
     },
     /// A refresh waits for the update transaction of a session, whose backend is about to be ended.
-    InTheWay {
+    BlocksApply {
         /// Whose.
         session: SessionId,
     },

@@ -236,8 +236,12 @@ impl ReplicaDriver {
                 };
                 self.quarantine(&reason, lasting);
             }
-            AgentEvent::InTheWay { session } => {
-                self.coordinator.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
+            AgentEvent::BlocksApply { session } => {
+                self.coordinator.handle(Event::BlocksApply {
+                    session,
+                    replica,
+                    incarnation: self.incarnation,
+                });
             }
             AgentEvent::Durable { upto, .. } => self.coordinator.note_durable(replica, upto),
             AgentEvent::Catalogue { catalogue, .. } => self.coordinator.set_catalogue(*catalogue),

@@ -154,10 +154,10 @@ impl Onecopy {
                 out.sends.push((To::Replica(usize::from(replica.0)), Message::There(job)));
             }
             Effect::Reclassify { .. }
-            | Effect::Secured { .. }
+            | Effect::LateReservation { .. }
             | Effect::Anchor { .. }
-            | Effect::Rouse { .. }
-            | Effect::Draw { .. }
+            | Effect::WakeAt { .. }
+            | Effect::DrawLockLsn { .. }
             | Effect::HomeLost { .. }
             | Effect::Abort { .. }
             | Effect::Reset { .. }

@@ -47,7 +47,7 @@ impl World {
         self.send(line, Message::Identities(identities.into_iter().collect()));
     }
 
-    pub(super) fn say_finish(&mut self, session: usize, ticket: u64) {
+    pub(super) fn say_finish(&mut self, session: usize, lsn: u64) {
         if let Some(run) = self.sessions[session].run.as_mut() {
             run.phase = Phase::Ordering;
         }
@@ -69,7 +69,7 @@ impl World {
             true => record::reads_so_far(&run.program, &run.views),
             false => Reads::Tables([].into()),
         };
-        self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
+        self.tell(Event::LockLsn { session: SessionId(session as u64), lsn });
         let before = self.disk.last();
         self.tell(Event::Finish { session: SessionId(session as u64), body, claims, changed, reads });
         if self.disk.last() == before

@@ -110,7 +110,7 @@ impl World {
             run.late.missed.add(&claims);
             run.late.missed.add(&held);
         }
-        self.tell(Event::Secure { session: SessionId(session as u64), claims, held });
+        self.tell(Event::ReserveLate { session: SessionId(session as u64), claims, held });
     }
 
     /// The core's answer to a reservation.

@@ -244,10 +244,10 @@ impl World {
                 let version = version.0;
                 self.agenda.enter(after, Happening::Catalogue { epoch, replica, version, incarnation });
             }
-            Effect::Rouse { at } => {
+            Effect::WakeAt { at } => {
                 let now_us = self.agenda.now_us().saturating_add(self.clock_ahead_us);
                 let after = (at.us.saturating_sub(now_us)).saturating_add(self.dice.delay(100));
-                self.agenda.enter(after, Happening::Rouse { epoch: self.epoch });
+                self.agenda.enter(after, Happening::WakeUp { epoch: self.epoch });
             }
             _ => {}
         }

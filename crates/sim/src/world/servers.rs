@@ -47,14 +47,14 @@ impl World {
                 self.step_later(replica, connection);
             }
             Message::Identities(identities) => {
-                let ticket = server.insert_identities(connection, identities);
+                let lsn = server.insert_identities(connection, identities);
                 let owner = self.lines.get(&connection).map(|line| line.owner);
                 if matches!(owner, Some(Owner::Session(_)))
                     && let Some(after_us) = self.kill_next_identity.take()
                 {
                     self.agenda.enter(after_us, Happening::Kill { connection });
                 }
-                self.answer(connection, ticket.map_or(Reply::Failed, |ticket| Reply::Inserted { ticket }));
+                self.answer(connection, lsn.map_or(Reply::Failed, |lsn| Reply::Inserted { lsn }));
             }
             Message::Commit => {
                 let is_committing = server.commit(connection);

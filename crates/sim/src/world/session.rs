@@ -234,7 +234,7 @@ impl World {
                     self.execute(session, usize::from(replica.0), incarnation, identity);
                 }
                 Effect::Reclassify { .. } => self.ask_for_place(session),
-                Effect::Secured { rival, .. } => self.reserved(session, rival.is_some()),
+                Effect::LateReservation { rival, .. } => self.reserved(session, rival.is_some()),
                 Effect::Acknowledge { .. } => {
                     if let Some(run) = self.sessions[session].run.as_mut() {
                         run.is_acknowledged = true;
@@ -255,7 +255,7 @@ impl World {
                         }
                     }
                 }
-                Effect::Draw { .. } => {
+                Effect::DrawLockLsn { .. } => {
                     let line = self.sessions[session].run.as_ref().and_then(|run| run.line);
                     if let Some((line, ..)) = line {
                         self.send(line, Message::Identities(Vec::new()));
@@ -360,12 +360,12 @@ impl World {
             (_, Reply::Lost) | (Phase::Ordering, Reply::RolledBack) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
             (Phase::Reverting, Reply::Answer(answer)) => self.reverted(session, &answer),
-            (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
+            (Phase::Identifying, Reply::Inserted { lsn }) => self.say_finish(session, lsn),
             (Phase::Identifying, Reply::Failed) => self.undo(session),
             // It is not in the log and never will be, since its transaction at the backend has failed.
             (Phase::Ordering, Reply::Failed) => self.fail(session, SqlError::Failed.code()),
-            (Phase::Ordering, Reply::Inserted { ticket }) => {
-                self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
+            (Phase::Ordering, Reply::Inserted { lsn }) => {
+                self.tell(Event::LockLsn { session: SessionId(session as u64), lsn });
             }
             (Phase::Ordering, Reply::Committed) => {
                 self.tell(Event::Committed { session: SessionId(session as u64) });

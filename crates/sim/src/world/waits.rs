@@ -64,7 +64,11 @@ impl World {
                     continue;
                 }
                 let id = cluster::ids::ReplicaId(replica as u16);
-                self.tell(Event::InTheWay { session: SessionId(session as u64), replica: id, incarnation });
+                self.tell(Event::BlocksApply {
+                    session: SessionId(session as u64),
+                    replica: id,
+                    incarnation,
+                });
             }
             self.terminate(blocker);
         }

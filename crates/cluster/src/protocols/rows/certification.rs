@@ -8,7 +8,7 @@
 //! counts from what home has *now*: else it would lose against any row that another home has put there meanwhile.
 //!
 //! If home lacks some of these yet, the transaction waits until home has them. If the two do meet in a row, the refresh
-//! cannot go on, and what is in its way loses ([`crate::event::Event::InTheWay`]).
+//! cannot go on, and what is in its way loses ([`crate::event::Event::BlocksApply`]).
 //!
 //! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks with it. So the
 //! transaction has to draw again after that, which only one that is alive can.
@@ -43,11 +43,11 @@ impl Rows {
     /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
     pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
         let home = self.transactions.get(&session).map(|transaction| transaction.home);
-        self.append_unless(home.is_some_and(|home| self.gathers(home)), session, out);
+        self.append_or_group(home.is_some_and(|home| self.waits_for_group(home)), session, out);
     }
 
     /// The same; what may be appended waits for its neighbours while these are gathered.
-    pub(super) fn append_unless(&mut self, gathers: bool, session: SessionId, out: &mut Out<'_>) {
+    pub(super) fn append_or_group(&mut self, waits_for_group: bool, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let Phase::Finished(finished) = &transaction.phase else { return };
         let (place, merged) = (finished.place, &finished.merged);
@@ -64,7 +64,7 @@ impl Rows {
             return;
         }
         match self.certify(session) {
-            Verdict::Clear if gathers => drop(self.ready.insert((place, session))),
+            Verdict::Clear if waits_for_group => drop(self.ready.insert((place, session))),
             Verdict::Clear => self.assign(session, out),
             Verdict::Lost(rival) => self.lose(session, rival, out),
             Verdict::Unclear(rival) => self.prove(session, rival, out),
@@ -163,7 +163,7 @@ impl Rows {
         let Some(Transaction { phase: Phase::Suspected(finished), .. }) = transaction else { return };
         finished.held.base = upto;
         if self.rules.held_is_proved {
-            out.effects.push(Effect::Draw { session });
+            out.effects.push(Effect::DrawLockLsn { session });
         } else {
             self.proved(session, out);
         }

@@ -1,4 +1,4 @@
-//! From a place in the log to a commit at every replica, in version order at each: see also [`super::neighbours`].
+//! From a place in the log to a commit at every replica, in version order at each: see also [`super::commit_groups`].
 
 use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
@@ -19,8 +19,8 @@ impl Rows {
         let (home, identity, level) = (transaction.home, transaction.identity, transaction.level);
         (self.last, self.last_home) = (version, home);
         self.homes[home].unsent += 1;
-        if let Some(ticket) = transaction.ticket.filter(|_| !self.rules.waiting_overtake) {
-            self.homes[home].tickets.finish(ticket, finished.merged.clone());
+        if let Some(lsn) = transaction.lock_lsn.filter(|_| !self.rules.waiting_overtake) {
+            self.homes[home].lock_lsns.finish(lsn, finished.merged.clone());
         }
         let (body, claims) = (finished.body, finished.merged);
         let assigned = Assigned {
@@ -31,10 +31,10 @@ impl Rows {
             defined: body.writes_everything().then(|| Defined::of(&claims)),
             is_everywhere: body.writes_everything() && self.rules.schema_changes_go_everywhere
                 || body.moves_sequences(),
-            is_sociable: self.is_sociable(level, &body),
+            can_be_grouped: self.can_be_grouped(level, &body),
             bytes: body.len_bytes(),
-            is_cut: false,
-            whole_to: version,
+            is_shown_apart: false,
+            group_end: version,
             claims,
         };
         let (tables, everything) = (&*assigned.tables, assigned.defined.is_some());
@@ -88,7 +88,7 @@ impl Rows {
             let assigned = self.versions.get(&next);
             // Also of a record with nothing in it, which nobody else has to apply.
             if assigned.is_some_and(|assigned| assigned.home == Some(index)) {
-                self.commit_neighbours(index, next, out);
+                self.commit_group(index, next, out);
                 return;
             }
             if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
@@ -101,7 +101,7 @@ impl Rows {
                 break;
             }
             let upto = self.end_of_batch(index, next);
-            self.cut_after(upto);
+            self.shown_apart_after(upto);
             let replica = &mut self.replicas[index];
             let (id, incarnation) = (replica.id, replica.incarnation);
             out.effects.push(Effect::Apply { replica: id, incarnation, from: next, upto });

@@ -27,7 +27,7 @@ impl Rows {
             // What is sent to a home before this is durable, so it does not stop among that.
             self.replicas[index].floor = self.index.last();
         }
-        self.cut_after(applied);
+        self.shown_apart_after(applied);
         self.place_stranded(out);
         if index == self.anchor {
             self.is_anchor_overdue = false;
@@ -77,7 +77,7 @@ impl Rows {
     /// applied there from the log. Whoever has not begun yet and need not run there begins again elsewhere.
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
         let side = &mut self.homes[index];
-        side.tickets.clear();
+        side.lock_lsns.clear();
         side.unsent = 0;
         for assigned in self.versions.values_mut() {
             if assigned.home.take_if(|home| *home == index).is_some() {

@@ -57,9 +57,9 @@ pub struct Rules {
     /// What somebody waits for is not gathered.
     pub waiters_are_seen: bool,
     /// What home commits together is one refresh elsewhere.
-    pub neighbours_stay_together: bool,
+    pub commit_groups_stay_whole: bool,
     /// Home does not commit together what another replica has shown apart.
-    pub cuts_part: bool,
+    pub shown_apart_part: bool,
     /// A replica that comes up shows nothing before it has all that was durable then.
     pub comes_up_whole: bool,
     /// Nothing is appended at a home that has versions whose COMMIT was not sent.
@@ -97,8 +97,8 @@ impl Default for Rules {
             forgotten_claims_count: true,
             waits_are_confirmed: true,
             waiters_are_seen: true,
-            neighbours_stay_together: true,
-            cuts_part: true,
+            commit_groups_stay_whole: true,
+            shown_apart_part: true,
             comes_up_whole: true,
             unsent_are_waited_for: true,
             serializable_alone: true,

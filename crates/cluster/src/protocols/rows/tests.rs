@@ -1,10 +1,10 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
-mod gathering;
+mod apply_batching;
+mod commit_groups;
 mod held;
 mod homes;
 mod members;
-mod neighbours;
 
 use super::*;
 use crate::claims::{Claimed, Footprint};
@@ -159,14 +159,14 @@ fn writing(level: Level, keys: &[u64]) -> Needs {
 fn word(effect: &Effect) -> String {
     match effect {
         Effect::Execute { session, replica, .. } => format!("execute {session} at {replica}"),
-        Effect::Secured { session, rival: None } => format!("secured {session}"),
-        Effect::Secured { session, rival: Some(Rival { version, session: other, .. }) } => {
+        Effect::LateReservation { session, rival: None } => format!("reserved {session}"),
+        Effect::LateReservation { session, rival: Some(Rival { version, session: other, .. }) } => {
             let whose = other.map_or_else(String::new, |other| other.to_string());
-            format!("not secured {session} from {whose} with {}", version.unwrap_or_default())
+            format!("not reserved {session} from {whose} with {}", version.unwrap_or_default())
         }
         Effect::Reclassify { session } => format!("reclassify {session}"),
         Effect::Append { version, .. } => format!("append {version}"),
-        Effect::Draw { session } => format!("draw {session}"),
+        Effect::DrawLockLsn { session } => format!("draw {session}"),
         Effect::Acknowledge { session, .. } => format!("acknowledge {session}"),
         Effect::Commit { session, .. } => format!("commit {session}"),
         Effect::HomeLost { session } => format!("home lost {session}"),
@@ -180,7 +180,7 @@ fn word(effect: &Effect) -> String {
         Effect::LoadCatalogue { version, .. } => format!("catalogue {version}"),
         Effect::Anchor { replica } => format!("anchor {replica}"),
         Effect::Held { version, .. } => format!("held {version}"),
-        Effect::Rouse { at } => format!("rouse {}", at.us),
+        Effect::WakeAt { at } => format!("wake at {}", at.us),
     }
 }
 
@@ -229,13 +229,13 @@ fn who_seems_overtaken_draws_again_and_goes_on_only_if_it_can() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
     bench.begin(S2, false);
-    bench.feed(Event::Drawn { session: S1, ticket: 10 });
-    bench.feed(Event::Drawn { session: S2, ticket: 11 });
+    bench.feed(Event::LockLsn { session: S1, lsn: 10 });
+    bench.feed(Event::LockLsn { session: S2, lsn: 11 });
     assert_eq!(bench.finish(S2, 7, 1), ["append 1"]);
     bench.feed(Event::Logged { upto: Version(1) });
     bench.feed(Event::Committed { session: S2 });
     assert_eq!(bench.finish(S1, 7, 1), ["draw 1"]);
-    assert_eq!(bench.feed(Event::Drawn { session: S1, ticket: 12 }), ["append 2"]);
+    assert_eq!(bench.feed(Event::LockLsn { session: S1, lsn: 12 }), ["append 2"]);
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn one_that_waits_overtakes_as_well_as_one_that_is_in_the_log() {
     for session in [S1, S2, S3] {
         bench.begin(session, false);
     }
-    bench.feed(Event::Drawn { session: S1, ticket: 10 });
-    bench.feed(Event::Drawn { session: S2, ticket: 11 });
-    bench.feed(Event::Drawn { session: S3, ticket: 12 });
+    bench.feed(Event::LockLsn { session: S1, lsn: 10 });
+    bench.feed(Event::LockLsn { session: S2, lsn: 11 });
+    bench.feed(Event::LockLsn { session: S3, lsn: 12 });
     assert_eq!(bench.finish(S1, 7, 1), ["append 1"]);
     assert!(bench.finish(S3, 7, 1).is_empty(), "it waits for the COMMIT of the first");
     assert_eq!(bench.finish(S2, 7, 1), ["draw 2"], "the third may have its locks");
@@ -254,7 +254,7 @@ fn one_that_waits_overtakes_as_well_as_one_that_is_in_the_log() {
     assert_eq!(bench.feed(Event::Committed { session: S1 }), ["append 2"]);
     bench.feed(Event::Logged { upto: Version(2) });
     assert!(bench.feed(Event::Committed { session: S3 }).is_empty(), "the second has not drawn");
-    assert_eq!(bench.feed(Event::Drawn { session: S2, ticket: 13 }), ["append 3"]);
+    assert_eq!(bench.feed(Event::LockLsn { session: S2, lsn: 13 }), ["append 3"]);
 }
 
 #[test]
@@ -263,9 +263,9 @@ fn who_finishes_while_another_draws_waits_for_it() {
     for session in [S1, S2, S3] {
         bench.begin(session, false);
     }
-    bench.feed(Event::Drawn { session: S1, ticket: 10 });
-    bench.feed(Event::Drawn { session: S2, ticket: 11 });
-    bench.feed(Event::Drawn { session: S3, ticket: 12 });
+    bench.feed(Event::LockLsn { session: S1, lsn: 10 });
+    bench.feed(Event::LockLsn { session: S2, lsn: 11 });
+    bench.feed(Event::LockLsn { session: S3, lsn: 12 });
     assert_eq!(bench.finish(S2, 7, 1), ["append 1"]);
     bench.feed(Event::Logged { upto: Version(1) });
     bench.feed(Event::Committed { session: S2 });

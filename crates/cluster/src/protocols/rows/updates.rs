@@ -42,7 +42,7 @@ impl Rows {
             level,
             pending: None,
             bases: Vec::new(),
-            ticket: None,
+            lock_lsn: None,
             phase: Phase::Open,
         };
         let before = self.transactions.insert(session, transaction);
@@ -168,7 +168,7 @@ impl Rows {
 
     /// What its last statement wrote is the transaction's, unless somebody was first since that was sent, or has it. For
     /// what is held, home's own locks tell the former up to what is applied there.
-    pub(super) fn secure(
+    pub(super) fn reserve_late(
         &mut self,
         session: SessionId,
         (mut claims, held): (Claims, Claims),
@@ -198,7 +198,7 @@ impl Rows {
                 }
             }
         };
-        out.effects.push(Effect::Secured { session, rival });
+        out.effects.push(Effect::LateReservation { session, rival });
     }
 
     pub(super) fn home_turn(&self, home: usize, cost_us: u32) -> Turn {
@@ -285,7 +285,7 @@ impl Rows {
     }
 
     /// A refresh waits for its locks. What is appended already is not aborted: its COMMIT will fail, and be made good.
-    pub(super) fn in_the_way(
+    pub(super) fn blocks_apply(
         &mut self,
         session: SessionId,
         index: usize,
@@ -335,10 +335,10 @@ impl Rows {
         let base = transaction.bases.last().copied().unwrap_or_default();
         let held = Held { claims: held, base, proofs: 0 };
         let side = &mut self.homes[transaction.home];
-        let ticket = transaction.ticket;
-        let is_overtaken = ticket.is_some_and(|ticket| side.tickets.is_overtaken(ticket, &merged));
-        if let Some(ticket) = ticket.filter(|_| self.rules.waiting_overtake) {
-            side.tickets.finish(ticket, merged.clone());
+        let lsn = transaction.lock_lsn;
+        let is_overtaken = lsn.is_some_and(|lsn| side.lock_lsns.is_overtaken(lsn, &merged));
+        if let Some(lsn) = lsn.filter(|_| self.rules.waiting_overtake) {
+            side.lock_lsns.finish(lsn, merged.clone());
         }
         // Its place counts at once, so whoever overlaps it and finishes while it draws waits for it.
         self.places += 1;
@@ -347,7 +347,7 @@ impl Rows {
         let finished = Box::new(Finished { place, body, changed, claims, held, merged, reads });
         if is_overtaken && self.rules.overtaken_aborts {
             transaction.phase = Phase::Suspected(finished);
-            out.effects.push(Effect::Draw { session });
+            out.effects.push(Effect::DrawLockLsn { session });
         } else {
             transaction.phase = Phase::Finished(finished);
             self.append(session, out);
@@ -355,12 +355,12 @@ impl Rows {
     }
 
     /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
-    pub(super) fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
+    pub(super) fn lock_lsn_drawn(&mut self, session: SessionId, lsn: u64, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         if matches!(transaction.phase, Phase::Suspected(_)) {
             self.proved(session, out);
         } else {
-            transaction.ticket = Some(ticket);
+            transaction.lock_lsn = Some(lsn);
         }
     }
 

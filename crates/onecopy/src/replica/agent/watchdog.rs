@@ -205,7 +205,7 @@ async fn overtake(
 ) -> Result<(), BackendError> {
     tracing::debug!(replica = way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
     // When nobody listens any more the connections are about to end, too.
-    let _ = way.events.send(AgentEvent::InTheWay { session }).await;
+    let _ = way.events.send(AgentEvent::BlocksApply { session }).await;
     way.evictions.note(pid);
     ask(control, &format!("SELECT {function}({pid})")).await?;
     Ok(())

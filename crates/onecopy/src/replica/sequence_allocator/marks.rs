@@ -60,14 +60,14 @@ impl Bringer {
         let identity = self.begin().await?;
         let identified = self.identify(identity).await;
         self.coordinator.handle(Event::Executed { session: self.id });
-        let ticket = identified?;
+        let lsn = identified?;
         let mut record = RecordBuilder::new();
         let marks = self.coordinator.wanted_marks();
         let is_room = self.coordinator.log.has_room() && !self.coordinator.log.is_full();
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
             return self.ask("ROLLBACK").await.map(drop);
         }
-        self.coordinator.handle(Event::Drawn { session: self.id, ticket });
+        self.coordinator.handle(Event::LockLsn { session: self.id, lsn });
         let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
         let (claims, changed) = (Vec::new(), Vec::new());
         self.coordinator.handle(Event::Finish { session: self.id, body, claims, changed, reads });
@@ -132,9 +132,9 @@ impl Bringer {
         loop {
             let Note::Effect(effect) = self.mailbox.next().await else { continue };
             match effect {
-                Effect::Draw { .. } => {
-                    let ticket = self.ask(&format!("SELECT {NUMBER}")).await?;
-                    self.coordinator.handle(Event::Drawn { session: self.id, ticket });
+                Effect::DrawLockLsn { .. } => {
+                    let lsn = self.ask(&format!("SELECT {NUMBER}")).await?;
+                    self.coordinator.handle(Event::LockLsn { session: self.id, lsn });
                 }
                 Effect::Commit { .. } => {
                     let committed = self.ask("COMMIT").await;

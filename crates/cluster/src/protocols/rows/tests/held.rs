@@ -28,8 +28,8 @@ impl Bench {
         self.feed(Event::Finish { session, body, claims, changed: Vec::new(), reads: Reads::All })
     }
 
-    fn drawn(&mut self, session: SessionId) -> Vec<String> {
-        self.feed(Event::Drawn { session, ticket: 9 })
+    fn lock_lsn_drawn(&mut self, session: SessionId) -> Vec<String> {
+        self.feed(Event::LockLsn { session, lsn: 9 })
     }
 }
 
@@ -39,9 +39,9 @@ fn who_may_meet_another_waits_until_home_has_that() {
     for (theirs, mine) in [(rows(&[5]), table()), (table(), rows(&[6]))] {
         let mut bench = Bench::behind_one_that_claimed(&theirs);
         assert!(bench.finish_held(S2, mine).is_empty(), "home lacks version 1");
-        assert!(bench.drawn(S2).is_empty(), "nor has it when nobody asked");
+        assert!(bench.lock_lsn_drawn(S2).is_empty(), "nor has it when nobody asked");
         assert_eq!(bench.applied(2, 1), ["draw 2"], "its backend may have died, and its locks with it");
-        assert_eq!(bench.drawn(S2), ["append 2"]);
+        assert_eq!(bench.lock_lsn_drawn(S2), ["append 2"]);
     }
 }
 
@@ -50,7 +50,7 @@ fn what_home_has_applied_is_proved_only() {
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
     bench.applied(2, 1);
     assert_eq!(bench.finish_held(S2, rows(&[5])), ["draw 2"], "its statement met it there");
-    assert_eq!(bench.drawn(S2), ["append 2"]);
+    assert_eq!(bench.lock_lsn_drawn(S2), ["append 2"]);
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn what_was_appended_meanwhile_is_waited_for_too() {
     });
     assert_eq!(bench.finish_with(S3, &[rows(&[8])], Reads::All), ["append 2"]);
     bench.feed(Event::Logged { upto: Version(2) });
-    assert!(bench.drawn(S2).is_empty(), "home lacks version 2 by now");
+    assert!(bench.lock_lsn_drawn(S2).is_empty(), "home lacks version 2 by now");
     assert_eq!(bench.applied(2, 2), ["draw 2"]);
-    assert_eq!(bench.drawn(S2), ["append 3"]);
+    assert_eq!(bench.lock_lsn_drawn(S2), ["append 3"]);
 }
 
 /// Nor is a lock on the table, of which no refresh is in anybody's way.
@@ -101,11 +101,11 @@ fn what_nobody_can_bound_is_not_waited_for() {
 /// READ COMMITTED: a row that home holds is another's only if home lacks what that one wrote.
 #[test]
 fn what_home_has_is_nobody_elses() {
-    let secure = |bench: &mut Bench| {
-        bench.feed(Event::Secure { session: S2, claims: Claims::default(), held: rows(&[5]) })
+    let reserve_late = |bench: &mut Bench| {
+        bench.feed(Event::ReserveLate { session: S2, claims: Claims::default(), held: rows(&[5]) })
     };
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
-    assert_eq!(secure(&mut bench), ["not secured 2 from 1 with 1"]);
+    assert_eq!(reserve_late(&mut bench), ["not reserved 2 from 1 with 1"]);
     bench.applied(2, 1);
-    assert_eq!(secure(&mut bench), ["secured 2"]);
+    assert_eq!(reserve_late(&mut bench), ["reserved 2"]);
 }

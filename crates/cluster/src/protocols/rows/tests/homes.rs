@@ -73,25 +73,25 @@ fn what_was_not_foreseen_is_certified() {
 #[test]
 fn what_was_not_foreseen_is_asked_for_afterwards() {
     let mut bench = Bench::new();
-    let secure = |bench: &mut Bench, session, keys: &[u64]| {
-        bench.feed(Event::Secure { session, claims: rows(keys), held: Claims::default() })
+    let reserve_late = |bench: &mut Bench, session, keys: &[u64]| {
+        bench.feed(Event::ReserveLate { session, claims: rows(keys), held: Claims::default() })
     };
     bench.roam(S1, RC, &[]);
     bench.roam(S2, RC, &[6]);
-    assert_eq!(secure(&mut bench, S1, &[5, 6]), ["not secured 1 from 2 with 0"], "somebody has it");
-    assert_eq!(secure(&mut bench, S1, &[5]), ["secured 1"]);
-    assert_eq!(secure(&mut bench, S2, &[5]), ["not secured 2 from 1 with 0"]);
+    assert_eq!(reserve_late(&mut bench, S1, &[5, 6]), ["not reserved 1 from 2 with 0"], "somebody has it");
+    assert_eq!(reserve_late(&mut bench, S1, &[5]), ["reserved 1"]);
+    assert_eq!(reserve_late(&mut bench, S2, &[5]), ["not reserved 2 from 1 with 0"]);
     assert!(bench.write(S2, &[5]).is_empty(), "it waits for what it wrote");
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
     bench.commit(S1, 1);
     assert_eq!(bench.applied(2, 1), ["execute 2 at 2"]);
-    assert_eq!(secure(&mut bench, S2, &[5, 7]), ["secured 2"], "it has seen version 1");
+    assert_eq!(reserve_late(&mut bench, S2, &[5, 7]), ["reserved 2"], "it has seen version 1");
     bench.roam(S3, RC, &[]);
     assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[5, 7])], Reads::All), ["append 2"]);
-    let first = secure(&mut bench, S3, &[7]);
-    assert_eq!(first, if bench.home_of(S3) == 2 { ["secured 3"] } else { ["not secured 3 from 2 with 2"] });
+    let first = reserve_late(&mut bench, S3, &[7]);
+    assert_eq!(first, if bench.home_of(S3) == 2 { ["reserved 3"] } else { ["not reserved 3 from 2 with 2"] });
     bench.feed(Event::End { session: S3 });
-    assert!(secure(&mut bench, S3, &[7]).is_empty(), "its transaction is over");
+    assert!(reserve_late(&mut bench, S3, &[7]).is_empty(), "its transaction is over");
 }
 
 #[test]
@@ -209,13 +209,13 @@ fn who_is_in_the_way_of_a_refresh_is_rolled_back_unless_it_is_logged() {
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
     bench.finish_with(S2, &[rows(&[6])], Reads::All);
-    let in_the_way = |session, replica| {
+    let blocks_apply = |session, replica| {
         let replica = ReplicaId(replica);
-        Event::InTheWay { session, replica, incarnation: Incarnation(1) }
+        Event::BlocksApply { session, replica, incarnation: Incarnation(1) }
     };
-    assert!(bench.feed(in_the_way(S1, 2)).is_empty(), "it is not there");
-    assert_eq!(bench.feed(in_the_way(S1, 1)), ["conflict 1 with 0"]);
-    assert!(bench.feed(in_the_way(S2, 2)).is_empty(), "the log decides");
+    assert!(bench.feed(blocks_apply(S1, 2)).is_empty(), "it is not there");
+    assert_eq!(bench.feed(blocks_apply(S1, 1)), ["conflict 1 with 0"]);
+    assert!(bench.feed(blocks_apply(S2, 2)).is_empty(), "the log decides");
 }
 
 #[test]
@@ -432,6 +432,6 @@ fn who_waits_for_one_at_the_new_anchor_goes_on_there() {
     assert!(bench.feed(bound).is_empty());
     bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });
     assert_eq!(bench.feed(Event::TakeOver { from: ANCHOR }), ["anchor 1", "execute 2 at 1"]);
-    let secure = Event::Secure { session: S1, claims: rows(&[6]), held: Claims::default() };
-    assert_eq!(bench.feed(secure), ["secured 1"]);
+    let late = Event::ReserveLate { session: S1, claims: rows(&[6]), held: Claims::default() };
+    assert_eq!(bench.feed(late), ["reserved 1"]);
 }

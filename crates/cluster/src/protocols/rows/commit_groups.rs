@@ -41,11 +41,11 @@ use crate::parts::in_flight::Place;
 use crate::record::SealedBody;
 
 /// Larger ones are alone: all neighbours have to fit into one refresh.
-const SOCIABLE_BYTES_MAX: usize = 16 << 10;
+const GROUPED_BYTES_MAX: usize = 16 << 10;
 
 impl Rows {
     /// Whether what finishes at this home waits for others, to be their neighbour.
-    pub(super) fn gathers(&self, home: usize) -> bool {
+    pub(super) fn waits_for_group(&self, home: usize) -> bool {
         self.last > self.index.last() || (self.homes[home].unsent > 0 && self.rules.unsent_are_waited_for)
     }
 
@@ -55,47 +55,47 @@ impl Rows {
         let home_of = |session: &SessionId| {
             self.transactions.get(session).map_or(last_home, |transaction| transaction.home)
         };
-        let can_go = |(_, session): &&(Place, SessionId)| !self.gathers(home_of(session));
+        let can_go = |(_, session): &&(Place, SessionId)| !self.waits_for_group(home_of(session));
         let mut ready: Vec<(Place, SessionId)> = self.ready.iter().filter(can_go).copied().collect();
         // Among those of one home the order of finishing stays.
         ready.sort_by_key(|(_, session)| (home_of(session) + count - last_home) % count);
         for entry in ready {
             self.ready.remove(&entry);
-            self.append_unless(false, entry.1, out);
+            self.append_or_group(false, entry.1, out);
         }
     }
 
     /// Whether home may commit it together with others.
-    pub(super) fn is_sociable(&self, level: Level, body: &SealedBody) -> bool {
+    pub(super) fn can_be_grouped(&self, level: Level, body: &SealedBody) -> bool {
         (level != Level::Serializable || !self.rules.serializable_alone)
             && !body.writes_everything()
             && !body.is_spilled()
-            && body.len_bytes() <= SOCIABLE_BYTES_MAX
+            && body.len_bytes() <= GROUPED_BYTES_MAX
     }
 
     /// Sends the COMMIT of a version to its home, and of those after it that can go with it.
-    pub(super) fn commit_neighbours(&mut self, index: usize, first: Version, out: &mut Out<'_>) {
+    pub(super) fn commit_group(&mut self, index: usize, first: Version, out: &mut Out<'_>) {
         let limit = self.index.last().min(Version(first.0 + COMMITS_TOGETHER_MAX - 1));
         let mut upto = first;
-        while upto < limit && self.may_go_together(index, upto) {
+        while upto < limit && self.may_share_group(index, upto) {
             upto = upto.next();
         }
         self.homes[index].unsent -= (upto.0 - first.0 + 1) as usize;
         for (version, assigned) in self.versions.range_mut(first..=upto) {
-            assigned.whole_to = upto;
+            assigned.group_end = upto;
             out.effects.push(Effect::Commit { session: assigned.session, version: *version });
         }
         self.replicas[index].sent_commits(out.now, upto);
     }
 
     /// Whether the version after this one can be committed together with it.
-    fn may_go_together(&self, index: usize, version: Version) -> bool {
+    fn may_share_group(&self, index: usize, version: Version) -> bool {
         let (Some(one), Some(next)) = (self.versions.get(&version), self.versions.get(&version.next()))
         else {
             return false;
         };
-        let is_apart = one.is_cut && self.rules.cuts_part;
-        next.home == Some(index) && one.is_sociable && next.is_sociable && !is_apart
+        let is_apart = one.is_shown_apart && self.rules.shown_apart_part;
+        next.home == Some(index) && one.can_be_grouped && next.can_be_grouped && !is_apart
     }
 
     /// Where a refresh ends that begins with this version: before the replica's own next version, and not among neighbours.
@@ -108,15 +108,15 @@ impl Rows {
         });
         let end = beyond.map_or(limit, |(version, _)| Version(version.0 - 1));
         match self.versions.get(&end) {
-            Some(last) if self.rules.neighbours_stay_together => last.whole_to,
+            Some(last) if self.rules.commit_groups_stay_whole => last.group_end,
             _ => end,
         }
     }
 
     /// A replica that is not its home shows this version, or is about to, and not the next one.
-    pub(super) fn cut_after(&mut self, version: Version) {
+    pub(super) fn shown_apart_after(&mut self, version: Version) {
         if let Some(assigned) = self.versions.get_mut(&version) {
-            assigned.is_cut = true;
+            assigned.is_shown_apart = true;
         }
     }
 }

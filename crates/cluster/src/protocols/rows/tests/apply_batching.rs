@@ -13,7 +13,7 @@ fn record(bench: &mut Bench, table: u32) -> Vec<String> {
     let mut words = bench.feed(Event::Logged { upto: version });
     words.extend(bench.feed(Event::Executed { session: S1 }));
     words.extend(bench.feed(Event::Committed { session: S1 }));
-    words.retain(|word| word.starts_with("apply") || word.starts_with("rouse"));
+    words.retain(|word| word.starts_with("apply") || word.starts_with("wake at"));
     words
 }
 
@@ -24,26 +24,29 @@ fn after_a_few(pause_us: u64) -> (Bench, u64) {
     bench.applied(1, 1);
     let rested = bench.now + pause_us;
     bench.applied(2, 1);
-    assert_eq!(record(&mut bench, 7), [format!("rouse {rested}")]);
+    assert_eq!(record(&mut bench, 7), [format!("wake at {rested}")]);
     assert!(record(&mut bench, 8).is_empty(), "the driver comes back anyhow");
     (bench, rested)
 }
 
-fn rouse(bench: &mut Bench, at: u64) -> Vec<String> {
+fn wake_up(bench: &mut Bench, at: u64) -> Vec<String> {
     bench.now = at - 100;
-    bench.feed(Event::Roused)
+    bench.feed(Event::WakeUp)
 }
 
 #[test]
 fn what_nobody_waits_for_goes_together_after_a_pause() {
     let (mut bench, rested) = after_a_few(PAUSE_US);
-    assert_eq!(rouse(&mut bench, rested), ["apply 2..3 at 1".to_owned(), format!("rouse {}", rested + 100)]);
+    assert_eq!(
+        wake_up(&mut bench, rested),
+        ["apply 2..3 at 1".to_owned(), format!("wake at {}", rested + 100)]
+    );
     assert_eq!(record(&mut bench, 7), ["apply 2..4 at 2"], "it need not be told that the time has come");
     assert_eq!(bench.applied(1, 3), Vec::<String>::new(), "the driver comes back anyhow, ...");
     let again = bench.now + PAUSE_US;
-    assert_eq!(bench.feed(Event::Roused), [format!("rouse {again}")], "... and is told to come again");
+    assert_eq!(bench.feed(Event::WakeUp), [format!("wake at {again}")], "... and is told to come again");
     bench.applied(2, 4);
-    assert_eq!(rouse(&mut bench, again), ["apply 4..4 at 1"]);
+    assert_eq!(wake_up(&mut bench, again), ["apply 4..4 at 1"]);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn what_home_commits_together_is_one_refresh_elsewhere() {
     for (version, assigned) in
         bench.protocol.versions.range(Version(applied_at(&bench, 1) + 1)..=Version(upto))
     {
-        assert_eq!((version, assigned.whole_to), (version, Version(upto)));
+        assert_eq!((version, assigned.group_end), (version, Version(upto)));
     }
     for last in applied_at(&bench, 1) + 1..=upto {
         let first = Version((last + 1).saturating_sub(REFRESH_VERSIONS_MAX).max(1));

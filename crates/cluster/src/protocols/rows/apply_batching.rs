@@ -11,7 +11,7 @@
 //!
 //! Invariant: at the end of each event no statement waits at a replica for a durable version while nothing is under way there
 //! ([`crate::protocols::ReplicaStatus::is_forgotten`]). What nobody waits for is sent when the pause is over, for which the
-//! driver is asked to come back ([`Effect::Rouse`]).
+//! driver is asked to come back ([`Effect::WakeAt`]).
 
 use super::{Out, Rows};
 use crate::event::Effect;
@@ -27,9 +27,9 @@ impl Rows {
         if self.is_demanded(index) {
             return true;
         }
-        if self.roused_at.is_none_or(|roused_at| at < roused_at) {
-            self.roused_at = Some(at);
-            out.effects.push(Effect::Rouse { at });
+        if self.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
+            self.wakes_at = Some(at);
+            out.effects.push(Effect::WakeAt { at });
         }
         false
     }
@@ -68,8 +68,8 @@ impl Rows {
     }
 
     /// The time has come that was told the driver.
-    pub(super) fn roused(&mut self, out: &mut Out<'_>) {
-        self.roused_at = None;
+    pub(super) fn wake_up(&mut self, out: &mut Out<'_>) {
+        self.wakes_at = None;
         self.advance_all(out);
     }
 

@@ -22,24 +22,24 @@ pub const REMEMBERED_MAX: usize = 1_024;
 
 /// The numbers and claims of what finished last.
 #[derive(Debug, Default)]
-pub struct Tickets {
+pub struct LockLsns {
     finished: BTreeMap<u64, Claims>,
     forgotten: u64,
 }
 
-impl Tickets {
+impl LockLsns {
     /// Whether something that overlaps these claims and drew later has finished already.
-    pub fn is_overtaken(&self, ticket: u64, claims: &Claims) -> bool {
-        ticket < self.forgotten || self.finished.range(ticket + 1..).any(|(_, other)| claims.overlaps(other))
+    pub fn is_overtaken(&self, lsn: u64, claims: &Claims) -> bool {
+        lsn < self.forgotten || self.finished.range(lsn + 1..).any(|(_, other)| claims.overlaps(other))
     }
 
     /// One has finished: it is appended at once, or when those before it are out of the way.
-    pub fn finish(&mut self, ticket: u64, claims: Claims) {
-        self.finished.insert(ticket, claims);
+    pub fn finish(&mut self, lsn: u64, claims: Claims) {
+        self.finished.insert(lsn, claims);
         if self.finished.len() > REMEMBERED_MAX
-            && let Some((ticket, _)) = self.finished.pop_first()
+            && let Some((lsn, _)) = self.finished.pop_first()
         {
-            self.forgotten = ticket;
+            self.forgotten = lsn;
         }
     }
 
@@ -60,21 +60,21 @@ mod tests {
 
     #[test]
     fn only_a_later_number_with_the_same_claim_overtakes() {
-        let mut tickets = Tickets::default();
-        tickets.finish(5, row(1));
-        assert!(tickets.is_overtaken(4, &row(1)));
-        assert!(!tickets.is_overtaken(4, &row(2)));
-        assert!(!tickets.is_overtaken(6, &row(1)));
-        assert!(tickets.is_overtaken(4, &Claims::everything()));
+        let mut lock_lsns = LockLsns::default();
+        lock_lsns.finish(5, row(1));
+        assert!(lock_lsns.is_overtaken(4, &row(1)));
+        assert!(!lock_lsns.is_overtaken(4, &row(2)));
+        assert!(!lock_lsns.is_overtaken(6, &row(1)));
+        assert!(lock_lsns.is_overtaken(4, &Claims::everything()));
     }
 
     #[test]
     fn what_is_older_than_memory_counts_as_overtaken() {
-        let mut tickets = Tickets::default();
-        (1..=REMEMBERED_MAX as u64 + 10).for_each(|ticket| tickets.finish(ticket, row(ticket)));
-        assert!(tickets.is_overtaken(9, &row(0)));
-        assert!(!tickets.is_overtaken(10, &row(0)));
-        tickets.clear();
-        assert!(!tickets.is_overtaken(1, &row(1)));
+        let mut lock_lsns = LockLsns::default();
+        (1..=REMEMBERED_MAX as u64 + 10).for_each(|lsn| lock_lsns.finish(lsn, row(lsn)));
+        assert!(lock_lsns.is_overtaken(9, &row(0)));
+        assert!(!lock_lsns.is_overtaken(10, &row(0)));
+        lock_lsns.clear();
+        assert!(!lock_lsns.is_overtaken(1, &row(1)));
     }
 }

@@ -8,8 +8,8 @@ use super::Coordinator;
 
 impl Coordinator {
     /// Rouses the core when it wants to be, for as long as the node runs.
-    pub(crate) async fn rouse(&self) {
-        let mut wishes = self.rousing.subscribe();
+    pub(crate) async fn wake_up_in_time(&self) {
+        let mut wishes = self.wake_ups.subscribe();
         loop {
             let wish = *wishes.borrow_and_update();
             let Some(at) = wish else {
@@ -21,8 +21,8 @@ impl Coordinator {
             let due = tokio::time::sleep_until((self.start + Duration::from_micros(at.us)).into());
             tokio::select! {
                 () = due => {
-                    self.rousing.send_if_modified(|wish| wish.take_if(|wish| *wish == at).is_some());
-                    self.handle(Event::Roused);
+                    self.wake_ups.send_if_modified(|wish| wish.take_if(|wish| *wish == at).is_some());
+                    self.handle(Event::WakeUp);
                 }
                 _ = wishes.changed() => {}
             }
