@@ -1,5 +1,6 @@
 //! The parts that protocols are composed of, one concept a file.
 
+pub mod alarms;
 pub mod balancer;
 pub mod claim_index;
 pub mod conflicts;

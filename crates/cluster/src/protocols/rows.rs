@@ -38,6 +38,7 @@ use super::{Protocol, ReplicaStatus, Waiting};
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::event::{Effect, Event, Level, Needs, Reads, Rival};
 use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
+use crate::parts::alarms::Alarms;
 use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
 use crate::parts::drawing::Drawing;
@@ -51,6 +52,7 @@ use crate::parts::version_index::VersionIndex;
 use crate::placement::Placement;
 use crate::record::SealedBody;
 use crate::time::Time;
+use apply_batching::Alarm;
 
 pub use crate::parts::version_index::KEYS_MAX;
 pub use choices::{Choices, Order};
@@ -208,8 +210,7 @@ pub struct Rows {
     rules: Rules,
     refresh_pause_us: u64,
     refresh_versions_max: u64,
-    /// When the driver has to come back.
-    wakes_at: Option<Time>,
+    alarms: Alarms<Alarm>,
     anchor: usize,
     /// The anchor is lost, and another replica is to take its place as soon as one can.
     is_anchor_overdue: bool,
@@ -265,7 +266,7 @@ impl Rows {
             rules: options.rules,
             refresh_pause_us: options.refresh_pause_us,
             refresh_versions_max: options.refresh_versions_max,
-            wakes_at: None,
+            alarms: Alarms::default(),
             anchor: usize::from(options.anchor.0),
             is_anchor_overdue: false,
             epoch: options.epoch,

@@ -1,17 +1,21 @@
-//! When a replica is sent what it lacks.
+//! When a replica is sent the versions that it lacks.
 //!
-//! A batch of refreshes costs a replica as much as the rows of several small records, whatever is in it: a transaction, the
-//! insert of identities, a COMMIT, and waking up for each. So versions are gathered: the first after a quiet time goes at
-//! once, those that follow wait until [`super::Options::refresh_pause_us`] has gone by since the last COMMIT or refresh there.
+//! A refresh transaction costs a replica as much as the rows of several small records, whatever is in it: a BEGIN, the insert
+//! of identities, a COMMIT, and a wake-up for each. So versions are collected into batches. The first one after a quiet time
+//! is sent at once; those that follow wait until [`super::Options::refresh_pause_us`] has gone by since the last COMMIT or
+//! refresh at that replica.
 //!
-//! What somebody waits for goes at once, with everything that is durable by then: what a statement needs there, what stands
-//! before a COMMIT of that replica's own, a schema change (the catalogue is read after it, and every statement waits for that),
-//! everything while replicas are held at one version or the replica is drained, what an update transaction lost against for
-//! want of it (it is run again, and would lose again), and what makes a full batch.
+//! A batch is sent before that, with everything that is durable by then, if it is waited for:
+//! - a statement needs a version of it there;
+//! - it stands before a COMMIT of the replica's own;
+//! - it has a schema change, after which the catalogue is read, which every statement waits for;
+//! - replicas are held at one version, or the replica is drained;
+//! - an update transaction failed there for want of it, and would fail again when it is run again;
+//! - it is full ([`super::Options::refresh_versions_max`]).
 //!
 //! Invariant: at the end of each event no statement waits at a replica for a durable version while nothing is under way there
-//! ([`crate::protocols::ReplicaStatus::is_forgotten`]). What nobody waits for is sent when the pause is over, for which the
-//! driver is asked to come back ([`Effect::WakeAt`]).
+//! ([`crate::protocols::ReplicaStatus::is_forgotten`]). A batch that is not waited for is sent when its alarm rings
+//! ([`Alarm::ApplyBatch`]).
 
 use super::{Out, Rows};
 use crate::event::Effect;
@@ -19,22 +23,45 @@ use crate::ids::Version;
 use crate::parts::replica::{Replica, State};
 use crate::time::Time;
 
+/// What the protocol looks at again when a time has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Alarm {
+    /// The pause of the replica with this index is over.
+    ApplyBatch(usize),
+}
+
 impl Rows {
-    /// Whether a replica that is free, and lacks something durable, is sent it now. If not, the driver is asked to come back.
+    /// Whether a replica that is free, and lacks something durable, is sent it now. If not, its alarm is set.
     pub(super) fn is_due(&mut self, index: usize, out: &mut Out<'_>) -> bool {
         let rested = self.replicas[index].last_commit.map(|last| last.later(self.refresh_pause_us));
         let Some(at) = rested.filter(|at| *at > out.now) else { return true };
         if self.is_demanded(index) {
             return true;
         }
-        if self.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
-            self.wakes_at = Some(at);
-            out.effects.push(Effect::WakeAt { at });
-        }
+        self.set_alarm(Alarm::ApplyBatch(index), at, out);
         false
     }
 
-    /// Whether somebody waits for what the replica lacks.
+    fn set_alarm(&mut self, alarm: Alarm, at: Time, out: &mut Out<'_>) {
+        if let Some(at) = self.alarms.set(alarm, at) {
+            out.effects.push(Effect::WakeAt { at });
+        }
+    }
+
+    /// The driver has come back: acts on the alarms that are due, and sets the others again.
+    pub(super) fn wake_up(&mut self, out: &mut Out<'_>) {
+        for (alarm, at) in self.alarms.ring() {
+            if at > out.now {
+                self.set_alarm(alarm, at, out);
+                continue;
+            }
+            match alarm {
+                Alarm::ApplyBatch(index) => self.advance(index, out),
+            }
+        }
+    }
+
+    /// Whether what the replica lacks is waited for.
     fn is_demanded(&self, index: usize) -> bool {
         let (replica, durable) = (&self.replicas[index], self.index.last());
         let lacking = durable.0 - replica.applied.0;
@@ -55,24 +82,19 @@ impl Rows {
         replica.waiting.first_need().is_some_and(|need| need <= self.index.last())
     }
 
-    /// Whether that is so although nothing is under way there.
+    /// Whether a statement waits there for a version that is durable, and nothing is under way there.
     pub(super) fn is_forgotten(&self, replica: &Replica) -> bool {
         replica.is_free() && self.is_waited_for(replica)
     }
 
-    /// Something was lost for want of this version there: it is not to happen again.
+    /// A transaction failed for want of this version there. When it is run again, it must not fail for the same reason.
     pub(super) fn want(&mut self, index: usize, version: Version, out: &mut Out<'_>) {
         let replica = &mut self.replicas[index];
         replica.wanted = replica.wanted.max(version);
         self.advance(index, out);
     }
 
-    /// The time has come that was told the driver.
-    pub(super) fn wake_up(&mut self, out: &mut Out<'_>) {
-        self.wakes_at = None;
-        self.advance_all(out);
-    }
-
+    /// Sends each replica that is up what it is due to be sent.
     pub(super) fn advance_all(&mut self, out: &mut Out<'_>) {
         for index in 0..self.replicas.len() {
             if self.replicas[index].state == State::Up {

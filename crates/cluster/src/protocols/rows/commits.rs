@@ -1,5 +1,6 @@
 //! From a place in the log to a commit at every replica, in version order at each: see also [`super::commit_groups`].
 
+use super::apply_batching::Alarm;
 use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
@@ -80,6 +81,7 @@ impl Rows {
 
     /// Sends the next COMMIT or refresh to a replica, if it is free; lets run who waited for what it has now.
     pub(super) fn advance(&mut self, index: usize, out: &mut Out<'_>) {
+        self.alarms.cancel(Alarm::ApplyBatch(index));
         self.let_wait_end(index, out);
         let durable = self.index.last();
         while self.replicas[index].is_free() && self.replicas[index].applied < durable {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::apply_batching::Alarm;
 use super::{Out, Phase, Rows};
 use crate::event::{AbortCause, Effect};
 use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
@@ -41,6 +42,7 @@ impl Rows {
     pub(super) fn replica_lost(&mut self, id: ReplicaId, state: State, out: &mut Out<'_>) {
         let index = usize::from(id.0);
         self.replicas[index].down(state);
+        self.alarms.cancel(Alarm::ApplyBatch(index));
         if state == State::Down {
             out.effects.push(Effect::Reset { replica: id });
         }
