@@ -15,6 +15,7 @@ use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Version};
 use sql::Isolation;
+use tracing::Instrument;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
@@ -26,7 +27,8 @@ use crate::coordinator::mailbox::Note;
 use crate::coordinator::memory_budget::Phase;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal, broken};
-use crate::propagate::Recorder;
+use crate::logging::stage_span;
+use crate::propagate::{Recorder, Survey};
 use crate::relay::Expected;
 use crate::transaction::open::{RETRY_PAUSE, Transaction};
 use crate::transaction::stage::stage;
@@ -126,19 +128,22 @@ impl Committer<'_> {
 
     /// Commits the open update transaction. When it returns, the client may be answered; on an error the transaction
     /// is rolled back. The COMMIT at home may still have to be sent: see [`Session::settle`].
-    pub(crate) async fn commit_home(&mut self) -> Result<(), Fault> {
-        match self.prepare_commit().await {
-            Ok(true) => self.commit_kept().await,
-            Ok(false) => self.commit_unlogged().await,
-            Err(fault) => {
-                self.driver().roll_back_home().await;
-                // It was lost before: COMMIT is the end of it all the same.
-                if let Transaction::Lost(_) = self.txn.state {
-                    self.driver().end_local(false);
+    pub(crate) fn commit_home(&mut self) -> impl Future<Output = Result<(), Fault>> {
+        async move {
+            match self.prepare_commit().await {
+                Ok(true) => self.commit_kept().await,
+                Ok(false) => self.commit_unlogged().await,
+                Err(fault) => {
+                    self.driver().roll_back_home().await;
+                    // It was lost before: COMMIT is the end of it all the same.
+                    if let Transaction::Lost(_) = self.txn.state {
+                        self.driver().end_local(false);
+                    }
+                    Err(fault)
                 }
-                Err(fault)
             }
         }
+        .instrument(stage_span!("commit"))
     }
 
     /// Does all that can fail; whether it leaves a record.
@@ -158,11 +163,7 @@ impl Committer<'_> {
             self.await_what_is_checked().await?;
             self.driver().own_query("SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
-        let leaves_record = self.recorder().check_residue().await? || self.txn.must_certify();
-        let draws = self.recorder().draws_need_marks().await?;
-        if !leaves_record && draws {
-            self.recorder().mark_sequences(false).await?;
-        }
+        let Survey { leaves_record, draws } = self.recorder().survey().await?;
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("the update transaction is gone"));
         };
@@ -189,27 +190,7 @@ impl Committer<'_> {
             self.write_identity()?;
             self.read_identity().await?;
         }
-        self.recorder().check_capture().await?;
-        // The home may have become the anchor meanwhile.
-        if draws || (self.view().is_at_anchor() && self.recorder().note_drawing()?) {
-            self.recorder().mark_sequences(true).await?;
-        }
-        let Transaction::Update(update) = &mut self.txn.state else {
-            return Err(broken("the update transaction is gone"));
-        };
-        update.has_file = update.capture.hand_over().await?;
-        // Not into the file: whoever orders the record has to see them.
-        let mut marks = update.drawn.take_marks();
-        if update.replica == self.link.worker.coordinator.anchor() {
-            marks.append(&mut self.link.worker.coordinator.wanted_marks());
-        }
-        for mark in marks {
-            update
-                .capture
-                .record
-                .push_sequence(&mark)
-                .map_err(|_| broken("a mark is too long for a record"))?;
-        }
+        self.recorder().complete_record(draws).await?;
         Ok(true)
     }
 
@@ -319,7 +300,8 @@ impl Committer<'_> {
         loop {
             match self.link.registration.mailbox.next().await {
                 Note::Effect(Effect::DrawLockLsn { .. }) => self.draw_again().await?,
-                Note::Effect(Effect::Acknowledge { .. }) => {
+                Note::Effect(Effect::Acknowledge { version, .. }) => {
+                    tracing::debug!(version = version.0, "the record is durable");
                     self.driver().end_local(true);
                     return Ok(());
                 }

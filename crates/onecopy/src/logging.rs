@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use cluster::ids::SessionId;
-use tracing::Subscriber;
+use tracing::{Span, Subscriber};
 use tracing_subscriber::fmt::format::{FormatFields, JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::layer::SubscriberExt;
@@ -22,6 +22,8 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 /// The variable that overrules everything.
 const VARIABLE: &str = "ONECOPY_LOG";
+/// The name of a session's span.
+const SESSION_SPAN: &str = "session";
 /// What is told when nothing is said.
 pub(crate) const DEFAULT_LEVEL: &str = "warn";
 
@@ -89,6 +91,25 @@ impl<F: Future> Future for InSession<F> {
     }
 }
 
+/// Makes the span of a stage, inside that of the session that this thread works for. Where debug lines are off the span
+/// is disabled, and costs a comparison when it is made or entered.
+macro_rules! stage_span {
+    ($name:literal) => {
+        tracing::debug_span!(parent: &$crate::logging::enclosing_span(), $name)
+    };
+}
+pub(crate) use stage_span;
+
+/// The span that a new one lies in: the present one, or else the session's.
+pub(crate) fn enclosing_span() -> Span {
+    let present = Span::current();
+    if present.is_disabled() { session_span().unwrap_or(present) } else { present }
+}
+
+fn session_span() -> Option<Span> {
+    SESSION.get().map(|id| tracing::error_span!(SESSION_SPAN, id = id.0))
+}
+
 /// Lines of that form, inside the span of the session that tells them.
 struct Named<F>(F);
 
@@ -104,8 +125,25 @@ where
         writer: Writer<'_>,
         event: &tracing::Event<'_>,
     ) -> std::fmt::Result {
-        let span = SESSION.get().map(|id| tracing::error_span!("session", id = id.0));
-        let _inside = span.as_ref().map(tracing::Span::enter);
+        // A stage's span lies in its session's.
+        let mut scope = context.event_scope().into_iter().flatten();
+        let span = if scope.any(|span| span.name() == SESSION_SPAN) { None } else { session_span() };
+        let _inside = span.as_ref().map(Span::enter);
         self.0.format_event(context, writer, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_span_of_a_stage_is_made_only_where_debug_lines_are_on() {
+        for (level, is_made) in [("warn", false), ("info", false), ("debug", true)] {
+            let registry = tracing_subscriber::registry().with(EnvFilter::new(level)).with(fmt::layer());
+            tracing::subscriber::with_default(registry, || {
+                assert_eq!(!stage_span!("execute").is_disabled(), is_made, "{level}");
+            });
+        }
     }
 }

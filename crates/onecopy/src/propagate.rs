@@ -9,10 +9,69 @@ pub(crate) mod subtransactions;
 pub(crate) mod table_rewrite;
 pub(crate) mod uncaptured_writes;
 
+use tracing::Instrument;
+
 use crate::drive::Driver;
+use crate::error::{Fault, broken};
+use crate::logging::stage_span;
+use crate::transaction::open::Transaction;
 use crate::transaction::stage::stage;
 
 stage! {
     /// Completes at the home what the record of the open transaction has to say.
     Recorder calls { driver: Driver }
+}
+
+/// What the open update transaction leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Survey {
+    /// It has to leave a record, whatever it drew from sequences.
+    pub(crate) leaves_record: bool,
+    /// It drew from sequences, and a mark has to cover that.
+    pub(crate) draws: bool,
+}
+
+impl Recorder<'_> {
+    /// Finds out what the open update transaction leaves behind. What cannot be replicated is refused.
+    pub(crate) fn survey(&mut self) -> impl Future<Output = Result<Survey, Fault>> {
+        async move {
+            let leaves_record = self.check_residue().await? || self.txn.must_certify();
+            let draws = self.draws_need_marks().await?;
+            if !leaves_record && draws {
+                self.mark_sequences(false).await?;
+            }
+            Ok(Survey { leaves_record, draws })
+        }
+        .instrument(stage_span!("propagate"))
+    }
+
+    /// Completes the record of the open update transaction, the last step that can fail before the record goes to the log.
+    pub(crate) fn complete_record(&mut self, draws: bool) -> impl Future<Output = Result<(), Fault>> {
+        async move {
+            self.check_capture().await?;
+            // The home may have become the anchor meanwhile.
+            if draws || (self.view().is_at_anchor() && self.note_drawing()?) {
+                self.mark_sequences(true).await?;
+            }
+            let Transaction::Update(update) = &mut self.txn.state else {
+                return Err(broken("the update transaction is gone"));
+            };
+            update.has_file = update.capture.hand_over().await?;
+            // Marks stay out of the file, since the core looks at them when it orders the record.
+            let mut marks = update.drawn.take_marks();
+            if update.replica == self.link.worker.coordinator.anchor() {
+                marks.append(&mut self.link.worker.coordinator.wanted_marks());
+            }
+            for mark in marks {
+                update
+                    .capture
+                    .record
+                    .push_sequence(&mark)
+                    .map_err(|_| broken("a mark is too long for a record"))?;
+            }
+            tracing::debug!(rows = update.capture.record.rows(), "the record is complete");
+            Ok(())
+        }
+        .instrument(stage_span!("propagate"))
+    }
 }

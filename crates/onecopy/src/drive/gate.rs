@@ -5,6 +5,7 @@ use cluster::event::{Effect, Event, Home, Needs, Reads};
 use cluster::ids::Version;
 use sql::Isolation;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::client::cancel::Doing;
 use crate::client::farewell::{cancelled, ended};
@@ -13,6 +14,7 @@ use crate::coordinator::session_registry::Doing as Shown;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{Aim, Wait, is_free};
+use crate::logging::stage_span;
 use crate::transaction::definitions::names_in;
 use crate::transaction::open::{Admission, Assignment, Transaction};
 use crate::transaction::view::View;
@@ -75,7 +77,7 @@ impl Driver<'_> {
         let asked = names_in(&writes);
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
         self.link.registration.cancel.set(Doing::Waiting);
-        match self.place_update(event, nowait).await {
+        match self.place(event, nowait).await {
             Ok(Admission::Granted(_)) => {
                 if let Transaction::Update(update) = &mut self.txn.state {
                     let elements = update.capture.record.elements();
@@ -106,51 +108,58 @@ impl Driver<'_> {
         Fault::Lost(self.txn.last_home)
     }
 
-    /// Asks for a place and waits for it.
-    pub(crate) async fn place(&mut self, event: Event) -> Result<Admission, Fault> {
-        self.place_update(event, false).await
-    }
-
-    /// The same; with `nowait` it is refused to wait for transactions of other homes.
-    pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Admission, Fault> {
-        self.link.registration.mailbox.forget_cancel();
-        let aim = self.view().aim(&event);
-        let is_inside = matches!(event, Event::Statement { .. });
-        let is_free = is_free(&event);
-        if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
-            self.link.worker.coordinator.ask(Some(self.link.id), event)
-        {
-            return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
-        }
-        if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
-            return self.give_up(is_inside, refusal);
-        }
-        let asked = Instant::now();
-        let _shown = self.link.registration.entry.wait(Shown::Waiting);
-        let _wanted = self.link.registration.progress.want(self.txn.named_rows.last());
-        let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
-        loop {
-            let Some(note) = self.link.next_note(&mut wait).await? else {
-                let refusal = self.view().with_obstacle(wait.refusal());
+    /// Asks the coordinator for a place and waits for it. With `nowait` the statement fails rather than wait for
+    /// transactions of other homes.
+    pub(crate) fn place(
+        &mut self,
+        event: Event,
+        nowait: bool,
+    ) -> impl Future<Output = Result<Admission, Fault>> {
+        async move {
+            self.link.registration.mailbox.forget_cancel();
+            let aim = self.view().aim(&event);
+            let is_inside = matches!(event, Event::Statement { .. });
+            let is_free = is_free(&event);
+            if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
+                self.link.worker.coordinator.ask(Some(self.link.id), event)
+            {
+                tracing::debug!(?replica, "admitted at once");
+                return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
+            }
+            if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
                 return self.give_up(is_inside, refusal);
-            };
-            match note {
-                Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
-                    self.txn.wait_stats.waited(asked);
-                    return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
+            }
+            tracing::debug!("waits for its turn");
+            let asked = Instant::now();
+            let _shown = self.link.registration.entry.wait(Shown::Waiting);
+            let _wanted = self.link.registration.progress.want(self.txn.named_rows.last());
+            let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
+            loop {
+                let Some(note) = self.link.next_note(&mut wait).await? else {
+                    let refusal = self.view().with_obstacle(wait.refusal());
+                    return self.give_up(is_inside, refusal);
+                };
+                match note {
+                    Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
+                        self.txn.wait_stats.waited(asked);
+                        return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
+                    }
+                    Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
+                    Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),
+                    Note::Effect(other) => {
+                        tracing::error!(?other, "a session that waits for a place does not expect this");
+                    }
+                    Note::Drained => {}
+                    Note::Cancel => return self.give_up(is_inside, cancelled()),
+                    // What was begun is finished first.
+                    Note::End(End::AfterTransaction) => {
+                        self.link.registration.note_end(End::AfterTransaction);
+                    }
+                    Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
                 }
-                Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
-                Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),
-                Note::Effect(other) => {
-                    tracing::error!(?other, "a session that waits for a place does not expect this");
-                }
-                Note::Drained => {}
-                Note::Cancel => return self.give_up(is_inside, cancelled()),
-                // What was begun is finished first.
-                Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
-                Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
             }
         }
+        .instrument(stage_span!("order"))
     }
 
     /// A statement does not wait any longer. If it is one of an open update transaction, that goes on.

@@ -49,7 +49,7 @@ impl Driver<'_> {
             catalogue: generation,
         };
         self.link.registration.cancel.set(Doing::Waiting);
-        let place = match self.place(event).await? {
+        let place = match self.place(event, false).await? {
             Admission::Granted(place) => place,
             Admission::Reclassify | Admission::Aborted(_) => {
                 return Err(Fault::Unplaced(at.unwrap_or_else(|| self.link.anchor())));

@@ -13,6 +13,7 @@ use cluster::record::{KEEPS_LENT, NUMBERS};
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
 };
+use tracing::Instrument;
 use wire::{encode, sqlstate};
 
 use super::explain_routing::ROUTING_COLUMN;
@@ -21,6 +22,7 @@ use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::Severity;
 use crate::error::{Fault, Refusal, broken};
 use crate::execute::Executor;
+use crate::logging::stage_span;
 use crate::place::home_choice::PlaceDecision;
 use crate::propagate::table_rewrite::oid_of;
 use crate::relay::Ended;
@@ -99,23 +101,26 @@ impl View<'_> {
 
 impl Executor<'_> {
     /// A statement that changes the schema; None when it is about temporary objects, and so an ordinary one.
-    pub(crate) async fn schema_change(
+    pub(crate) fn schema_change(
         &mut self,
         statement: &Arc<Statement>,
         facts: &DdlFacts,
         text: &[u8],
         (work, alone): (Work<'_>, bool),
-    ) -> Result<Option<Ended>, Fault> {
-        if facts.concurrently {
-            return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
+    ) -> impl Future<Output = Result<Option<Ended>, Fault>> {
+        async move {
+            if facts.concurrently {
+                return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
+            }
+            if facts.temporary || self.names_temporary(&facts.relations).await? {
+                return Ok(None);
+            }
+            if alone && facts.rearranges() && matches!(self.txn.state, Transaction::None) {
+                return self.maintenance(&[], text, work).await.map(Some);
+            }
+            self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
         }
-        if facts.temporary || self.names_temporary(&facts.relations).await? {
-            return Ok(None);
-        }
-        if alone && facts.rearranges() && matches!(self.txn.state, Transaction::None) {
-            return self.maintenance(&[], text, work).await.map(Some);
-        }
-        self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
+        .instrument(stage_span!("execute"))
     }
 
     /// Runs one schema change in the open transaction, or in one of its own.
@@ -368,7 +373,7 @@ impl Executor<'_> {
             near: None,
             catalogue: Version(u64::MAX),
         };
-        let Ok(Admission::Granted(place)) = self.driver().place(event).await else {
+        let Ok(Admission::Granted(place)) = self.driver().place(event, false).await else {
             return Err("it is not up".into());
         };
         let connected = self.connector().connect(place).await;

@@ -7,6 +7,7 @@
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::{TransactionOptions, Verb};
+use tracing::Instrument;
 use wire::backend::Status;
 
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
@@ -14,6 +15,7 @@ use crate::client::cancel::Doing;
 use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
+use crate::logging::stage_span;
 use crate::place::home_choice::inside;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
@@ -38,48 +40,54 @@ impl View<'_> {
 impl Executor<'_> {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
-    pub(crate) async fn run(
+    pub(crate) fn run(
         &mut self,
         requirements: &Requirements,
         work: Work<'_>,
         ends: bool,
-    ) -> Result<Ended, Fault> {
-        let started = tokio::time::Instant::now();
-        self.txn.admitted_at = started;
-        self.driver().note_steps(requirements);
-        self.txn.cost_us = requirements
-            .sent
-            .first()
-            .and_then(|sent| self.link.coordinator().workload.cost_us(sent.statement().template));
-        let ended = match &self.txn.state {
-            Transaction::None => self.run_alone(requirements, work, ends).await,
-            // Nothing is executed, so the transaction need not be anywhere yet.
-            Transaction::Begun(_) if requirements.is_empty() => {
-                self.run_alone(requirements, work, ends).await
-            }
-            Transaction::Begun(said) => {
-                let is_deferrable = said.deferrable == Some(true);
-                self.start_transaction(requirements).await?;
-                if is_deferrable {
-                    self.defer().await?;
+    ) -> impl Future<Output = Result<Ended, Fault>> {
+        async move {
+            tracing::debug!(statements = requirements.statements.len(), "statements run");
+            let started = tokio::time::Instant::now();
+            self.txn.admitted_at = started;
+            self.driver().note_steps(requirements);
+            self.txn.cost_us = requirements
+                .sent
+                .first()
+                .and_then(|sent| self.link.coordinator().workload.cost_us(sent.statement().template));
+            let ended = match &self.txn.state {
+                Transaction::None => self.run_alone(requirements, work, ends).await,
+                // Nothing is executed, so the transaction need not be anywhere yet.
+                Transaction::Begun(_) if requirements.is_empty() => {
+                    self.run_alone(requirements, work, ends).await
                 }
-                self.run_inside(requirements, work, true).await
+                Transaction::Begun(said) => {
+                    let is_deferrable = said.deferrable == Some(true);
+                    self.start_transaction(requirements).await?;
+                    if is_deferrable {
+                        self.defer().await?;
+                    }
+                    self.run_inside(requirements, work, true).await
+                }
+                Transaction::Read(_) | Transaction::Update(_) => {
+                    self.run_inside(requirements, work, false).await
+                }
+                Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
+            };
+            if ended.is_err() {
+                // It may have had its turn and not come to run.
+                self.link.executed();
             }
-            Transaction::Read(_) | Transaction::Update(_) => self.run_inside(requirements, work, false).await,
-            Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
-        };
-        if ended.is_err() {
-            // It may have had its turn and not come to run.
-            self.link.executed();
+            if matches!(&ended, Ok(ended) if ended.error.is_none()) {
+                let now = tokio::time::Instant::now();
+                self.view().note_time(
+                    requirements,
+                    [started, self.txn.admitted_at].map(|since| now.saturating_duration_since(since)),
+                );
+            }
+            ended
         }
-        if matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            let now = tokio::time::Instant::now();
-            self.view().note_time(
-                requirements,
-                [started, self.txn.admitted_at].map(|since| now.saturating_duration_since(since)),
-            );
-        }
-        ended
+        .instrument(stage_span!("execute"))
     }
 
     /// The first statement after BEGIN decides where the transaction is.

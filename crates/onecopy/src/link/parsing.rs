@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use sql::{Script, SyntaxError};
+use tracing::Instrument;
 use wire::sqlstate;
 
 use crate::classify::parsing::{SHORT_BYTES_MAX, too_complex};
 use crate::client::Client;
 use crate::error::{Fault, Refusal};
 use crate::link::{Link, Worker};
+use crate::logging::stage_span;
 
 impl Link {
     /// Looks at a query string; `None` when our parser does not accept it.
@@ -43,15 +45,17 @@ impl Worker {
             Ok(script) => return Ok(Ok(script)),
             Err(unknown) => unknown,
         };
-        let (unknown, understood) = if text.len() <= SHORT_BYTES_MAX && !sql::is_parser_busy() {
-            let understood = unknown.parse(text);
-            (unknown, understood)
-        } else {
+        let parsing = async {
+            tracing::debug!(bytes = text.len(), "no cache has the text");
+            if text.len() <= SHORT_BYTES_MAX && !sql::is_parser_busy() {
+                let understood = unknown.parse(text);
+                return Ok((unknown, understood));
+            }
             let mut parsing = std::pin::pin!(self.parsers.parse(unknown, text));
             loop {
                 tokio::select! {
                     biased;
-                    parsed = &mut parsing => break parsed?,
+                    parsed = &mut parsing => return parsed,
                     () = client.time_to_look() => {
                         if let Some(fault) = client.leaves() {
                             return Err(fault);
@@ -60,6 +64,7 @@ impl Worker {
                 }
             }
         };
+        let (unknown, understood) = parsing.instrument(stage_span!("parse")).await?;
         Ok(understood.map(|understood| self.analyzer.borrow_mut().keep(unknown, understood)))
     }
 }

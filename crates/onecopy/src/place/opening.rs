@@ -7,16 +7,19 @@ use cluster::claims::Claims;
 use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::Nonce;
 use sql::{Because, Isolation, TransactionOptions};
+use tracing::Instrument;
 use wire::sqlstate;
 
 use crate::client::cancel::Doing;
 use crate::error::{Fault, Refusal, broken};
 use crate::link::{Link, Registration};
+use crate::logging::stage_span;
 use crate::place::Placer;
 use crate::place::home_choice::{PlaceDecision, inside};
 use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::definitions::names_in;
-use crate::transaction::open::{Admission, RETRY_PAUSE, Transaction};
+use crate::transaction::open::{Admission, Assignment, RETRY_PAUSE, Transaction};
+use crate::transaction::sequence_use::HeldLeases;
 use crate::transaction::view::View;
 use crate::transaction::wait_stats::WaitStats;
 use crate::transaction::{Update, lock_reads};
@@ -33,80 +36,97 @@ impl View<'_> {
 
 impl Placer<'_> {
     /// Opens an update transaction at its home: its BEGIN is in the output, before the first statement.
-    pub(crate) async fn open_update(
+    pub(crate) fn open_update(
         &mut self,
         options: TransactionOptions,
         opening: PlaceDecision,
         is_implicit: bool,
-    ) -> Result<(), Fault> {
-        self.link.settle().await;
-        let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
-        let PlaceDecision { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
-        let PlaceDecision { draws, asks_draws, generation, .. } = opening;
-        lock_reads(isolation, &reads, &mut writes);
-        let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
-        let (mut losses, mut patience) = (0, None);
-        loop {
-            let needs = self.view().needs(reads.clone(), writes.clone());
-            let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
-            self.link.registration.cancel.set(Doing::Waiting);
-            let admission = self.driver().place_update(event, nowait).await?;
-            let Admission::Granted(place) = admission else { continue };
-            if self.view().is_stale_at(place.replica, generation) {
-                self.link.forget_update();
-                return Err(Fault::Unplaced(place.replica));
-            }
-            let Some(uses) = self.view().take_leases(&draws, place.replica) else {
-                self.link.forget_update();
-                if asks_draws {
-                    self.await_lease(&draws, place.replica).await?;
-                } else {
-                    (home, reason) = (Home::Anchor, AnchorReason::Needs(Because::Update));
-                }
-                continue;
-            };
-            if let Err(fault) = self.await_sequences(place.replica).await {
-                self.link.forget_update();
-                return Err(fault);
-            }
-            if !self.connector().has_room_at(place, &mut patience).await? {
-                continue;
-            }
-            let Link { id, worker, servers, settings, registration: Registration { progress, .. }, .. } =
-                &mut *self.link;
-            match servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await {
-                Ok(server) => {
-                    // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
-                    server.begin(inside(options), options.read_only == Some(true));
-                    let tenancy = server.move_in(*id);
-                    let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
-                    let mut capture =
-                        Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
-                    capture.claims.begin_turn(0);
-                    worker.coordinator.memory_budget.begin(progress, place.replica);
-                    let is_leased = place.replica != worker.coordinator.anchor();
-                    let update = Update::new((identity, place.replica), options, is_implicit, capture);
-                    self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
-                    let mut update = Update { is_leased, uses, ..update };
-                    update.definitions.note_asked(names_in(&writes));
-                    self.txn.state = Transaction::Update(Box::new(update));
-                    (self.txn.last_home, self.link.tenancy) = (place.replica, Some(tenancy));
-                    if !is_leased {
-                        self.link.count(|stats| reason.counter(stats));
-                    }
-                    return Ok(());
-                }
-                Err(fault) => {
+    ) -> impl Future<Output = Result<(), Fault>> {
+        async move {
+            self.link.settle().await;
+            let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
+            self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
+            let PlaceDecision { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
+            let PlaceDecision { draws, asks_draws, generation, .. } = opening;
+            lock_reads(isolation, &reads, &mut writes);
+            let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
+            let (mut losses, mut patience) = (0, None);
+            loop {
+                let needs = self.view().needs(reads.clone(), writes.clone());
+                let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
+                self.link.registration.cancel.set(Doing::Waiting);
+                let admission = self.driver().place(event, nowait).await?;
+                let Admission::Granted(place) = admission else { continue };
+                if self.view().is_stale_at(place.replica, generation) {
                     self.link.forget_update();
-                    losses += 1;
-                    if !matches!(fault, Fault::Lost(_)) || losses >= HOME_LOSSES_MAX {
-                        return Err(fault);
+                    return Err(Fault::Unplaced(place.replica));
+                }
+                let Some(uses) = self.view().take_leases(&draws, place.replica) else {
+                    self.link.forget_update();
+                    if asks_draws {
+                        self.await_lease(&draws, place.replica).await?;
+                    } else {
+                        (home, reason) = (Home::Anchor, AnchorReason::Needs(Because::Update));
                     }
-                    tokio::time::sleep(RETRY_PAUSE).await;
+                    continue;
+                };
+                if let Err(fault) = self.await_sequences(place.replica).await {
+                    self.link.forget_update();
+                    return Err(fault);
+                }
+                if !self.connector().has_room_at(place, &mut patience).await? {
+                    continue;
+                }
+                let Link { worker, servers, settings, .. } = &mut *self.link;
+                match servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await {
+                    Ok(_) => {
+                        self.begin_at(place, options, is_implicit, uses, &writes)?;
+                        if place.replica == self.link.anchor() {
+                            self.link.count(|stats| reason.counter(stats));
+                        }
+                        return Ok(());
+                    }
+                    Err(fault) => {
+                        self.link.forget_update();
+                        losses += 1;
+                        if !matches!(fault, Fault::Lost(_)) || losses >= HOME_LOSSES_MAX {
+                            return Err(fault);
+                        }
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
                 }
             }
         }
+        .instrument(stage_span!("place"))
+    }
+
+    /// Begins an update transaction on the connection to its home. `asked` are the claims that it was admitted with.
+    fn begin_at(
+        &mut self,
+        place: Assignment,
+        options: TransactionOptions,
+        is_implicit: bool,
+        uses: HeldLeases,
+        asked: &Claims,
+    ) -> Result<(), Fault> {
+        let Link { id, worker, servers, registration: Registration { progress, .. }, .. } = &mut *self.link;
+        let server = servers.get(place.replica);
+        // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
+        server.begin(inside(options), options.read_only == Some(true));
+        let tenancy = server.move_in(*id);
+        let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
+        let mut capture = Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
+        capture.claims.begin_turn(0);
+        worker.coordinator.memory_budget.begin(progress, place.replica);
+        let is_leased = place.replica != worker.coordinator.anchor();
+        let update = Update::new((identity, place.replica), options, is_implicit, capture);
+        self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
+        let mut update = Update { is_leased, uses, ..update };
+        update.definitions.note_asked(names_in(asked));
+        self.txn.state = Transaction::Update(Box::new(update));
+        (self.txn.last_home, self.link.tenancy) = (place.replica, Some(tenancy));
+        tracing::debug!(replica = ?place.replica, %identity, "an update transaction begins");
+        Ok(())
     }
 }
 

@@ -7,36 +7,27 @@ use cluster::ids::{TableId, Version};
 use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::logging::stage_span;
 use crate::transaction::definitions::claims_of;
 use crate::transaction::view::View;
 
 impl Requirements {
     /// What is known of the statements before they run.
     pub(crate) fn analyse(&self, session: View<'_>) -> StatementAnalysis {
+        let _stage = stage_span!("classify").entered();
         let catalogue = session.link.coordinator().catalogue();
-        let hides_write = |statement: &Arc<Statement>| {
-            session.link.coordinator().workload.hides_write(statement.template, catalogue.generation())
-        };
+        let workload = &session.link.coordinator().workload;
+        let hides_write = |s: &Arc<Statement>| workload.hides_write(s.template, catalogue.generation());
         if !self.has_unparsed && self.statements.iter().any(hides_write) {
             return Self { has_unparsed: true, ..self.clone() }.analyse(session);
         }
+        tracing::debug!(
+            statements = self.statements.len(),
+            generation = catalogue.generation(),
+            "statements are analysed"
+        );
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
-        let mut tables: Vec<TableId> = Vec::new();
-        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
-        for routing in &routings {
-            match (&routing.access, access) {
-                (Access::Read(read), Ok(())) => tables.extend(read),
-                (Access::Anchor(because), Ok(())) => access = Err(*because),
-                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
-                _ => {}
-            }
-            if self.is_binary && routing.user_types && access.is_ok() {
-                access = Err(Because::Catalogue);
-            }
-        }
-        if self.declares_users && access.is_ok() {
-            access = Err(Because::Catalogue);
-        }
+        let access = self.access(&routings);
         // What EXECUTE leaves is what its statement leaves.
         let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
         let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
@@ -44,8 +35,8 @@ impl Requirements {
         StatementAnalysis {
             claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
             redefines: self.redefines(session, &catalogue).map(Box::new),
-            access: access.map(|()| tables.into()),
             may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
+            access,
             has_locks: self.statements.iter().any(|s| locks(s)),
             nowait: self.statements.iter().any(|s| s.nowait),
             has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
@@ -88,6 +79,27 @@ impl Requirements {
 }
 
 impl Requirements {
+    /// The tables that the statements read, if a bounded read is all that they are; else why the anchor has to run them.
+    fn access(&self, routings: &[Arc<Routing>]) -> Result<Arc<[TableId]>, Because> {
+        let mut tables: Vec<TableId> = Vec::new();
+        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
+        for routing in routings {
+            match (&routing.access, access) {
+                (Access::Read(read), Ok(())) => tables.extend(read),
+                (Access::Anchor(because), Ok(())) => access = Err(*because),
+                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
+                _ => {}
+            }
+            if self.is_binary && routing.user_types && access.is_ok() {
+                access = Err(Because::Catalogue);
+            }
+        }
+        if self.declares_users && access.is_ok() {
+            access = Err(Because::Catalogue);
+        }
+        access.map(|()| tables.into())
+    }
+
     /// What a schema change asks for.
     fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
         let statement = self.statements.first().filter(|_| self.is_schema_change)?;

@@ -1,4 +1,4 @@
-//! Promise: log lines of a session carry its number, as text and as JSON. At every log level the log contains no password and
+//! Promise: log lines of a session carry its number and the stage they come from, as text and as JSON. At every log level the log contains no password and
 //! no secret that could replace one.
 
 use std::fs::File;
@@ -23,8 +23,19 @@ const STATEMENTS: [&str; 7] = [
     "CREATE ROLE kept PASSWORD 'hush-hush'",
 ];
 
+/// A stage, and what it says about an update transaction.
+const STAGES: [(&str, &str); 7] = [
+    ("parse", "no cache has the text"),
+    ("classify", "statements are analysed"),
+    ("order", "admitted at once"),
+    ("place", "an update transaction begins"),
+    ("execute", "statements run"),
+    ("propagate", "the record is complete"),
+    ("commit", "the record is durable"),
+];
+
 #[tokio::test]
-async fn no_secret_is_told_and_each_session_has_its_number() {
+async fn no_secret_is_told_and_lines_name_their_session_and_stage() {
     let servers = Servers::start().await;
     let setup = Setup::new(&[], "");
     let more = format!(
@@ -51,6 +62,15 @@ async fn no_secret_is_told_and_each_session_has_its_number() {
         let begun = said.lines().filter(|line| line.contains("the session begins"));
         let begun: Vec<Option<u64>> = begun.map(|line| told_number(line, format == "json")).collect();
         assert!(begun.contains(&Some(number)), "no session {number} in {begun:?}");
+        for (stage, words) in STAGES {
+            let lines: Vec<&str> = said.lines().filter(|line| line.contains(words)).collect();
+            assert!(!lines.is_empty(), "no line says that {words}");
+            for line in lines {
+                let spans = spans_of(line, format == "json");
+                assert!(spans.first().is_some_and(|span| span.starts_with("session")), "{spans:?}: {line}");
+                assert_eq!(spans.last().map(String::as_str), Some(stage), "{line}");
+            }
+        }
         for secret in [HUSH, PASSWORD, "it''s a secret", "master", "SCRAM-SHA-256$", ",r=", ",p="] {
             let line = said.lines().find(|line| line.contains(secret));
             assert_eq!(line, None, "{secret} is in the log");
@@ -67,6 +87,8 @@ async fn secrets(setup: &Setup) -> u64 {
         drop(superuser.prepare(sql).await);
     }
     run(&superuser, "DROP ROLE kept").await;
+    run(&superuser, "CREATE TABLE IF NOT EXISTS stages (k int, v int)").await;
+    run(&superuser, "INSERT INTO stages VALUES (1, 1)").await;
     let app = log_in(setup, "app", "postgres", PASSWORD).await.unwrap();
     app.simple_query("ALTER ROLE postgres PASSWORD 'hush-hush'").await.unwrap_err();
     let admin = log_in(setup, "postgres", "onecopy", "master").await.unwrap();
@@ -87,4 +109,16 @@ fn told_number(line: &str, is_json: bool) -> Option<u64> {
     assert!(!line.contains('\u{1b}'), "a file is no terminal: {line}");
     let (number, _) = line.split_once("session{id=")?.1.split_once('}')?;
     number.parse().ok()
+}
+
+/// The names of the spans of a line, the outermost first.
+fn spans_of(line: &str, is_json: bool) -> Vec<String> {
+    if is_json {
+        let parsed: serde_json::Value = serde_json::from_str(line).unwrap();
+        let spans = parsed["spans"].as_array().cloned().unwrap_or_default();
+        return spans.iter().map(|span| span["name"].as_str().unwrap().to_owned()).collect();
+    }
+    let (_, spans) = line.split_once("session{").unwrap_or_default();
+    let (spans, _) = spans.split_once(": ").unwrap_or_default();
+    format!("session{{{spans}").split(':').map(str::to_owned).collect()
 }
