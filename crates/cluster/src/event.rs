@@ -1,7 +1,7 @@
-//! What goes into the cluster's state machine and what comes out: typed events and effects, no bytes and no SQL.
+//! The language of the cluster's state machine: typed events go in, typed effects come out. No bytes and no SQL.
 //!
 //! The driver (the binary, or the simulator) feeds one [`Event`] at a time, in the order in which things happened to
-//! it, and carries out the [`Effect`]s in the order given. Each effect states its ordering duty; the promises of
+//! it, and carries out the [`Effect`]s in the order given. Each effect states its ordering duty. The promises of
 //! DESIGN section 3 rest on these duties and on nothing else that the driver does.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Ve
 use crate::record::SealedBody;
 use crate::time::Time;
 
-/// What a statement reads.
+/// The reads of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reads {
     /// Exactly these tables.
@@ -20,7 +20,7 @@ pub enum Reads {
     Rows(Arc<Footprint>),
     /// Only the catalogues.
     Catalogue,
-    /// Cannot be bounded, or its snapshot outlives the statement: needs every needed version.
+    /// Anything: they cannot be bounded, or the snapshot outlives the statement. The statement needs every needed version.
     All,
 }
 
@@ -38,155 +38,156 @@ pub enum Level {
 /// Where an update transaction may have its home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Home {
-    /// Only at the anchor: it may do what nobody can bound, or what only the anchor can.
+    /// Only at the anchor: it may do what cannot be bounded, or what only the anchor can do.
     Anchor,
-    /// Anywhere: all that it does is known to be bounded, or was so before.
+    /// Anywhere: all that it does is known to be bounded, or such transactions were bounded before.
     Any,
-    /// The same, but it draws from sequences: at the anchor as long as that has room, see [`crate::parts::drawing`].
+    /// Anywhere, but it draws from sequences: at the anchor as long as that has room, see [`crate::parts::drawing`].
     Drawing {
-        /// Where its session drew last.
+        /// The replica where its session drew last.
         last: Option<ReplicaId>,
     },
-    /// The same, and the client has asked for this replica: there as long as it is up.
+    /// Anywhere, and the client has asked for this replica: there as long as it is up.
     At(ReplicaId),
 }
 
-/// What a statement of an update transaction needs.
+/// The needs of a statement of an update transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// What it reads, what it writes included.
+    /// Its reads, with what it writes.
     pub reads: Reads,
-    /// What it may write, lock or rely on: it waits for the transactions of other homes that do the same. At SERIALIZABLE
-    /// also the rows that it reads by key: then it waits for those of its own home, too.
+    /// The claims on all that it may write, lock or rely on. It waits for the transactions of other homes that hold the same.
+    /// At SERIALIZABLE the rows that it reads by key are among them, and it waits for those of its own home, too.
     pub writes: Claims,
     /// Expected time at the replica.
     pub cost_us: u32,
-    /// Where the session was last, so that its connection and what the server remembers for it are warm there.
+    /// The replica where the session was last: its connection and the server's caches are warm there.
     pub near: Option<ReplicaId>,
     /// Version of the DDL that the session's catalogue reflects.
     pub catalogue: Version,
 }
 
-/// Something that happened.
+/// An input of the state machine.
 #[derive(Debug)]
 pub enum Event {
     /// A session wants to run a statement that only reads, outside of an update transaction.
     Read {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// What it reads.
+        /// Its reads.
         reads: Reads,
-        /// Where it must run because its transaction is open there.
+        /// The replica where it must run, because its transaction is open there.
         at: Option<ReplicaId>,
         /// Expected time at the replica.
         cost_us: u32,
-        /// Where the session was last, as in [`Needs`].
+        /// The replica where the session was last, as in [`Needs`].
         near: Option<ReplicaId>,
         /// Version of the DDL that the session's catalogue reflects.
         catalogue: Version,
     },
     /// A session wants to begin an update transaction and to run its first statement.
     Begin {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Its isolation.
+        /// Its isolation level.
         level: Level,
-        /// Random, unknown to clients: the part of the identity that nobody can forge.
+        /// The random part of its identity. Clients do not know it, so they cannot forge the identity.
         nonce: Nonce,
-        /// Where it may run.
+        /// The replicas where it may run.
         home: Home,
-        /// Of its first statement.
+        /// The needs of its first statement.
         needs: Needs,
-        /// What later ones are likely to write: it is placed by that, too, and waits for nothing because of it.
+        /// The claims that later statements are likely to make. They count when the home is chosen, and never for waiting.
         foreseen: Claims,
     },
     /// A session wants to run another statement of its update transaction.
     Statement {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Of the statement.
+        /// The needs of the statement.
         needs: Needs,
     },
-    /// A statement of an open update transaction has written what was not among [`Needs::writes`]: the transaction wants it
-    /// now, if it is nobody else's. Answered at once by [`Effect::LateReservation`], unless the transaction is over.
+    /// A statement of an open update transaction has written rows that were not among its [`Needs::writes`]. The transaction
+    /// wants to reserve them now, which fails if another one has them. [`Effect::LateReservation`] answers at once, unless the
+    /// transaction is over.
     ReserveLate {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// What its last statement wrote.
+        /// The claims of its last statement.
         claims: Claims,
-        /// What else it wrote, and home holds for it: see [`Claimed::is_held`].
+        /// The claims of its last statement that home holds for it: see [`Claimed::is_held`].
         held: Claims,
     },
     /// The statement that an [`Effect::Execute`] let run has ended, well or not.
     Executed {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// The number that home drew in the statement that inserted the identity, said just before [`Event::Finish`]; or
-    /// another one, drawn because of [`Effect::DrawLockLsn`]. See [`crate::parts::lock_lsns`] for what it is good for.
+    /// The lock LSN that home drew in the statement that inserted the identity, said just before [`Event::Finish`]; or
+    /// another one, drawn because of [`Effect::DrawLockLsn`]. [`crate::parts::lock_lsns`] says what it shows.
     LockLsn {
-        /// Who.
+        /// The session.
         session: SessionId,
         /// The number.
         lsn: u64,
     },
     /// All statements are done and the identity is inserted at home: order the record.
     Finish {
-        /// Who.
+        /// The session.
         session: SessionId,
         /// The captured changes.
         body: Box<SealedBody>,
-        /// What its statements wrote, claimed or may have locked, in their order.
+        /// The claims of its statements, in their order: what they wrote, relied on, or may have locked.
         claims: Vec<Claimed>,
-        /// Tables of which no row came or went, and only these columns of rows were changed.
+        /// Tables whose rows were only updated, with the columns that changed.
         changed: Vec<(TableId, ColumnSet)>,
-        /// At SERIALIZABLE, what it has read.
+        /// At SERIALIZABLE, its reads.
         reads: Reads,
     },
-    /// A refresh cannot go on because of the session's transaction: unless its record is appended, it is rolled back.
+    /// A refresh waits for a lock of the session's transaction. Unless its record is appended, the transaction is rolled back.
     BlocksApply {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Where, and on which set of connections.
+        /// The replica of the refresh.
         replica: ReplicaId,
-        /// The set of connections.
+        /// The set of connections that this is about.
         incarnation: Incarnation,
     },
-    /// Who waits for whom inside of the servers, as they have said a while ago: deadlocks are looked for. What is to count
-    /// has to be told again.
+    /// The lock waits inside the servers, as they have reported a while ago. The core looks for deadlocks. A wait counts only
+    /// when two reports in a row have it.
     ServerWaits {
-        /// Pairs of one that waits and one it waits for.
+        /// Pairs of a session that waits and one that it waits for.
         edges: Vec<(SessionId, SessionId)>,
     },
-    /// The update transaction is over at its home without a record: rolled back, or it wrote nothing.
+    /// The update transaction is over at its home without a record: it was rolled back, or it wrote nothing.
     End {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// The update transaction that was let begin has done nothing yet: its session has to wait for a connection to its home.
-    /// It is over, so nobody waits for it; but until the session's next event it is load there, and others begin elsewhere.
+    /// The update transaction was let begin, but its session has to wait for a connection to its home first. The transaction
+    /// is over, so no other waits for it. Until the session's next event it counts as load there, so that others begin elsewhere.
     Yield {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// Home has acknowledged the COMMIT that an [`Effect::Commit`] asked for.
     Committed {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// The session no longer wants the place it waits for.
+    /// The session no longer wants what it waits for.
     GiveUp {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// The open update transaction can only be rolled back: it needs no locks any more.
     Failed {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// A statement of an open update transaction is not to run after all; the transaction goes on.
+    /// A statement of an open update transaction is not to run after all. The transaction goes on.
     Withdraw {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// Every record up to this version is durable in the log.
@@ -196,23 +197,23 @@ pub enum Event {
     },
     /// A replica serves: its former connections are gone and its applied set was read after that.
     ReplicaUp {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Its new set of connections.
         incarnation: Incarnation,
-        /// It has every version up to this one, and none after it.
+        /// The replica has every version up to this one, and none after it.
         applied: Version,
     },
     /// A connection on which something depends was lost, or a COMMIT of a logged record was not acknowledged.
     ReplicaLost {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// The set of connections that this is about.
         incarnation: Incarnation,
     },
     /// A replica does not answer as it should, or does so again: reads go elsewhere if they can.
     Suspect {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// The set of connections that this is about.
         incarnation: Incarnation,
@@ -221,43 +222,43 @@ pub enum Event {
     },
     /// This replica was lost so long ago that, if it is the anchor, another one is to take its place.
     TakeOver {
-        /// Which was lost.
+        /// The replica that was lost.
         from: ReplicaId,
     },
-    /// A replica cannot apply a record: it serves nothing until it is rebuilt.
+    /// A replica cannot apply a record. It serves nothing until it is rebuilt.
     Diverged {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
-    /// A replica that was in quarantine has the data of another one now: it may come up again.
+    /// A replica that was in quarantine has the data of another one now, and may come up again.
     Rebuilt {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
-    /// A new replica is a member from now on; its number was never one, or is that of one that has left. It has no data
-    /// yet, which is as in quarantine: [`Event::Rebuilt`] tells when it has.
+    /// A new replica is a member from now on. Its number is new, or that of a replica that has left. Until
+    /// [`Event::Rebuilt`] it has no data, and is treated as in quarantine.
     Joined {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// A replica is no longer a member.
     Left {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
-    /// A replica is to serve nobody new, or may again. One that is the anchor gives its place up. Nothing happens if no
-    /// other replica is up that can take what it serves.
+    /// A replica is to take no new transactions and reads, or may take them again. The anchor gives its role up. Nothing
+    /// happens if no other replica is up that can take what this one serves.
     Drained {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Whether it is drained from now on.
         is_drained: bool,
     },
     /// A refresh was committed.
     Applied {
-        /// Where.
+        /// The replica.
         replica: ReplicaId,
-        /// On which set of connections.
+        /// The set of connections that this is about.
         incarnation: Incarnation,
         /// Its last version.
         upto: Version,
@@ -269,12 +270,12 @@ pub enum Event {
     },
     /// A session wants all replicas to stand at one version for a moment.
     Hold {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// The end of what [`Event::Hold`] began.
+    /// The session of [`Event::Hold`] lets the replicas go on.
     Release {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// The time of the last [`Effect::WakeAt`] has come.
@@ -284,98 +285,98 @@ pub enum Event {
 /// Why a session's transaction cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbortCause {
-    /// The replica where it was open is lost; nothing of it was logged.
+    /// The replica where it was open is lost, and nothing of it was logged.
     HomeLost,
-    /// What it has written or read was written by another transaction meanwhile.
+    /// Another transaction has meanwhile written what this one has written or read.
     Conflict(Rival),
     /// It waits for a transaction that waits for it.
     Deadlock(Rival),
 }
 
-/// The other side of a conflict, as far as it is known.
+/// The other transaction of a conflict, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rival {
-    /// Where they met.
+    /// The claims in which the two meet.
     pub meeting: Option<Meeting>,
-    /// The record of the other.
+    /// The version of its record.
     pub version: Option<Version>,
-    /// The session of the other.
+    /// Its session.
     pub session: Option<SessionId>,
 }
 
-/// Something to be done.
+/// An output of the state machine: the driver has to do this.
 #[derive(Debug)]
 pub enum Effect {
     /// Send the session's statement, on a connection of this incarnation and no other.
     Execute {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Where.
+        /// The replica where it runs.
         replica: ReplicaId,
-        /// On which set of connections.
+        /// The set of connections to use.
         incarnation: Incarnation,
-        /// Of an update transaction that begins with this statement: who it is.
+        /// The identity of the update transaction that begins with this statement, if one does.
         identity: Option<Identity>,
     },
-    /// What [`Event::ReserveLate`] asked for.
+    /// The answer to [`Event::ReserveLate`].
     LateReservation {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Who has it, or had it and was first: the statement has to be undone, which frees it at home, and to be asked for
-        /// again with what it wrote among its needs. `None`: it is the transaction's own.
+        /// The transaction that has the rows, or had them first. The statement then has to be undone, which frees them at home,
+        /// and has to ask again with these rows among its needs. `None`: the rows are reserved.
         rival: Option<Rival>,
     },
-    /// The session's catalogue is older than the DDL that is visible: classify again with the present one.
+    /// The session's catalogue is older than the DDL that is visible: classify the statement again with the present one.
     Reclassify {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// Append to the log, after all earlier appends. Nothing but COMMIT may follow at its home.
     Append {
-        /// The record's place.
+        /// The version of the record.
         version: Version,
-        /// Whose it is.
+        /// The identity of its transaction.
         identity: Identity,
-        /// What is in it.
+        /// Its content.
         body: Box<SealedBody>,
     },
-    /// Something that seems to have come after the transaction has finished before it: draw another number on the
-    /// transaction's own connection and say [`Event::LockLsn`]. If home still answers there, no lock has fallen.
+    /// A transaction that seems to have locked after this one has finished before it. Draw another lock LSN on the
+    /// transaction's own connection and say [`Event::LockLsn`]. If home still answers there, the transaction has lost no lock.
     DrawLockLsn {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// The record is durable: answer the client.
     Acknowledge {
-        /// Who.
+        /// The session.
         session: SessionId,
         /// Its version.
         version: Version,
     },
     /// Send COMMIT at home now; it is this version's turn there.
     Commit {
-        /// Who.
+        /// The session.
         session: SessionId,
         /// Its version.
         version: Version,
     },
     /// The home is lost after the append: close that connection; the log decides, and the record is applied from it.
     HomeLost {
-        /// Who.
+        /// The session.
         session: SessionId,
     },
-    /// Nothing of the transaction was logged and nothing will be: give up its connection, tell the client 40001.
+    /// Nothing of the transaction was logged and nothing will be: give up its connection, and answer the client with 40001.
     Abort {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Why.
+        /// The cause.
         cause: AbortCause,
     },
     /// Apply these versions as one transaction. All are durable.
     Apply {
-        /// Where.
+        /// The replica.
         replica: ReplicaId,
-        /// On which set of connections.
+        /// The set of connections to use.
         incarnation: Incarnation,
         /// First version.
         from: Version,
@@ -384,7 +385,7 @@ pub enum Effect {
     },
     /// End all connections to the replica, wait until its backends are gone, read its applied set, report it up.
     Reset {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// Read the catalogue at the anchor, then say [`Event::CatalogueLoaded`] with this version.
@@ -394,32 +395,32 @@ pub enum Effect {
         /// The DDL that it must reflect.
         version: Version,
     },
-    /// This replica is the anchor from now on: what was open at the former one is over.
+    /// This replica is the anchor from now on. Everything that was open at the former one is over.
     Anchor {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// All replicas that are up stand at this version until [`Event::Release`].
     Held {
-        /// Who asked.
+        /// The session that asked for it.
         session: SessionId,
         /// The version.
         version: Version,
     },
-    /// Say [`Event::WakeUp`] at this time, and not at the one that was said before, if that is still to come.
+    /// Say [`Event::WakeUp`] at this time, and not at the one of an earlier such effect, if that is still to come.
     WakeAt {
-        /// When.
+        /// The time.
         at: Time,
     },
 }
 
 impl Effect {
-    /// Whether it is the answer to what the session has just asked.
+    /// Whether it answers the session's last event.
     pub fn answers(&self, own: SessionId) -> bool {
         matches!(self, Self::Execute { session, .. } | Self::LateReservation { session, .. } if *session == own)
     }
 
-    /// The session that the effect is for, if it is for one.
+    /// The session that has to carry the effect out, if one has to.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Execute { session, .. }

@@ -30,32 +30,33 @@ use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
 use crate::time::Time;
 
-/// A replica as an operator sees it.
+/// The state of a replica, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaStatus {
-    /// Which.
+    /// Its number.
     pub replica: ReplicaId,
-    /// What it is good for.
+    /// Whether it serves.
     pub state: State,
     /// It does not answer as it should.
     pub is_suspect: bool,
-    /// It serves nobody new.
+    /// It takes no new transactions and reads.
     pub is_drained: bool,
-    /// Somebody waits there for what is durable, and nothing is under way there: never at the end of an event.
+    /// A statement waits there for a durable version, and nothing is under way there. Never so at the end of an event.
     pub is_forgotten: bool,
     /// Its present set of connections.
     pub incarnation: Incarnation,
     /// It has every version up to this one.
     pub applied: Version,
-    /// How many versions that reads may need it does not have.
+    /// The number of durable versions that it lacks.
     pub lag: u64,
     /// Reads placed there.
     pub reads: u64,
-    /// Update transactions that had their home there.
+    /// Update transactions with their home there.
     pub writes: u64,
-    /// Expected wait of a statement that lacks nothing there: what runs, and who waits for a connection.
+    /// Expected wait of a statement that needs no more versions there: statements that run, and sessions that wait for a
+    /// connection.
     pub expected_wait_us: u64,
-    /// Statements that wait for it to have more.
+    /// Statements that wait for it to have more versions.
     pub waiting: usize,
     /// Statements that run there, and update transactions that are open there.
     pub open: usize,
@@ -72,43 +73,44 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// The last durable version.
     fn durable(&self) -> Version;
 
-    /// The last durable version after which a catalogue may be out of date. Whoever can see what it did finds it here.
+    /// The last durable version after which a catalogue may be out of date. A session that can see the effect of a schema change
+    /// finds its version here.
     fn last_ddl(&self) -> Version;
 
-    /// Whether a durable schema change after this version may have defined anew what is mentioned, by the hashes of names
-    /// ([`crate::parts::schema_changes`]).
+    /// Whether a durable schema change after this version may have changed the definition of a mentioned object, by the hashes
+    /// of names ([`crate::parts::schema_changes`]).
     fn redefines(&self, since: Version, _mentioned: &[u64]) -> bool {
         self.last_ddl() > since
     }
 
-    /// Whether a durable schema change after this version may have taken back what replicas were lent of sequences.
+    /// Whether a durable schema change after this version may have revoked sequence leases.
     fn voids_lent(&self, since: Version) -> bool {
         self.last_ddl() > since
     }
 
-    /// What transactions waited for and were aborted for, the worst first.
+    /// Waits and aborts by table, the worst first.
     fn conflicts(&self) -> Vec<Count>;
 
-    /// Who waits for transactions of other homes at this moment.
+    /// The statements that wait for transactions of other homes at this moment.
     fn waiting(&self) -> Vec<Waiting>;
 
-    /// Of each open update transaction the version that its snapshot has at least.
+    /// For each open update transaction, a version that its snapshot includes.
     fn snapshots(&self) -> BTreeMap<SessionId, Version> {
         BTreeMap::new()
     }
 
-    /// Who has written some of this since the session's transaction took its place, at another home.
-    fn who_was_first(&self, _session: SessionId, _claims: &Claims) -> Option<Rival> {
+    /// A transaction of another home that has written some of this since the session's transaction took its snapshot.
+    fn earlier_writer(&self, _session: SessionId, _claims: &Claims) -> Option<Rival> {
         None
     }
 
-    /// How many keys are remembered apart, for whoever watches the memory.
+    /// The number of keys that are remembered apart, as a measure of memory.
     fn keys_remembered(&self) -> usize {
         0
     }
 
-    /// How many statements had their turn at a replica of which the session never said that they had ended, before the next
-    /// one had its own. Each was counted as load for too long.
+    /// The number of statements whose end was not reported before their session ran the next one. Each was counted as load
+    /// for too long.
     fn turns_unended(&self) -> u64 {
         0
     }
@@ -117,14 +119,14 @@ pub trait Protocol: std::fmt::Debug + Send {
 /// A statement that waits for other transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// Whose.
+    /// Its session.
     pub session: SessionId,
-    /// Where it is to run.
+    /// The replica where it will run.
     pub home: ReplicaId,
-    /// Whose transactions it waits for.
+    /// The sessions whose transactions it waits for.
     pub rivals: Vec<SessionId>,
-    /// Where they meet, as far as one can tell.
+    /// The claims in which they meet, as far as it is known.
     pub meeting: Option<Meeting>,
-    /// Since when.
+    /// The time at which it began to wait.
     pub since: Time,
 }

@@ -74,8 +74,8 @@ impl Cluster {
     }
 
     /// Who has written some of this since the session's transaction took its place, at another home.
-    pub fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
-        self.services[&WHOLE].who_was_first(session, claims)
+    pub fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        self.services[&WHOLE].earlier_writer(session, claims)
     }
 
     /// How many keys are remembered apart.

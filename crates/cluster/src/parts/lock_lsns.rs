@@ -1,17 +1,19 @@
-//! Who held its locks before whom, by numbers that the home draws.
+//! Lock LSNs: numbers that tell which of two transactions of one home had its locks first.
 //!
-//! A backend may die after it has answered its last statement and before anybody notices. Its locks fall, another
-//! transaction runs on with the old rows and may be ordered first; the dead one would then be ordered after it, and undo
-//! it. Home itself knows better: in the statement that inserts the identity, when the transaction holds all that it will
-//! ever hold, it draws a number from a sequence. Of two transactions that conflict, the one that had its locks first has
-//! the lower number, always. So a transaction that overlaps one with a *higher* number that has finished before it may
-//! have lost its locks in between. (Or the two only seem to conflict: claims can be whole tables.) It has to draw again:
-//! if its backend can still do that, it held its locks all the time. What finishes meanwhile waits for it, if it overlaps.
+//! A backend may die after it has answered its last statement, before the death is noticed. Its locks fall. Another
+//! transaction then goes on with the old rows, and may be appended first. If the dead one was appended after it, it would undo
+//! the other. So every transaction draws a number, its lock LSN, in the statement that inserts its identity: then it holds all
+//! locks that it will ever hold. (It is not a position in PostgreSQL's WAL.) Of two transactions that conflict, the one that
+//! had its locks first always has the lower number.
 //!
-//! "Finished before it", not only "in the log": the other may wait for a third, and would be appended and committed
-//! before this one, which waits for it in turn (found by `spec/`, "one home").
+//! A transaction is *overtaken* if it overlaps one with a higher number that has finished before it. Then it may have lost its
+//! locks in between, or the two only seem to conflict, since claims can be whole tables. It has to draw again: if its backend
+//! can still do that, it held its locks all the time. Transactions that overlap it and finish meanwhile wait for it.
 //!
-//! Only the last [`REMEMBERED_MAX`] numbers are remembered; one that is lower than all of them counts as overtaken.
+//! The other one counts from when it has finished, not only from when it is in the log: it may wait for a third, and would be
+//! appended and committed before this one, which waits for it in turn (found by `spec/`, "one home").
+//!
+//! Only the last [`REMEMBERED_MAX`] numbers are remembered. A transaction with a lower one counts as overtaken.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,7 @@ use crate::claims::Claims;
 /// How many finished transactions are remembered.
 pub const REMEMBERED_MAX: usize = 1_024;
 
-/// The numbers and claims of what finished last.
+/// The numbers and claims of the transactions of one home that finished last.
 #[derive(Debug, Default)]
 pub struct LockLsns {
     finished: BTreeMap<u64, Claims>,
@@ -28,12 +30,12 @@ pub struct LockLsns {
 }
 
 impl LockLsns {
-    /// Whether something that overlaps these claims and drew later has finished already.
+    /// Whether a transaction with a higher number that overlaps these claims has finished already.
     pub fn is_overtaken(&self, lsn: u64, claims: &Claims) -> bool {
         lsn < self.forgotten || self.finished.range(lsn + 1..).any(|(_, other)| claims.overlaps(other))
     }
 
-    /// One has finished: it is appended at once, or when those before it are out of the way.
+    /// A transaction has finished. It is appended at once, or after those that it waits for.
     pub fn finish(&mut self, lsn: u64, claims: Claims) {
         self.finished.insert(lsn, claims);
         if self.finished.len() > REMEMBERED_MAX
@@ -43,7 +45,7 @@ impl LockLsns {
         }
     }
 
-    /// Home is lost and with it everything that was open there; its numbers may begin anew.
+    /// Home is lost with all its open transactions. Its numbers may begin anew.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_memory_counts_as_overtaken() {
+    fn a_number_older_than_memory_counts_as_overtaken() {
         let mut lock_lsns = LockLsns::default();
         (1..=REMEMBERED_MAX as u64 + 10).for_each(|lsn| lock_lsns.finish(lsn, row(lsn)));
         assert!(lock_lsns.is_overtaken(9, &row(0)));

@@ -11,11 +11,11 @@
 //!   elsewhere ([`apply_batching`]).
 //! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]).
 //!
-//! The one recovery: when anything on which a logged commit depends is lost at a replica, that replica is reset as a
-//! whole: every connection ends, what was open there and not logged is rolled back (40001), its applied set is read
-//! again and the log is applied from there. This is the lost-COMMIT rule of DESIGN section 3 with "every open update
-//! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
-//! come back at once, another one becomes the anchor: see [`takeover`].
+//! There is one way to recover. When a replica loses anything on which a logged commit depends, the whole replica is reset:
+//! every connection ends, transactions that are open there and not logged are rolled back (40001), its applied set is read
+//! again, and the log is applied from there. This is the lost-COMMIT rule of DESIGN section 3 with "every open update
+//! transaction" taken literally. It costs a moment, and no second path can be wrong. When an anchor does not come back at
+//! once, another replica becomes the anchor: see [`takeover`].
 
 mod apply_batching;
 mod certification;
@@ -64,42 +64,42 @@ pub const REFRESH_VERSIONS_MAX: u64 = 100;
 /// Most bytes in one refresh transaction, unless its first version alone has more.
 pub const REFRESH_BYTES_MAX: usize = 4 << 20;
 
-/// Most COMMITs under way at one home: so far behind the last version that a home has, others may be missing after a crash.
+/// Most COMMITs under way at one home. After a crash, as many versions before the last one that a home has may be missing.
 pub const COMMITS_TOGETHER_MAX: u64 = 32;
 
-/// How long versions that nobody waits for are gathered: see [`apply_batching`].
+/// How long versions that are not waited for are collected into a batch: see [`apply_batching`].
 pub const REFRESH_PAUSE_US: u64 = 20_000;
 
-/// Statements of one transaction that are told apart when it is certified. What later ones wrote is certified as if the
-/// last of these had written it: more strictly.
+/// Statements of one transaction that are certified apart. Those after them are certified as if the last of these had
+/// written their rows, which is stricter.
 pub const TURNS_MAX: usize = 4_096;
 
-/// What an instance starts from.
+/// The start of an instance.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The protocol of the family.
     pub choices: Choices,
     /// Number of replicas; they are numbered from 0.
     pub replicas: u16,
-    /// The home of what nobody can bound and the server of the catalogues, to begin with.
+    /// The first anchor: the home of what cannot be bounded, and the server of the catalogues.
     pub anchor: ReplicaId,
-    /// Which replica holds what.
+    /// The tables that each replica holds.
     pub placement: Placement,
-    /// This leader's term.
+    /// The term of this leader.
     pub epoch: Epoch,
-    /// The last version in the log: all of it is needed.
+    /// The last version in the log. All versions up to it are needed.
     pub last: Version,
-    /// [`REFRESH_PAUSE_US`], except where something else is to be seen.
+    /// [`REFRESH_PAUSE_US`], except in tests and simulations.
     pub refresh_pause_us: u64,
-    /// [`KEYS_MAX`], except where something else is to be seen.
+    /// [`KEYS_MAX`], except in tests and simulations.
     pub keys_max: usize,
-    /// [`REFRESH_VERSIONS_MAX`], except where something else is to be seen.
+    /// [`REFRESH_VERSIONS_MAX`], except in tests and simulations.
     pub refresh_versions_max: u64,
     /// All on, except in tests.
     pub rules: Rules,
 }
 
-/// What is left to be done when all statements are.
+/// A transaction whose statements are all done.
 #[derive(Debug)]
 struct Finished {
     place: Place,
@@ -107,18 +107,18 @@ struct Finished {
     changed: Vec<(TableId, ColumnSet)>,
     claims: Vec<Claimed>,
     held: Held,
-    /// All claims together.
+    /// The claims of all statements together.
     merged: Claims,
     reads: Reads,
 }
 
-/// What home holds for a transaction that has finished.
+/// Claims that home holds for a transaction that has finished, by its own locks.
 #[derive(Debug, Default)]
 struct Held {
     claims: Claims,
-    /// What home had when the transaction was alive there, for sure, after that.
+    /// The last version that home is known to have had while the transaction was still alive there.
     base: Version,
-    /// How often it was asked whether it still is.
+    /// The number of times that a proof that it is alive was asked for.
     proofs: u32,
 }
 
@@ -126,9 +126,9 @@ struct Held {
 enum Phase {
     /// Its statements run, or wait for a turn.
     Open,
-    /// Done, but not appended yet.
+    /// All statements are done, and it is not appended yet.
     Finished(Box<Finished>),
-    /// The same, but something that drew later has finished before it: it has to draw again.
+    /// The same, but it may have lost its locks: it has to draw another lock LSN.
     Suspected(Box<Finished>),
     /// In the log, or on the way there.
     Appended(Version),
@@ -145,18 +145,18 @@ struct Pending {
 #[derive(Debug)]
 struct Transaction {
     identity: Identity,
-    /// Its first statement has not been let run yet.
+    /// Its first statement was not let run yet.
     is_fresh: bool,
-    /// That has run, so this is its home.
+    /// Its first statement has run, so it is counted at its home.
     is_counted: bool,
     home: usize,
     /// It may run at the anchor only.
     is_bound: bool,
     level: Level,
     pending: Option<Pending>,
-    /// What was known to be applied at home when each of its statements was let run.
+    /// For each statement, the version up to which home was known to have applied all when the statement was let run.
     bases: Vec<Version>,
-    /// What home drew for it.
+    /// The lock LSN that home drew for it.
     lock_lsn: Option<u64>,
     phase: Phase,
 }
@@ -165,33 +165,33 @@ struct Transaction {
 #[derive(Debug)]
 struct Assigned {
     session: SessionId,
-    /// Where its transaction is open and waits for its COMMIT; `None` once it is gone.
+    /// The replica where its transaction is open and waits for its COMMIT; `None` once it is closed there.
     home: Option<usize>,
     place: Place,
     tables: Arc<[TableId]>,
-    /// It is a schema change: what it defines anew.
+    /// Of a schema change, the objects whose definitions it changes.
     defined: Option<Defined>,
     /// Every replica has to move sequences for it.
     is_everywhere: bool,
-    /// Home may commit it together with its neighbours.
+    /// Home may commit it in a group with others.
     can_be_grouped: bool,
     /// Size of its body.
     bytes: usize,
-    /// Some replica showed this version while it did not have the next one.
+    /// Some replica shows this version without the next one, or is about to.
     is_shown_apart: bool,
-    /// The last of those that home commits together with it; itself, if that is so.
+    /// The last version of its commit group at home; itself if it is alone.
     group_end: Version,
     claims: Claims,
 }
 
-/// The transactions of one home, among themselves.
+/// The order of the transactions of one home among themselves.
 #[derive(Debug, Default)]
 struct HomeSide {
     in_flight: InFlight,
     lock_lsns: LockLsns,
-    /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
+    /// Updates begin here only when all versions up to this one are applied: those assigned when the home was lost last.
     floor: Version,
-    /// Versions whose COMMIT was not sent yet.
+    /// The number of versions whose COMMIT was not sent yet.
     unsent: usize,
 }
 
@@ -200,7 +200,7 @@ struct Running {
     replica: usize,
     incarnation: Incarnation,
     cost_us: u32,
-    /// It waits for a connection instead: since when, and in which place of those who do.
+    /// It does not run, but waits for a connection: since this time, at this place in the queue.
     queued: Option<(Time, u32)>,
 }
 
@@ -223,7 +223,7 @@ pub struct Rows {
     places: u64,
     versions: BTreeMap<Version, Assigned>,
     transactions: BTreeMap<SessionId, Transaction>,
-    /// Finished transactions by the one that they wait for.
+    /// Finished transactions, each with the place of the one that it waits for.
     delayed: BTreeSet<(Place, SessionId)>,
     /// Finished transactions that wait to be appended together with others.
     ready: BTreeSet<(Place, SessionId)>,
@@ -231,7 +231,7 @@ pub struct Rows {
     last_home: usize,
     /// Finished transactions that wait for the end of a hold.
     held: BTreeSet<(Place, SessionId)>,
-    /// Finished transactions that are asked whether they are alive when their home has a version.
+    /// Finished transactions that have to prove that they are alive, once their home has the version.
     proving: BTreeSet<(usize, Version, SessionId)>,
     running: BTreeMap<SessionId, Running>,
     /// Reads for which no eligible replica is up.
@@ -311,7 +311,7 @@ impl Rows {
     }
 
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
-        // A session runs one statement at a time: whoever has not said that the last one has ended would count for ever.
+        // A session runs one statement at a time. If it has not reported the end of the last one, that would count for ever.
         self.turns_unended += u64::from(self.executed(session));
         let replica = &mut self.replicas[index];
         replica.begins(turn.cost_us);
@@ -327,7 +327,7 @@ impl Rows {
         out.effects.push(Effect::Execute { session, replica: replica.id, incarnation, identity });
     }
 
-    /// What the session ran has ended; whether there was anything.
+    /// The statement of the session has ended. Returns whether one was running.
     fn executed(&mut self, session: SessionId) -> bool {
         let running = self.running.remove(&session);
         if let Some(running) = &running {
@@ -351,7 +351,7 @@ impl Rows {
         self.executed(session);
     }
 
-    /// Nothing more comes of it; whoever waits for it goes on.
+    /// Drops the transaction. Those that wait for it go on.
     fn forget(&mut self, session: SessionId, out: &mut Out<'_>) {
         let gone = self.transactions.remove(&session);
         if let Some(Transaction {
@@ -368,11 +368,11 @@ impl Rows {
     }
 }
 
-/// What a handler needs beside the state.
+/// The arguments that every handler needs beside the state.
 struct Out<'a> {
     now: Time,
     effects: &'a mut Vec<Effect>,
-    /// Of the event at hand: the DDL that the session's catalogue reflects.
+    /// The DDL that the catalogue of the event's session reflects.
     catalogue: Version,
 }
 
@@ -495,7 +495,7 @@ impl Protocol for Rows {
         self.snapshots_taken()
     }
 
-    fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+    fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
         self.first_at(session, claims)
     }
 

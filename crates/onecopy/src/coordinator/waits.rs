@@ -35,8 +35,8 @@ impl Coordinator {
     }
 
     /// Who has written some of this since the session's transaction began, at another home.
-    pub(crate) fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
-        self.core(|core| core.who_was_first(session, claims))
+    pub(crate) fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        self.core(|core| core.earlier_writer(session, claims))
     }
 
     /// How long it is since a time of the core, in seconds.

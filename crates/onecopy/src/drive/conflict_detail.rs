@@ -80,7 +80,8 @@ impl Driver<'_> {
         if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.link.client.shown {
             return;
         }
-        let Some(rival) = self.link.coordinator().who_was_first(self.link.id, &analysis.writes(self.link.id))
+        let Some(rival) =
+            self.link.coordinator().earlier_writer(self.link.id, &analysis.writes(self.link.id))
         else {
             return;
         };

@@ -1,16 +1,13 @@
-//! What open update transactions hold or want, between homes.
+//! The lock table between homes: what open update transactions hold or want.
 //!
-//! Conflicting transactions of one home wait for each other inside their PostgreSQL, which knows rows better than
-//! anybody. Those of *different* homes would meet only when the one is refreshed at the other, and one would be lost.
-//! So each statement says beforehand what it may write, and waits here for who holds it at another home (DESIGN
-//! section 5: "lock its classes in the lock table (queue, no abort)"; Gargamel section III: conflicting transactions
-//! are put in one chain). Claims are held until the transaction's version is assigned, or it ends.
+//! Each statement requests beforehand what it may write, and waits here for transactions of other homes that hold it (DESIGN
+//! section 5: "lock its classes in the lock table (queue, no abort)"; Gargamel section III: conflicting transactions are put
+//! in one chain). Claims are held until the transaction's version is assigned, or it ends. Transactions of one home need
+//! this only at SERIALIZABLE: their PostgreSQL makes them wait.
 //!
-//! Fair: a request also waits for earlier ones of other homes that conflict with it, unless they wait for its own
-//! transaction. At SERIALIZABLE what is read by key is wanted, too, and such *strict* requests conflict within one home
-//! as well: nothing inside PostgreSQL makes a reader wait.
-//!
-//! This only avoids aborts. Certification decides ([`crate::parts::version_index`]).
+//! The table is fair: a request also waits for earlier ones of other homes that conflict with it, unless they wait for its own
+//! transaction. At SERIALIZABLE a transaction requests rows that it reads by key, too, and such *strict* requests conflict
+//! within one home as well, since PostgreSQL makes no reader wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,16 +44,16 @@ pub struct LockTable {
     entries: BTreeMap<Seq, Entry>,
     index: ClaimIndex<Seq>,
     of_session: BTreeMap<SessionId, Vec<Seq>>,
-    /// At most one request of a session waits.
+    /// Requests that wait; at most one of each session.
     waiting: BTreeMap<Seq, SessionId>,
-    /// Whom each of those waits for.
+    /// For each session that waits, those that it waits for.
     edges: BTreeMap<SessionId, BTreeSet<SessionId>>,
     requests: Seq,
 }
 
 impl LockTable {
-    /// A transaction wants something more. It has it, unless [`LockTable::is_waiting`]; whoever else may go on now because
-    /// it waits.
+    /// Adds a request. It is granted, unless [`LockTable::is_waiting`]. Returns other sessions that may go on because this one
+    /// waits.
     pub fn request(&mut self, session: SessionId, request: Request) -> Vec<SessionId> {
         assert!(!self.edges.contains_key(&session), "a session waits for one statement at a time");
         if request.claims.is_empty() {
@@ -71,20 +68,20 @@ impl LockTable {
         self.edges.insert(session, BTreeSet::new());
         let mut granted = self.grant();
         if self.is_waiting(session) {
-            // That it waits may let others pass, who stand before it and are looked at first.
+            // Its waiting may let requests pass that stand before it, and that were looked at first.
             granted.extend(self.grant());
         }
         granted.retain(|one| *one != session);
         granted
     }
 
-    /// A transaction has written what it did not ask for. It has that now, too, and whoever else may go on now is returned;
-    /// unless somebody is in its way: then nothing is changed.
+    /// Grants a request without waiting, of a transaction that has written already. Returns other sessions that may go on. If
+    /// another transaction is in its way, that one is returned, and nothing changes.
     pub fn take(&mut self, session: SessionId, request: Request) -> Result<Vec<SessionId>, Holder> {
         let entry = Entry { session, request, is_granted: true };
         let others = self.index.all_before(Seq::MAX, &entry.request.claims);
         let mut others = others.iter().map(|seq| &self.entries[seq]).filter(|one| entry.is_against(one));
-        // Whoever waits for it anyway is not in its way.
+        // A request that waits for this session is not in its way.
         let rival = others.find(|one| one.is_granted || !self.leads_to(one.session, session));
         if let Some(one) = rival {
             let meeting = entry.request.claims.meeting(&one.request.claims);
@@ -101,7 +98,7 @@ impl LockTable {
         Ok(self.grant())
     }
 
-    /// The session's transaction is over, or ordered: whoever may go on now.
+    /// Drops all requests of a session. Returns the sessions that may go on now.
     pub fn release(&mut self, session: SessionId) -> Vec<SessionId> {
         self.edges.remove(&session);
         for seq in self.of_session.remove(&session).unwrap_or_default() {
@@ -113,7 +110,7 @@ impl LockTable {
         self.grant()
     }
 
-    /// The session does not want any more what it waits for; it keeps what it has. Whoever may go on now.
+    /// Drops the request of a session that waits. It keeps the granted ones. Returns the sessions that may go on now.
     pub fn withdraw(&mut self, session: SessionId) -> Vec<SessionId> {
         if self.edges.remove(&session).is_none() {
             return Vec::new();
@@ -128,8 +125,8 @@ impl LockTable {
         self.grant()
     }
 
-    /// Transactions that have not begun will run elsewhere, because their home is lost: so nobody holds anything there. Who
-    /// has waited for somebody of another home may have waited for one of its own: whoever may go on now.
+    /// Moves transactions that have not begun to another home, because theirs is lost. Requests that waited for one of another
+    /// home may now meet it at their own. Returns the sessions that may go on now.
     pub fn rehome(&mut self, sessions: &[SessionId], home: usize) -> Vec<SessionId> {
         for seq in sessions.iter().filter_map(|session| self.of_session.get(session)).flatten() {
             if let Some(entry) = self.entries.get_mut(seq) {
@@ -139,7 +136,7 @@ impl LockTable {
         self.grant()
     }
 
-    /// Looks at everybody who waits, the first first; who has what it wants now.
+    /// Looks at all requests that wait, in their order. Returns the sessions whose requests are granted now.
     fn grant(&mut self) -> Vec<SessionId> {
         let mut granted = Vec::new();
         for (seq, session) in self.waiting.clone() {
@@ -148,7 +145,7 @@ impl LockTable {
             if blockers.is_empty() {
                 self.edges.remove(&session);
                 self.waiting.remove(&seq);
-                self.entries.get_mut(&seq).expect("who waits has an entry").is_granted = true;
+                self.entries.get_mut(&seq).expect("a request that waits has an entry").is_granted = true;
                 granted.push(session);
             } else {
                 self.edges.insert(session, blockers);
@@ -157,7 +154,7 @@ impl LockTable {
         granted
     }
 
-    /// Whom a request waits for: holders, and the last of the earlier requests in line, unless that one waits for it.
+    /// The sessions that a request waits for: holders, and the last of the earlier requests that do not wait for it.
     fn blockers(&self, seq: Seq) -> BTreeSet<SessionId> {
         let entry = &self.entries[&seq];
         let mut found = BTreeSet::new();
@@ -194,13 +191,13 @@ impl LockTable {
         false
     }
 
-    /// The home of the last one that holds or wants something of this: the end of the chain.
+    /// The home of the last request that conflicts with these claims: the end of the chain.
     pub fn chain(&self, claims: &Claims) -> Option<usize> {
         let last = self.index.last_before(Seq::MAX, claims)?;
         Some(self.entries[&last].request.home)
     }
 
-    /// All that the session holds or wants.
+    /// The claims of all requests of a session.
     pub fn claims(&self, session: SessionId) -> Claims {
         let mut all = Claims::default();
         for seq in self.of_session.get(&session).into_iter().flatten() {
@@ -211,12 +208,12 @@ impl LockTable {
         all
     }
 
-    /// Whom the session waits for.
+    /// The sessions that a session waits for.
     pub fn rivals(&self, session: SessionId) -> Vec<SessionId> {
         self.edges.get(&session).into_iter().flatten().copied().collect()
     }
 
-    /// Where the session meets those whom it waits for.
+    /// The claims in which a session meets one of those that it waits for.
     pub fn meeting(&self, session: SessionId) -> Option<Meeting> {
         let rivals = self.edges.get(&session)?;
         let own = self.of_session.get(&session)?.iter().rev().find(|seq| self.waiting.contains_key(seq))?;
@@ -226,13 +223,13 @@ impl LockTable {
         theirs.find_map(|one| claims.meeting(&one.request.claims))
     }
 
-    /// Whether the session waits here.
+    /// Whether a request of the session waits.
     pub fn is_waiting(&self, session: SessionId) -> bool {
         self.edges.contains_key(&session)
     }
 
-    /// A ring of waits through this session, those inside the servers included. The later a transaction has begun, the
-    /// greater its `age`.
+    /// A ring of waits through a session that waits here. Waits inside the servers count. A transaction that began later has a
+    /// greater `age`.
     pub fn deadlock(
         &self,
         session: SessionId,
@@ -246,7 +243,7 @@ impl LockTable {
             let (here, there) = (self.edges.get(&of), servers.get(&of));
             here.into_iter().chain(there).flatten().copied().collect()
         };
-        // Depth first; what was searched in vain is not searched again.
+        // Depth first. A session that was searched in vain is not searched again.
         let mut path = vec![(session, next(session))];
         let mut seen = BTreeSet::from([session]);
         while let Some((_, open)) = path.last_mut() {
@@ -268,7 +265,7 @@ impl LockTable {
         None
     }
 
-    /// Those that wait here.
+    /// The sessions that wait, in the order of their requests.
     pub fn waiting(&self) -> Vec<SessionId> {
         self.waiting.values().copied().collect()
     }
@@ -285,7 +282,7 @@ mod tests {
         Claims { rows: keys.iter().map(|key| (TableId(1), *key)).collect(), ..Claims::default() }
     }
 
-    /// One of those that it waits for.
+    /// Requests rows. Returns one of the sessions that it waits for.
     fn want(table: &mut LockTable, who: usize, home: usize, keys: &[u64]) -> Option<SessionId> {
         let request = Request { home, claims: rows(keys), is_strict: false };
         assert_eq!(table.request(S[who], request), []);
@@ -321,11 +318,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_an_earlier_one() {
+    fn no_request_passes_an_earlier_one() {
         let mut table = LockTable::default();
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
-        assert_eq!(want(&mut table, 2, 0, &[7]), Some(S[1]), "or who waits would wait for ever");
+        assert_eq!(want(&mut table, 2, 0, &[7]), Some(S[1]), "or a request could wait for ever");
         assert_eq!(want(&mut table, 3, 1, &[7]), Some(S[0]));
         assert_eq!(table.release(S[0]), [S[1]]);
         assert_eq!(table.release(S[1]), [S[2]]);
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_withdraws_keeps_what_it_has() {
+    fn a_transaction_that_withdraws_keeps_what_it_has() {
         let mut table = LockTable::default();
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         assert_eq!(want(&mut table, 1, 1, &[8]), None);
@@ -346,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_unforeseen_is_taken_if_it_is_free() {
+    fn rows_that_were_not_requested_are_taken_if_they_are_free() {
         let mut table = LockTable::default();
         let request = |home, keys: &[u64]| Request { home, claims: rows(keys), is_strict: false };
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
@@ -365,13 +362,13 @@ mod tests {
         assert_eq!(
             table.take(S[2], request(0, &[9, 7])),
             Ok(vec![]),
-            "who is waited for may have more of it"
+            "a session that is waited for may have more of it"
         );
         assert_eq!(table.release(S[2]), [S[3]]);
     }
 
     #[test]
-    fn who_is_waited_for_passes() {
+    fn a_session_that_is_waited_for_passes() {
         let mut table = LockTable::default();
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         assert_eq!(want(&mut table, 1, 1, &[7, 8]), Some(S[0]));
@@ -392,14 +389,14 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_the_home_of_one_that_it_waits_for_goes_on() {
+    fn a_transaction_that_moves_to_the_home_of_a_holder_goes_on() {
         let mut table = LockTable::default();
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
         assert_eq!(want(&mut table, 2, 2, &[7]), Some(S[0]));
         assert_eq!(table.rehome(&[S[1]], 0), [S[1]]);
         assert_eq!(table.take(S[0], Request { home: 0, claims: rows(&[8]), is_strict: false }), Ok(vec![]));
-        assert_eq!(table.rehome(&[S[0], S[1]], 2), [S[2]], "nor does anybody wait for them there");
+        assert_eq!(table.rehome(&[S[0], S[1]], 2), [S[2]], "nor do requests wait for them there");
     }
 
     #[test]
@@ -416,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_inside_the_servers_are_part_of_rings() {
+    fn rings_lead_through_waits_inside_the_servers() {
         let mut table = LockTable::default();
         assert_eq!(want(&mut table, 0, 0, &[1]), None);
         assert_eq!(want(&mut table, 1, 1, &[2]), None);

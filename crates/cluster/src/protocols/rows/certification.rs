@@ -26,27 +26,27 @@ use crate::event::{AbortCause, Effect, Level, Rival};
 use crate::ids::{SessionId, Version};
 use crate::parts::replica::State;
 
-/// How often one waits for what its home lacks. Each time others may append more of the kind meanwhile.
+/// How often a transaction waits for versions that its home lacks. Each time others may append more of them meanwhile.
 const PROOFS_MAX: u32 = 16;
 
-/// What comes of certification.
+/// The result of certification.
 enum Verdict {
-    /// It has seen what it has to.
+    /// It has seen all that it has to.
     Clear,
-    /// Something that it claims is in the log before it.
+    /// A version that it has not seen has claims in common with it.
     Lost(Rival),
-    /// Something is in the log before it that may be of what home holds for it.
+    /// A version may have claims in common with it that home holds for it.
     Unclear(Rival),
 }
 
 impl Rows {
-    /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
+    /// Appends a finished transaction, unless it has to wait, or conflicts with a version that was appended before it.
     pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
         let home = self.transactions.get(&session).map(|transaction| transaction.home);
         self.append_or_group(home.is_some_and(|home| self.waits_for_group(home)), session, out);
     }
 
-    /// The same; what may be appended waits for its neighbours while these are gathered.
+    /// The same. If its commit group is still forming, a transaction that may be appended waits for it.
     pub(super) fn append_or_group(&mut self, waits_for_group: bool, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let Phase::Finished(finished) = &transaction.phase else { return };
@@ -78,8 +78,8 @@ impl Rows {
         self.want(home, rival.version.unwrap_or_default(), out);
     }
 
-    /// Whether something was appended that the transaction has not seen and that it overwrites, breaks the constraints of,
-    /// or, at SERIALIZABLE, has read.
+    /// Whether a version was appended that the transaction has not seen, although it overwrites its rows, breaks its
+    /// constraints, or, at SERIALIZABLE, has read them.
     fn certify(&self, session: SessionId) -> Verdict {
         let transaction = &self.transactions[&session];
         let Phase::Finished(finished) = &transaction.phase else { return Verdict::Clear };
@@ -102,7 +102,7 @@ impl Rows {
         let first = transaction.bases.first().copied().unwrap_or_default();
         for Claimed { turn, is_held, claims } in &finished.claims {
             let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
-            // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
+            // Also with a snapshot that is kept: home itself refuses to overwrite rows that were applied there since.
             let base = transaction.bases.get(turn).copied().unwrap_or(first);
             let (version, meeting) = if *is_held || !self.rules.only_held_is_waited_for {
                 (self.index.foreign_whole(claims, home), None)
@@ -118,7 +118,7 @@ impl Rows {
         (version > first).then(|| self.rival(version, self.index.written_at(&finished.reads)))
     }
 
-    /// Waits until home has what the transaction may meet, and then asks whether it is alive.
+    /// Waits until home has the version that the transaction may conflict with, and then asks whether it is alive.
     fn prove(&mut self, session: SessionId, rival: Rival, out: &mut Out<'_>) {
         let version = rival.version.unwrap_or_default();
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
@@ -143,7 +143,7 @@ impl Rows {
         }
     }
 
-    /// Asks those who wait at a replica for what it has now.
+    /// Asks transactions for a proof that waited for versions which the replica has now.
     pub(super) fn ask_for_proof(&mut self, index: usize, out: &mut Out<'_>) {
         if self.replicas[index].state != State::Up {
             return;
@@ -157,7 +157,7 @@ impl Rows {
         }
     }
 
-    /// Asks for a proof of what was met up to a version.
+    /// Asks for a proof that the transaction has kept its locks while home applied versions up to this one.
     fn ask_one(&mut self, session: SessionId, upto: Version, out: &mut Out<'_>) {
         let transaction = self.transactions.get_mut(&session);
         let Some(Transaction { phase: Phase::Suspected(finished), .. }) = transaction else { return };
@@ -169,7 +169,7 @@ impl Rows {
         }
     }
 
-    /// It was alive when home had that.
+    /// The transaction was alive when home had that version.
     pub(super) fn proved(&mut self, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         match std::mem::replace(&mut transaction.phase, Phase::Open) {

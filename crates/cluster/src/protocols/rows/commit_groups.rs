@@ -1,36 +1,36 @@
-//! Versions of one home that stand next to each other in the log are committed there together.
+//! Commit groups: versions of one home that stand next to each other in the log are committed there together.
 //!
-//! One COMMIT after another, each sent when the one before is acknowledged, is a chain: with a server a round trip of 0.5 ms
-//! away it bounded a home to 475 transactions a second, and 996 are done since (benchmarks/README.md, "Servers at a distance").
-//! Neighbours are disjoint, since what overlaps one that is not acknowledged is not appended ([`crate::parts::in_flight`]), so
-//! their order says nothing to them. It does to others: if home shows the second one first, and another replica the first one,
-//! two readers see histories that exclude each other (a long fork; `DESIGN` section 3 and the spec's finding, "disjoint
-//! neighbours together"). So:
+//! If each COMMIT is sent when the one before is acknowledged, round trips add up: with a server 0.5 ms away a home did 475
+//! transactions a second, and 996 with groups (benchmarks/README.md, "Servers at a distance"). The transactions of a group are
+//! disjoint, since one that overlaps an unacknowledged one is not appended ([`crate::parts::in_flight`]), so their order does
+//! not matter to them. It matters to readers: if home shows the second one first, and another replica the first one, two
+//! readers see histories that exclude each other (a long fork; `DESIGN` section 3 and the spec's finding, "disjoint neighbours
+//! together"). So:
 //!
-//! - What home commits together is one refresh, with all of it, at every other replica. Then no other replica shows one of
-//!   them without the rest, and the order in which home shows them is the order that there is.
-//! - Home does not put together what some replica has shown apart already, or is about to.
-//! - All of them had finished before the first was appended, so before any was answered. Else who sees one that began after
-//!   another had ended, and not that other one, sees what real time excludes. So nothing is appended at a home that has
-//!   versions whose COMMIT could not be sent yet.
-//! - A SERIALIZABLE transaction is alone. It may not have seen what the next version wrote, so it comes before that in every
-//!   serial order; whoever sees the next version without it would be before it as well, and after.
-//! - Nor is one that the agent applies as a transaction of its own, such as a schema change.
+//! - A group is one refresh at every other replica. Then no other replica shows a part of it, and the order in which home
+//!   shows its versions is the only one.
+//! - Home does not put versions into one group that some replica has shown apart already, or is about to.
+//! - All transactions of a group have finished before the first is appended, so before any is answered. Otherwise one could
+//!   have begun after another had been answered, and a reader that sees only the former contradicts real time. So nothing is
+//!   appended at a home that has versions whose COMMIT could not be sent yet.
+//! - A SERIALIZABLE transaction is in no group. It may not have seen the writes of the next version, so it comes before that
+//!   one in every serial order. A reader that sees the next version without it would come both before and after it.
+//! - A transaction that the agent applies as one of its own, such as a schema change, is in no group either.
 //!
-//! Neighbours are made by that: what finishes meanwhile would have to wait at its home later. What finishes while something is
-//! on its way to the log waits as well, as it would in the log's own queue, and gets its place beside others of its home. So a
-//! replica has to stop less often, too.
+//! These rules also make groups form: transactions that finish while a home has unsent COMMITs wait, and are then appended next
+//! to each other. So do transactions that finish while a record is on its way to the log, as they would in the log's own
+//! queue. Versions of one home then stand next to each other, and replicas switch between COMMITs and refreshes less often.
 //!
-//! A home that crashes in the midst may have any of them ([`super::COMMITS_TOGETHER_MAX`]). Its keeper applies those that are
-//! missing before it serves again; nobody was there to see them.
+//! A home that crashes among the COMMITs of a group may have any of them ([`super::COMMITS_TOGETHER_MAX`]). Its replica driver
+//! applies the missing ones before the home serves again, so no reader sees a part.
 //!
-//! DESIGN section 5 foresees a guard instead, which sends nothing that reads more than a row until all are acknowledged. It
-//! would stop the readers of a busy home for most of the time; that the others refresh in batches costs nothing.
+//! DESIGN section 5 foresees another way: send no statement that reads more than a row until the whole group is acknowledged.
+//! That would stop the readers of a busy home for most of the time, while refreshes in batches cost nothing.
 //!
-//! A replica that comes up may have some of what home is committing together, and its batches may end among neighbours that
-//! were forgotten meanwhile. So it shows nothing before it has all that was durable when it came up ([`Replica::floor`]).
+//! A replica that comes up may have a part of a group, and its batches may end inside a group that was forgotten meanwhile. So
+//! it shows nothing before it has all versions that were durable when it came up ([`Replica::floor`]).
 //!
-//! Invariant: between two versions that home commits together, no other replica shows what it has.
+//! Invariant: no other replica serves reads while its last version is inside a commit group.
 //!
 //! [`Replica::floor`]: crate::parts::replica::Replica::floor
 
@@ -40,16 +40,16 @@ use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
 use crate::record::SealedBody;
 
-/// Larger ones are alone: all neighbours have to fit into one refresh.
+/// Larger records are in no group, since a whole group has to fit into one refresh.
 const GROUPED_BYTES_MAX: usize = 16 << 10;
 
 impl Rows {
-    /// Whether what finishes at this home waits for others, to be their neighbour.
+    /// Whether a transaction that finishes at this home waits, so that it is appended next to others.
     pub(super) fn waits_for_group(&self, home: usize) -> bool {
         self.last > self.index.last() || (self.homes[home].unsent > 0 && self.rules.unsent_are_waited_for)
     }
 
-    /// Appends those that need not wait any more, home by home, beginning with the one whose version is the last.
+    /// Appends transactions that need not wait any more, home by home, beginning with the home of the last version.
     pub(super) fn append_ready(&mut self, out: &mut Out<'_>) {
         let (count, last_home) = (self.replicas.len(), self.last_home);
         let home_of = |session: &SessionId| {
@@ -57,7 +57,7 @@ impl Rows {
         };
         let can_go = |(_, session): &&(Place, SessionId)| !self.waits_for_group(home_of(session));
         let mut ready: Vec<(Place, SessionId)> = self.ready.iter().filter(can_go).copied().collect();
-        // Among those of one home the order of finishing stays.
+        // The sort is stable: transactions of one home stay in the order in which they finished.
         ready.sort_by_key(|(_, session)| (home_of(session) + count - last_home) % count);
         for entry in ready {
             self.ready.remove(&entry);
@@ -65,7 +65,7 @@ impl Rows {
         }
     }
 
-    /// Whether home may commit it together with others.
+    /// Whether a transaction may be in a commit group.
     pub(super) fn can_be_grouped(&self, level: Level, body: &SealedBody) -> bool {
         (level != Level::Serializable || !self.rules.serializable_alone)
             && !body.writes_everything()
@@ -73,7 +73,7 @@ impl Rows {
             && body.len_bytes() <= GROUPED_BYTES_MAX
     }
 
-    /// Sends the COMMIT of a version to its home, and of those after it that can go with it.
+    /// Sends the COMMITs of a group to its home: of this version, and of those after it that may share its group.
     pub(super) fn commit_group(&mut self, index: usize, first: Version, out: &mut Out<'_>) {
         let limit = self.index.last().min(Version(first.0 + COMMITS_TOGETHER_MAX - 1));
         let mut upto = first;
@@ -88,7 +88,7 @@ impl Rows {
         self.replicas[index].sent_commits(out.now, upto);
     }
 
-    /// Whether the version after this one can be committed together with it.
+    /// Whether the version after this one may share its group.
     fn may_share_group(&self, index: usize, version: Version) -> bool {
         let (Some(one), Some(next)) = (self.versions.get(&version), self.versions.get(&version.next()))
         else {
@@ -98,7 +98,8 @@ impl Rows {
         next.home == Some(index) && one.can_be_grouped && next.can_be_grouped && !is_apart
     }
 
-    /// Where a refresh ends that begins with this version: before the replica's own next version, and not among neighbours.
+    /// The last version of a refresh that begins with this one: before the next version of the replica's own, and not inside a
+    /// group.
     pub(super) fn end_of_batch(&self, index: usize, first: Version) -> Version {
         let limit = self.index.last().min(Version(first.0 + self.refresh_versions_max - 1));
         let mut bytes = 0;
@@ -113,7 +114,7 @@ impl Rows {
         }
     }
 
-    /// A replica that is not its home shows this version, or is about to, and not the next one.
+    /// A replica shows this version without the next one, or is about to, and is not its home.
     pub(super) fn shown_apart_after(&mut self, version: Version) {
         if let Some(assigned) = self.versions.get_mut(&version) {
             assigned.is_shown_apart = true;

@@ -11,7 +11,7 @@ use crate::parts::schema_changes::Defined;
 use crate::parts::version_index::Written;
 
 impl Rows {
-    /// Gives a certified transaction the next version. From here on only the log decides.
+    /// Gives a certified transaction the next version. From here on the log alone decides.
     pub(super) fn assign(&mut self, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let version = self.last.next();
@@ -50,7 +50,7 @@ impl Rows {
         self.go_on(go, out);
     }
 
-    /// A finished transaction is committed at home, or gone from there: who waited for it goes on.
+    /// A finished transaction is committed at home, or is over there. Those that waited for it go on.
     pub(super) fn settled(&mut self, home: usize, place: Place, claims: &Claims, out: &mut Out<'_>) {
         self.homes[home].in_flight.remove(place, claims);
         let waiting = self.delayed.range((place, SessionId(0))..=(place, SessionId(u64::MAX)));
@@ -79,7 +79,7 @@ impl Rows {
         self.check_hold(out);
     }
 
-    /// Sends the next COMMIT or refresh to a replica, if it is free; lets run who waited for what it has now.
+    /// Sends the next COMMIT or refresh to a replica, if it is free, and lets statements run that waited for what it has now.
     pub(super) fn advance(&mut self, index: usize, out: &mut Out<'_>) {
         self.alarms.cancel(Alarm::ApplyBatch(index));
         self.let_wait_end(index, out);
@@ -88,7 +88,7 @@ impl Rows {
             let replica = &self.replicas[index];
             let next = replica.applied.next();
             let assigned = self.versions.get(&next);
-            // Also of a record with nothing in it, which nobody else has to apply.
+            // Also of an empty record, which no other replica has to apply.
             if assigned.is_some_and(|assigned| assigned.home == Some(index)) {
                 self.commit_group(index, next, out);
                 return;
@@ -112,7 +112,7 @@ impl Rows {
         self.prune();
     }
 
-    /// Lets run who waited for what the replica has now.
+    /// Lets statements run that waited for versions which the replica has now.
     fn let_wait_end(&mut self, index: usize, out: &mut Out<'_>) {
         while let Some((session, turn)) = self.replicas[index].next_turn() {
             self.execute(index, session, turn, out);
@@ -143,7 +143,7 @@ impl Rows {
         self.check_hold(out);
     }
 
-    /// Drops what every replica that is up has; a replica that comes back reads the log.
+    /// Drops versions that every replica that is up has. A replica that comes back reads the log.
     pub(super) fn prune(&mut self) {
         let up = self.replicas.iter().filter(|r| r.state == State::Up).map(|r| r.applied).min();
         let floor = up.unwrap_or(Version(u64::MAX)).min(self.index.last());

@@ -1,15 +1,15 @@
-//! Replicas that join, leave, and are drained.
+//! Replicas that join, leave, or are drained.
 //!
-//! Each is made of what happens anyway. A replica that joins is one in quarantine: it has nothing and is asked for nothing,
-//! until it has the data of another one and says itself which versions these are. One that leaves is one that is lost
-//! and never comes back. One that is drained goes on with what is open there and applies every version, but takes nothing
-//! new; the anchor gives its place up as if it was lost, since what only the anchor has (advisory locks, temporary
-//! objects) must not be at two places at once.
+//! Each is treated like a case that exists anyway. A replica that joins is in quarantine: it has no data and gets no work,
+//! until it has the data of another one and reports its applied versions. A replica that leaves is lost and never comes
+//! back. A replica that is drained finishes its open transactions and applies every version, but takes nothing new. A drained
+//! anchor gives its role up as if it was lost, since advisory locks and temporary objects, which only the anchor has, must
+//! not be at two replicas at once.
 //!
-//! Invariant: a replica is asked for something only after it was up as a member, and nothing that it did as another member
-//! of the same number counts: updates begin there when it has everything that was assigned before it joined.
+//! Invariant: a replica gets work only after it was up as a member, and nothing counts that an earlier member of the same
+//! number did: updates begin there when it has all versions that were assigned before it joined.
 //!
-//! Non-goals: who may be a member, and remembering it over a restart: the driver does.
+//! Non-goals: the driver decides which replicas are members, and remembers it over a restart.
 
 use super::{HomeSide, Out, Rows};
 use crate::ids::{ReplicaId, Version};
@@ -17,7 +17,7 @@ use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
 
 impl Rows {
-    /// A number that was never a member's, or is of one that has left.
+    /// A replica joins, under a new number or that of a member that has left.
     pub(super) fn joined(&mut self, id: ReplicaId) {
         let index = usize::from(id.0);
         while self.replicas.len() <= index {
@@ -35,14 +35,14 @@ impl Rows {
         self.replicas[index].down(State::Quarantined);
         let floor = if self.rules.home_catches_up { self.last } else { Version::ZERO };
         self.homes[index].floor = floor;
-        // Who waits for the anchor, if that has left and nobody could take its place.
+        // Statements may wait for the anchor, if that has left and no replica could take over.
         for (need, session, turn) in waiting {
             self.replicas[index].waiting.push(need.max(floor), session, turn);
         }
         self.placement.join(id);
     }
 
-    /// It is lost, and will not be back.
+    /// The replica is lost, and will not come back.
     pub(super) fn left(&mut self, id: ReplicaId, out: &mut Out<'_>) {
         let index = usize::from(id.0);
         if self.replicas.get(index).is_none_or(|replica| replica.state == State::Absent) {
@@ -58,7 +58,7 @@ impl Rows {
         self.prune();
     }
 
-    /// Whether it takes what is new; the anchor gives its place up.
+    /// Stops or resumes new work at a replica. The anchor gives its role up.
     pub(super) fn drained(&mut self, id: ReplicaId, is_drained: bool, out: &mut Out<'_>) {
         let index = usize::from(id.0);
         let can_do_without = self.replicas.iter().any(|other| {
@@ -80,13 +80,13 @@ impl Rows {
         self.advance_all(out);
     }
 
-    /// Those of them that take what is new.
+    /// Those of these replicas that take new work.
     pub(super) fn taking(&self, eligible: ReplicaSet) -> ReplicaSet {
         let drained = self.replicas.iter().filter(|replica| replica.is_drained);
         drained.fold(eligible, |set, replica| set.without(replica.id))
     }
 
-    /// Reads for which no replica was there find one, perhaps.
+    /// Tries again to place the reads for which no eligible replica was up.
     pub(super) fn place_stranded(&mut self, out: &mut Out<'_>) {
         for (need, session, turn) in std::mem::take(&mut self.stranded) {
             self.place_read(session, (need, None), turn, out);

@@ -1,4 +1,4 @@
-//! Reads outside of update transactions: what they need, and where they go.
+//! Reads outside of update transactions: the version that each needs, and the replica that serves it.
 
 use super::{Out, Rows};
 use crate::event::{AbortCause, Effect, Reads};
@@ -8,7 +8,7 @@ use crate::parts::replica::Turn;
 use crate::placement::ReplicaSet;
 
 impl Rows {
-    /// The version that a statement needs. Of a catalogue that is out of date nothing can be concluded.
+    /// The version that a statement needs. If its catalogue is out of date, its tables are not known, and it needs all.
     pub(super) fn need(&self, reads: &Reads, catalogue: Version) -> Version {
         let stale = self.rules.catalogue_is_fresh && catalogue < self.index.last_ddl();
         let need = match reads {
@@ -38,7 +38,7 @@ impl Rows {
         Some(self.need(reads, out.catalogue))
     }
 
-    /// Who may serve it: the holders of the tables; the catalogues are the anchor's.
+    /// The replicas that may serve it: the holders of the tables; for the catalogues, the anchor.
     pub(super) fn eligible(&self, reads: &Reads, at: Option<ReplicaId>) -> ReplicaSet {
         let holders = match reads {
             Reads::Tables(tables) => self.placement.holders_of_all(tables),
@@ -59,7 +59,7 @@ impl Rows {
         turn: Turn,
         out: &mut Out<'_>,
     ) {
-        // Where a transaction is open already it goes on.
+        // A transaction goes on at the replica where it is open, also if that is drained.
         let eligible = if turn.is_bound { turn.eligible } else { self.taking(turn.eligible) };
         match self.balancer.choose(&self.replicas, Wish { eligible, need, cost_us: turn.cost_us, near }) {
             Some(index) => {

@@ -1,7 +1,7 @@
-//! Replicas that come and go; the catalogue; holding all replicas at one version.
+//! Replicas that are up or lost; transactions that end; the catalogue; holding all replicas at one version.
 //!
-//! A lost home is the hard case: see the head of [`super`]. What is open there and not logged is rolled back before
-//! anything more is appended from it; what is logged stays needed and is applied there from the log.
+//! A lost home is the hard case: see the head of [`super`]. Its open transactions that are not logged are rolled back before
+//! anything more is appended from it. Logged ones stay needed and are applied there from the log.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ impl Rows {
         }
         self.replicas[index].up(incarnation, applied);
         if self.rules.comes_up_whole {
-            // What is sent to a home before this is durable, so it does not stop among that.
+            // COMMITs that were sent to a home before this are of durable versions, so the replica does not stop among them.
             self.replicas[index].floor = self.index.last();
         }
         self.shown_apart_after(applied);
@@ -57,7 +57,7 @@ impl Rows {
         }
         for (need, session, turn) in self.replicas[index].waiting.drain() {
             if self.transactions.contains_key(&session) {
-                // It has not begun, so it may begin when the anchor is back.
+                // Its transaction has not begun, so it may begin when the anchor is back.
                 let floor = self.homes[index].floor;
                 self.replicas[index].waiting.push(need.max(floor), session, turn);
             } else {
@@ -67,7 +67,7 @@ impl Rows {
         self.check_hold(out);
     }
 
-    /// It is as any other that is not connected: what it has is what it will say when it comes up.
+    /// The replica has data again. It reports its applied versions when it comes up, like any other.
     pub(super) fn rebuilt(&mut self, id: ReplicaId) {
         let replica = &mut self.replicas[usize::from(id.0)];
         if replica.state == State::Quarantined {
@@ -75,8 +75,8 @@ impl Rows {
         }
     }
 
-    /// Everything open at a lost home is rolled back before anything more is appended from it; what is logged is
-    /// applied there from the log. Whoever has not begun yet and need not run there begins again elsewhere.
+    /// Rolls back what is open at a lost home, before anything more is appended from it. Logged transactions are applied there
+    /// from the log. A transaction that has not begun and need not run there begins again elsewhere.
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
         let side = &mut self.homes[index];
         side.lock_lsns.clear();
@@ -104,7 +104,7 @@ impl Rows {
         for session in logged {
             self.forget(session, out);
         }
-        // All of them, before who waited for one of them is appended.
+        // All of them are closed before a transaction that waited for one of them is appended.
         let lost: Vec<SessionId> = lost.into_iter().filter(|s| self.transactions.contains_key(s)).collect();
         for session in &lost {
             self.close(*session);
@@ -114,7 +114,7 @@ impl Rows {
         }
     }
 
-    /// Takes it out of the order of its home, so that nobody is appended because it goes.
+    /// Takes a transaction out of the order of its home, so that no other one is appended because it goes.
     fn close(&mut self, session: SessionId) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         if let Phase::Finished(finished) | Phase::Suspected(finished) =
@@ -133,13 +133,13 @@ impl Rows {
         self.end(session, out);
     }
 
-    /// Over without a record. One that is in the log cannot end this way.
+    /// The transaction is over without a record. One that is in the log cannot end this way.
     pub(super) fn end(&mut self, session: SessionId, out: &mut Out<'_>) {
         self.executed(session);
         self.over(session, out);
     }
 
-    /// The same; what it counts as load it still does.
+    /// The same, but it still counts as load.
     pub(super) fn over(&mut self, session: SessionId, out: &mut Out<'_>) {
         let phase = self.transactions.get(&session).map(|t| &t.phase);
         if !matches!(phase, None | Some(Phase::Appended(_))) {
@@ -147,7 +147,7 @@ impl Rows {
         }
     }
 
-    /// One is asked for at a time: schema changes can come faster than catalogues are read.
+    /// Has the catalogue read, one at a time: schema changes can come faster than that.
     pub(super) fn ask_catalogue(&mut self, out: &mut Out<'_>) {
         let version = self.index.last_ddl();
         let anchor = &self.replicas[self.anchor];
@@ -182,7 +182,7 @@ impl Rows {
         }
     }
 
-    /// All replicas are to stop at one version, unless somebody holds them already.
+    /// Stops all replicas at one version, unless another session holds them already.
     pub(super) fn hold_at(&mut self, session: SessionId, out: &mut Out<'_>) {
         self.hold.get_or_insert((session, false));
         self.advance_all(out);

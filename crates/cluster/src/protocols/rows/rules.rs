@@ -1,6 +1,6 @@
-//! The rules that keep the promises, one switch each: what the simulator's mutants are made of.
+//! The rules that keep the promises, one switch each. The simulator's mutants switch one of them off.
 
-/// The consistency rules of the protocol, one switch each. Off only in tests, to see that a checker notices.
+/// The consistency rules of the protocol. A rule is off only in tests, to see that a checker notices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// A statement waits until its replica has the needed versions of what it reads.
@@ -9,11 +9,11 @@ pub struct Rules {
     pub overlap_waits: bool,
     /// The client is answered, and COMMIT sent, only when the record is durable.
     pub durable_first: bool,
-    /// What is open at a lost home is rolled back.
+    /// Transactions that are open at a lost home are rolled back.
     pub lost_home_aborts: bool,
     /// A version is needed as soon as it is durable, not only when home has committed it.
     pub durable_is_needed: bool,
-    /// Updates begin at a home that was lost only when it has everything that was assigned by then.
+    /// Updates begin at a home that was lost only when it has all versions that were assigned by then.
     pub home_catches_up: bool,
     /// A new leader takes every record that is in the log as needed.
     pub whole_log_is_needed: bool,
@@ -21,50 +21,50 @@ pub struct Rules {
     pub catalogue_is_fresh: bool,
     /// A transaction that claims whole tables, or everything, waits for the versions in flight that these touch.
     pub wide_claims_wait: bool,
-    /// A transaction whose locks somebody else held after it, and who has finished before it, is not appended.
+    /// A transaction is not appended if another one had its locks after it, and has finished before it.
     pub overtaken_aborts: bool,
-    /// That counts from when the other has finished, not only from when it is in the log.
+    /// The other one counts from when it has finished, not only from when it is in the log.
     pub waiting_overtake: bool,
     /// While the replicas are held at one version nothing is appended.
     pub hold_stops_appends: bool,
     /// Another replica becomes the anchor only when the anchor is lost.
     pub takeover_of_lost: bool,
-    /// It holds everything.
+    /// The replica that takes over holds everything.
     pub takeover_by_holder: bool,
-    /// Updates begin there only when it has everything that was assigned by then.
+    /// Updates begin at the new anchor only when it has all versions that were assigned by then.
     pub takeover_catches_up: bool,
-    /// They are held only when all that are up have everything that was appended.
+    /// The replicas count as held only when all that are up have all versions that were appended.
     pub hold_waits: bool,
-    /// A transaction that claims what a version of another home claims, which its statement may not have seen, is not
-    /// appended.
+    /// A transaction is not appended if a version of another home has claims in common with it, and its statement may not have
+    /// seen that version.
     pub certifies_writes: bool,
-    /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
+    /// A SERIALIZABLE transaction is not appended if rows that it has read were written since its snapshot.
     pub certifies_reads: bool,
-    /// A transaction that may meet at home what that lacks waits until home has it.
+    /// A transaction that may conflict at home with a version that home lacks waits until home has that version.
     pub held_waits: bool,
-    /// Then it has to prove that its locks are still there.
+    /// After that it has to prove that it still holds its locks.
     pub held_is_proved: bool,
-    /// That proves something up to what home had when it was asked, not when the answer came.
+    /// The proof counts up to the version that home had when it was asked for, not when it came.
     pub proof_is_of_asking: bool,
-    /// Only what home holds is certified by what home has now.
+    /// Only claims that home holds are certified against the present state of home.
     pub only_held_is_waited_for: bool,
-    /// A schema change is applied also where none of its tables are.
+    /// A schema change is applied also at replicas that hold none of its tables.
     pub schema_changes_go_everywhere: bool,
-    /// Of keys that are not remembered apart any more it is known that they were claimed, not only that they were written.
+    /// Keys that are not remembered apart any more count as claimed, not only as written.
     pub forgotten_claims_count: bool,
-    /// A wait inside a server counts when it is told again.
+    /// A wait inside a server counts when it is reported twice in a row.
     pub waits_are_confirmed: bool,
-    /// What somebody waits for is not gathered.
+    /// A version that a statement waits for is not delayed for batching.
     pub waiters_are_seen: bool,
-    /// What home commits together is one refresh elsewhere.
+    /// A commit group is one refresh at the other replicas.
     pub commit_groups_stay_whole: bool,
-    /// Home does not commit together what another replica has shown apart.
+    /// Home does not put versions into one group that another replica has shown apart.
     pub shown_apart_part: bool,
-    /// A replica that comes up shows nothing before it has all that was durable then.
+    /// A replica that comes up shows nothing before it has all versions that were durable then.
     pub comes_up_whole: bool,
     /// Nothing is appended at a home that has versions whose COMMIT was not sent.
     pub unsent_are_waited_for: bool,
-    /// A SERIALIZABLE transaction is committed alone.
+    /// A SERIALIZABLE transaction joins no commit group.
     pub serializable_alone: bool,
 }
 

@@ -1,17 +1,16 @@
-//! Another replica becomes the anchor, when the anchor is lost and does not come back at once.
+//! Another replica becomes the anchor when the anchor is lost and does not come back at once.
 //!
-//! The anchor is where catalogue reads and what nobody can bound run; the log, not the anchor, is what they rest on. So any
-//! replica that holds everything can take its place, once it has all that was assigned a version by then: that is the rule
-//! for a home that comes back (`floor`), applied to another one. Whatever was open at the old anchor was rolled back
-//! when it was lost, before this; what is logged is applied everywhere from the log, at the old anchor too when it is
-//! back, as an ordinary replica. (Conflict-aware scheduling, section 3.2, lets a surviving replica go on from the logged
-//! commits in the same way; there it is the scheduler that is lost.)
+//! Catalogue reads and transactions that cannot be bounded run at the anchor, but they rest on the log, not on the anchor. So
+//! any replica that holds everything can become the anchor, once it has all versions assigned by then: the rule for a home
+//! that comes back (`floor`), applied to another replica. Transactions that were open at the old anchor were rolled back when
+//! it was lost. Logged ones are applied everywhere from the log, also at the old anchor when it comes back as an ordinary
+//! replica. (Conflict-aware scheduling, section 3.2, lets a surviving replica go on from the logged commits in the same way;
+//! there the scheduler is lost.)
 //!
-//! How long to wait is the driver's affair: it says [`crate::event::Event::TakeOver`] when the time is up. If no replica
-//! can take over then, the first one that can does.
+//! The driver decides how long to wait, and says [`crate::event::Event::TakeOver`] when the time is up. If no replica can
+//! take over then, the first one that can does later.
 //!
-//! An anchor that is drained or leaves is treated as one that is lost ([`super::members`]): there is one way to give the
-//! place up.
+//! An anchor that is drained or leaves is treated as lost ([`super::members`]), so there is one way to stop being the anchor.
 //!
 //! Non-goal: choosing by load.
 
@@ -34,7 +33,7 @@ impl Rows {
         }
     }
 
-    /// Moves an anchor that is overdue to the replica that has most, if there is one that may have it.
+    /// If the anchor is overdue, makes the replica that has applied most the anchor, of those that may be.
     pub(super) fn move_anchor(&mut self, out: &mut Out<'_>) {
         let may_have = if self.rules.takeover_by_holder {
             self.placement.holders_of_everything()
@@ -55,7 +54,7 @@ impl Rows {
         self.homes[next].floor = floor;
         self.catalogue_asked = self.catalogue;
         out.effects.push(Effect::Anchor { replica: self.replicas[next].id });
-        // Those that have not begun: they may run at the anchor only, or there was no other replica for them.
+        // Transactions that have not begun move: they may run at the anchor only, or no other replica was up for them.
         let mut moved = Vec::new();
         for (session, transaction) in self.transactions.iter_mut().filter(|(_, t)| t.home == old) {
             if transaction.is_fresh {

@@ -1,9 +1,9 @@
-//! Update transactions up to their place in the log: a home, locks against other homes, certification.
+//! Update transactions until they finish: a home, the order between homes, and statements that are let run.
 //!
-//! A statement first waits for the transactions of other homes that hold what it may write, then until its home has what
-//! it reads and every assigned version of another home that claims what it may write. So what it finds at home is the
-//! newest, and certification (DESIGN section 3: "against what was known to be applied at home when that statement was
-//! sent") fails only for what could not be foreseen.
+//! A statement first waits until the order lets it go on ([`crate::parts::order`]). Then it waits until its home has the
+//! versions that it reads, and every assigned version of another home that has claims in common with what it may write. So it
+//! finds the newest rows at home, and certification (DESIGN section 3: "against what was known to be applied at home when that
+//! statement was sent") fails only for claims that were not predicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ impl Rows {
         self.ask(session, needs, out);
     }
 
-    /// The transaction is over, since there is no connection for it at its home; its session waits for one.
+    /// The transaction is over, since its session has to wait for a connection to its home.
     pub(super) fn yields(&mut self, session: SessionId, out: &mut Out<'_>) {
         if let Some(running) = self.running.get_mut(&session)
             && running.queued.is_none()
@@ -65,7 +65,7 @@ impl Rows {
         self.over(session, out);
     }
 
-    /// Who has waited for a connection has it, and is not in its own way.
+    /// The session has the connection that it waited for. It must not count as load when its own home is chosen.
     fn seated(&mut self, session: SessionId, now: Time) {
         let running = self.running.get(&session).copied();
         let Some(Running { replica, incarnation, queued: Some((since, place)), .. }) = running else {
@@ -77,9 +77,9 @@ impl Rows {
         self.executed(session);
     }
 
-    /// The end of the chain of transactions that it conflicts with, or is going to; else where the last of them ran, as long
-    /// as that is ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that
-    /// has room.
+    /// The home of the last transaction that this one will wait for, or will conflict with; else the home of the last version
+    /// that it conflicts with, as long as the others lack that version; else the replica with the least expected wait. A
+    /// transaction that draws from sequences stays at the anchor if that has room.
     fn choose_home(&mut self, choice: Home, needs: &Needs, foreseen: Claims, now: Time) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
@@ -119,7 +119,7 @@ impl Rows {
         ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
     }
 
-    /// Whether the anchor takes one more that draws.
+    /// Whether the anchor takes one more transaction that draws from sequences.
     fn anchor_has_room(&mut self, eligible: ReplicaSet, needs: &Needs, now: Time) -> bool {
         let anchor = &self.replicas[self.anchor];
         if anchor.state != State::Up || !eligible.contains(anchor.id) {
@@ -137,7 +137,7 @@ impl Rows {
         self.drawing.has_room(now, (anchor, wait_us(anchor)), least_us, needs.cost_us)
     }
 
-    /// A statement asks for its turn.
+    /// A statement wants to run.
     pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
@@ -152,7 +152,7 @@ impl Rows {
         self.break_deadlocks(session, &BTreeMap::new(), out);
     }
 
-    /// Nobody of another home is in its way any more.
+    /// Lets a statement run, now that the order does not keep it back.
     fn let_run(&mut self, session: SessionId, needs: &Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let (home, level, is_fresh) = (transaction.home, transaction.level, transaction.is_fresh);
@@ -166,8 +166,8 @@ impl Rows {
         self.wait_at(home, session, need, self.home_turn(home, needs.cost_us), out);
     }
 
-    /// What its last statement wrote is the transaction's, unless somebody was first since that was sent, or has it. For
-    /// what is held, home's own locks tell the former up to what is applied there.
+    /// Reserves what the last statement wrote, unless a version that the statement has not seen has claims in common with it, or
+    /// another transaction has them. For claims that home holds, home's own locks rule out the former for versions applied there.
     pub(super) fn reserve_late(
         &mut self,
         session: SessionId,
@@ -224,7 +224,7 @@ impl Rows {
         }
     }
 
-    /// The statement that waits is not to run. What the transaction holds by then it keeps, as on one server.
+    /// The statement that waits is not to run. The transaction keeps what it holds, as on one server.
     pub(super) fn withdraw(&mut self, session: SessionId, out: &mut Out<'_>) {
         for replica in &mut self.replicas {
             replica.waiting.remove(session);
@@ -270,7 +270,7 @@ impl Rows {
         }
     }
 
-    /// Deadlocks that lead through the servers' own locks.
+    /// Breaks deadlocks that lead through the servers' own locks.
     pub(super) fn server_waits(&mut self, edges: &[(SessionId, SessionId)], out: &mut Out<'_>) {
         let number = |session: SessionId| self.transactions.get(&session).map(|t| t.identity.n);
         let mut servers = self.server_waits.confirm(edges, number);
@@ -284,7 +284,8 @@ impl Rows {
         }
     }
 
-    /// A refresh waits for its locks. What is appended already is not aborted: its COMMIT will fail, and be made good.
+    /// A refresh waits for locks of this transaction. An appended one is not aborted: its COMMIT will fail, and the log makes it
+    /// good.
     pub(super) fn blocks_apply(
         &mut self,
         session: SessionId,
@@ -295,7 +296,7 @@ impl Rows {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let is_there = transaction.home == index && self.replicas[index].is_up(incarnation);
         if is_there && !transaction.is_fresh && !matches!(transaction.phase, Phase::Appended(_)) {
-            // What is refreshed there is newer than what is applied, and of what it holds.
+            // The refresh is of a version that is not applied there yet, and of rows that the transaction holds.
             let home = &self.replicas[index];
             let (version, meeting) = self.index.foreign(&self.order.claims(session), home.id);
             let rival = if version > home.applied { self.rival(version, meeting) } else { Rival::default() };
@@ -304,7 +305,7 @@ impl Rows {
         }
     }
 
-    /// It cannot go on, and nothing of it is in the log.
+    /// The transaction cannot go on, and nothing of it is in the log.
     pub(super) fn abort(&mut self, session: SessionId, cause: AbortCause, out: &mut Out<'_>) {
         for replica in &mut self.replicas {
             replica.waiting.remove(session);
@@ -331,7 +332,7 @@ impl Rows {
                 held.add(&claimed.claims);
             }
         }
-        // Its last statement has run after that, and its identity was inserted after its last statement.
+        // The identity was inserted after the last statement, so the transaction was alive when home had this.
         let base = transaction.bases.last().copied().unwrap_or_default();
         let held = Held { claims: held, base, proofs: 0 };
         let side = &mut self.homes[transaction.home];
@@ -340,7 +341,7 @@ impl Rows {
         if let Some(lsn) = lsn.filter(|_| self.rules.waiting_overtake) {
             side.lock_lsns.finish(lsn, merged.clone());
         }
-        // Its place counts at once, so whoever overlaps it and finishes while it draws waits for it.
+        // Its place counts at once, so a transaction that overlaps it and finishes while it draws waits for it.
         self.places += 1;
         let place = Place(self.places);
         side.in_flight.insert(place, &merged);
@@ -354,7 +355,7 @@ impl Rows {
         }
     }
 
-    /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
+    /// Home drew a lock LSN. A suspected transaction that could draw again was alive after all that have finished before it.
     pub(super) fn lock_lsn_drawn(&mut self, session: SessionId, lsn: u64, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         if matches!(transaction.phase, Phase::Suspected(_)) {
@@ -364,7 +365,7 @@ impl Rows {
         }
     }
 
-    /// At READ COMMITTED each statement takes one; a kept one is the first.
+    /// The snapshots of open transactions. At READ COMMITTED each statement takes one; above, the first statement does.
     pub(super) fn snapshots_taken(&self) -> BTreeMap<SessionId, Version> {
         let taken = |(session, transaction): (&SessionId, &Transaction)| {
             let bases = &transaction.bases;
@@ -388,7 +389,7 @@ impl Rows {
     }
 }
 
-/// Where claims are likely to meet others.
+/// The table in which claims are likely to meet others.
 fn table_of(claims: &Claims) -> Option<TableId> {
     let mut rows = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).map(|row| row.0);
     rows.find(|table| *table != DEFINITIONS).or_else(|| claims.tables.first().copied())
