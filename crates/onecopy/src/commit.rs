@@ -24,9 +24,9 @@ use crate::client::own_settings::Severity;
 use crate::client::timeouts::lifted;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
-use crate::coordinator::memory_budget::Phase;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal, broken};
+use crate::local::memory_budget::Phase;
 use crate::logging::stage_span;
 use crate::propagate::{Recorder, Survey};
 use crate::relay::Expected;
@@ -95,7 +95,7 @@ impl Committer<'_> {
             assert_qualified(sql);
             encode::parse(output, name, sql.as_bytes(), &types[..parameters]);
         }
-        let proof = coordinator.seal.proof(update.identity).to_be_bytes();
+        let proof = coordinator.local.seal.proof(update.identity).to_be_bytes();
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
         let which = update.drawn.parameter();

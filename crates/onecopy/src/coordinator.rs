@@ -7,13 +7,10 @@
 mod absence;
 mod catalogue;
 pub(crate) mod evictions;
-pub(crate) mod half_open;
 pub(crate) mod identities;
 pub(crate) mod log_retention;
 pub(crate) mod mailbox;
 mod members;
-mod memory;
-pub(crate) mod memory_budget;
 pub(crate) mod node_kind;
 pub(crate) mod oid_map;
 pub(crate) mod plan;
@@ -25,8 +22,6 @@ pub(crate) mod resync_progress;
 mod seat;
 mod seats;
 mod sequences;
-pub(crate) mod session_registry;
-mod stats;
 mod waits;
 mod wake_up;
 pub(crate) mod workload_stats;
@@ -47,37 +42,27 @@ use commitlog::{FileLog, LogFailure};
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::backend::Served;
-use crate::capture::vouch::Voucher;
-use crate::config::runtime::RuntimeConfig;
-use crate::pool::leftovers::HidingCode;
-use crate::pool::{Pooling, Pools};
-use crate::security::seal::Seal;
+use crate::local::limits::Limits;
+use crate::local::{LocalState, count};
 use identities::Identities;
 use log_retention::{LogRetention, Retention};
 use mailbox::{End, Mailbox, Note};
-use memory_budget::MemoryBudget;
 use node_kind::NodeKind;
 use oid_map::OidMap;
 use quarantines::Quarantines;
 use requests::MemberRequest;
-use session_registry::SessionRegistry;
 use workload_stats::WorkloadStats;
 
 pub(crate) use absence::{Absence, Obstacle};
-pub(crate) use memory::{Kept, resident_bytes};
 pub(crate) use quarantines::QuarantineDuration;
 pub(crate) use replica_address::ReplicaAddress;
 pub(crate) use requests::AgentOrder;
 pub(crate) use seat::Seat;
 pub(crate) use seats::Seats;
-pub(crate) use stats::{Stats, count};
-
-/// How many clients may wait for a session to end when there are as many as may be.
-pub(crate) const WAITING_MAX: usize = 1_000;
 
 struct Inside {
     /// None in a kind of node that orders transactions by itself.
@@ -106,47 +91,19 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) is_founding: bool,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
-    /// By which servers know our connections.
-    pub(crate) voucher: Voucher,
-    /// By which we know what we wrote there.
-    pub(crate) seal: Arc<Seal>,
     /// The quarantines that outlive a restart.
     pub(crate) quarantines: Quarantines,
     /// What the operator allows.
     pub(crate) limits: Limits,
-    /// What can change while it runs.
-    pub(crate) runtime_config: RuntimeConfig,
-}
-
-/// What the operator allows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The most bytes that one transaction may capture.
-    pub(crate) transaction_bytes_max: u64,
-    /// How long a read may hold up a refresh.
-    pub(crate) reader_patience: Duration,
-    /// Past so many bytes the log is not kept for replicas that are away.
-    pub(crate) log_bytes_max: u64,
-    /// How long replicas are waited for.
-    pub(crate) patience: Patience,
-    /// How sessions share server connections.
-    pub(crate) pooling: Pooling,
-}
-
-/// How long replicas are waited for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// A server that has not answered for so long is down.
-    pub(crate) health_deadline: Duration,
-    /// An anchor that has been down for so long loses its place.
-    pub(crate) takeover_after: Duration,
-    /// Before another replica takes its place by command, sessions that hold state at it are waited for so long.
-    pub(crate) drain: Duration,
+    /// The state of this node.
+    pub(crate) local: Arc<LocalState>,
 }
 
 /// The state that all parts of the node share: the core behind its lock, the log and the replicas.
 pub(crate) struct Coordinator {
     inside: Mutex<Inside>,
+    /// The state of this node.
+    pub(crate) local: Arc<LocalState>,
     /// The log.
     pub(crate) log: FileLog,
     /// The replicas.
@@ -163,14 +120,10 @@ pub(crate) struct Coordinator {
     anchor: AtomicU16,
     /// How long a read may hold up a refresh.
     pub(crate) reader_patience: Duration,
-    /// How long and how replicas are waited for.
-    pub(crate) patience: Patience,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
     /// What is served of it.
     pub(crate) served: Served,
-    /// Counters for SHOW STATS.
-    pub(crate) stats: Stats,
     /// This leader's term.
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
@@ -181,26 +134,12 @@ pub(crate) struct Coordinator {
     pub(crate) log_is_lost: AtomicBool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
-    /// By which servers know our connections.
-    pub(crate) voucher: Voucher,
-    /// By which we know what we wrote there.
-    pub(crate) seal: Arc<Seal>,
     /// VERIFY is running.
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
     pub(crate) workload: WorkloadStats,
     /// Wakes whoever looks for deadlocks.
     pub(crate) looking: Notify,
-    /// The update transactions that are open.
-    pub(crate) memory_budget: MemoryBudget,
-    /// The sessions, as others see them.
-    pub(crate) sessions: SessionRegistry,
-    /// The settings that can change.
-    pub(crate) runtime_config: RuntimeConfig,
-    /// The server connections that sessions share.
-    pub(crate) pools: Arc<Pools>,
-    /// Whether functions of the database may set what no server tells.
-    pub(crate) hiding_code: HidingCode,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
     /// When the core wants to be woken up.
@@ -211,10 +150,6 @@ pub(crate) struct Coordinator {
     pub(crate) wants_marks: AtomicBool,
     /// What is known of them includes what was logged before this node started.
     has_learned: AtomicBool,
-    /// One for each client that may wait for such a permit.
-    pub(crate) waiting_room: Arc<Semaphore>,
-    /// Clients that have not proven themselves.
-    pub(crate) half_open: Arc<half_open::HalfOpen>,
     /// Held by the replica_driver that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -234,9 +169,8 @@ impl Coordinator {
     pub(crate) fn new(log: FileLog, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
             options;
-        let CoordinatorOptions { kind, core, identities, voucher, seal, quarantines, .. } = options;
-        let CoordinatorOptions { limits, runtime_config, .. } = options;
-        let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
+        let CoordinatorOptions { kind, core, identities, quarantines, limits, local, .. } = options;
+        let Limits { reader_patience, log_bytes_max, .. } = limits;
         let seats = Seats::new(seats);
         let retention = LogRetention::of(seats.iter().map(|seat| seat.replica));
         let retention = Retention::new(retention, quarantines, log_bytes_max);
@@ -244,6 +178,7 @@ impl Coordinator {
         let inside = Inside { core, effects: Vec::new(), sessions: FxHashMap::default() };
         let coordinator = Arc::new(Self {
             inside: Mutex::new(inside),
+            local,
             log,
             seats,
             kind,
@@ -252,23 +187,14 @@ impl Coordinator {
             registry: OnceLock::new(),
             anchor: AtomicU16::new(anchor.0),
             reader_patience,
-            patience,
             cluster_id,
             served,
-            stats: Stats::default(),
             epoch,
             log_was_empty,
             is_founding: Arc::new(AtomicBool::new(is_founding)),
             log_is_lost: AtomicBool::new(false),
             identities,
-            voucher,
-            seal,
-            memory_budget: MemoryBudget::new(transaction_bytes_max),
-            sessions: SessionRegistry::default(),
             is_verifying: AtomicBool::new(false),
-            runtime_config,
-            pools: Pools::new(pooling),
-            hiding_code: HidingCode::default(),
             workload: WorkloadStats::default(),
             looking: Notify::new(),
             sequences: Mutex::default(),
@@ -277,8 +203,6 @@ impl Coordinator {
             wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
             retention,
-            waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
-            half_open: Arc::default(),
             learning: tokio::sync::Mutex::default(),
             names,
             names_forgotten: AtomicU64::new(0),
@@ -317,7 +241,7 @@ impl Coordinator {
     fn carry_out(&self, effect: Effect, sessions: &FxHashMap<SessionId, Arc<Mailbox>>) {
         match effect {
             Effect::Append { version, identity, body } => {
-                count(&self.stats.records);
+                count(&self.local.stats.records);
                 self.identities.insert(identity, version);
                 if body.writes_everything() {
                     // What a statement draws from, and how, may be another thing after it.
@@ -368,7 +292,7 @@ impl Coordinator {
     fn move_anchor(&self, replica: ReplicaId) {
         let (old, new) = (&self.seats[self.anchor()].name, &self.seats[replica].name);
         tracing::warn!(%old, %new, "another replica is the anchor from now on");
-        count(&self.stats.takeovers);
+        count(&self.local.stats.takeovers);
         self.anchor.store(replica.0, Ordering::Release);
         self.sequences().leases.replica_changed(replica);
         if self.seats[replica].is_lent.load(Ordering::Acquire) {
@@ -399,7 +323,7 @@ impl Coordinator {
         let mailbox = Arc::new(Mailbox::default());
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sessions.insert(id, Arc::clone(&mailbox));
-        self.stats.sessions.fetch_add(1, Ordering::Relaxed);
+        self.local.stats.sessions.fetch_add(1, Ordering::Relaxed);
         (id, mailbox)
     }
 
@@ -409,9 +333,8 @@ impl Coordinator {
         self.handle(Event::Release { session: id });
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sessions.remove(&id);
-        self.memory_budget.remove(id);
-        self.sessions.remove(id);
-        self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.local.remove_session(id);
+        self.local.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Tells every session to end.

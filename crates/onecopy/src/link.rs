@@ -28,19 +28,24 @@ use crate::client::credentials::Credentials;
 use crate::client::own_settings::Severity;
 use crate::client::prepared::Prepared;
 use crate::client::settings::Settings;
+use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
-use crate::coordinator::memory_budget::Progress;
-use crate::coordinator::session_registry::SessionEntry;
-use crate::coordinator::{Coordinator, count};
-use crate::pool::Thread;
+use crate::local::memory_budget::Progress;
+use crate::local::session_registry::SessionEntry;
+use crate::local::{LocalState, count};
 use crate::pool::leftovers::Look;
 use crate::pool::servers::Servers;
+use crate::pool::{Pools, Thread};
 use node_kind::ServesClients;
 
 /// What all sessions of one thread share.
 pub(crate) struct Worker {
     pub(crate) coordinator: Arc<Coordinator>,
+    /// The state of this node.
+    pub(crate) local: Arc<LocalState>,
+    /// The server connections that sessions share.
+    pub(crate) pools: Arc<Pools>,
     /// Serves the clients.
     pub(crate) kind: Arc<dyn ServesClients>,
     pub(crate) analyzer: RefCell<Analyzer>,
@@ -117,6 +122,11 @@ impl Link {
         &self.worker.coordinator
     }
 
+    /// The state of this node.
+    pub(crate) fn local(&self) -> &LocalState {
+        &self.worker.local
+    }
+
     /// The home of updates.
     pub(crate) fn anchor(&self) -> ReplicaId {
         self.worker.coordinator.anchor()
@@ -134,8 +144,8 @@ impl Link {
     }
 
     /// Counts a statement that could not be spread.
-    pub(crate) fn count(&self, counter: impl Fn(&crate::coordinator::Stats) -> &AtomicU64) {
-        count(counter(&self.worker.coordinator.stats));
+    pub(crate) fn count(&self, counter: impl Fn(&crate::local::Stats) -> &AtomicU64) {
+        count(counter(&self.worker.local.stats));
     }
 
     pub(crate) fn warn(&mut self, code: &str, text: &str) {

@@ -19,6 +19,7 @@ mod drive;
 mod error;
 mod execute;
 mod link;
+mod local;
 mod logging;
 mod membership;
 mod node;

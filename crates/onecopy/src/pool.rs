@@ -23,7 +23,6 @@ pub(crate) mod leftovers;
 pub(crate) mod opening;
 pub(crate) mod own_statements;
 pub(crate) mod pinned_state;
-pub(crate) mod pins;
 pub(crate) mod servers;
 pub(crate) mod state_sync;
 pub(crate) mod statement_numbers;
@@ -37,8 +36,11 @@ use cluster::ids::{Incarnation, ReplicaId, SessionId};
 use tokio::sync::oneshot;
 
 use crate::client::settings::Settings;
+use crate::local::IdleConnections;
+use crate::local::limits::Pooling;
 use crate::security::scram::Secret;
 use kind::{Kind, Kinds};
+use leftovers::HidingCode;
 use servers::Server;
 use statement_numbers::StatementNumbers;
 use wait_queue::{WaitQueue, Want};
@@ -56,27 +58,6 @@ pub(crate) const FRESH_MAX: Duration = Duration::from_millis(10);
 pub(crate) const SECOND_MAX: usize = 2;
 /// How often idle connections are checked for their age.
 pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
-
-/// How sessions share server connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pooling {
-    /// Sessions share connections.
-    pub(crate) is_shared: bool,
-    /// The most connections of a role to a replica.
-    pub(crate) size: usize,
-    /// How long a session waits for a connection.
-    pub(crate) wait: Duration,
-}
-
-impl Pooling {
-    /// The most connections that may be in use when another one is wanted.
-    fn places(&self, want: Want) -> usize {
-        match want {
-            Want::First => self.size,
-            Want::Second => self.size + SECOND_MAX,
-        }
-    }
-}
 
 /// A worker thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +134,7 @@ struct Inside {
     pools: BTreeMap<Key, Pool>,
     roles: BTreeMap<Arc<str>, RoleReport>,
     /// Drained replicas, whose connections are not kept.
-    left: BTreeSet<ReplicaId>,
+    drained: BTreeSet<ReplicaId>,
 }
 
 /// All pools.
@@ -164,6 +145,8 @@ pub(crate) struct Pools {
     kinds: Kinds,
     /// The numbers of prepared statements.
     pub(crate) statements: StatementNumbers,
+    /// Whether functions of the database may set what no server reports.
+    pub(crate) hiding_code: HidingCode,
 }
 
 /// How a pool is used.
@@ -182,7 +165,16 @@ impl Pools {
             inside: Mutex::default(),
             kinds: Kinds::default(),
             statements: StatementNumbers::default(),
+            hiding_code: HidingCode::default(),
         })
+    }
+
+    /// The most connections of a pool that may be in use when another one is wanted.
+    fn places(&self, want: Want) -> usize {
+        match want {
+            Want::First => self.pooling.size,
+            Want::Second => self.pooling.size + SECOND_MAX,
+        }
     }
 
     /// The kind of a session's connections.
@@ -212,7 +204,7 @@ impl Pools {
         let pool = inside.pools.entry(key.clone()).or_default();
         let is_old = |server: &mut Box<Server>| server.incarnation != incarnation || server.epoch() != epoch;
         useless.extend(pool.idle.extract_if(.., is_old));
-        let places = self.pooling.places(want);
+        let places = self.places(want);
         let taken = loop {
             let total = pool.total.saturating_sub(useless.len());
             let is_full = total >= places;
@@ -258,7 +250,7 @@ impl Pools {
         let epoch = inside.roles.get(&role).map_or(0, |report| report.epoch);
         if server.epoch() != epoch
             || server.age_when_given_back() > AGE_MAX
-            || inside.left.contains(&server.replica)
+            || inside.drained.contains(&server.replica)
         {
             drop(inside);
             return drop(server);
@@ -334,24 +326,6 @@ impl Pools {
         drop(old);
     }
 
-    /// Keeps no idle connections to a drained replica, or keeps them again.
-    pub(crate) fn leave(&self, replica: ReplicaId, is_left: bool) {
-        let mut closed = Vec::new();
-        let mut inside = self.inside();
-        if !is_left {
-            inside.left.remove(&replica);
-            return;
-        }
-        inside.left.insert(replica);
-        for ((_, at), pool) in &mut inside.pools {
-            if *at == replica {
-                closed.append(&mut pool.idle);
-            }
-        }
-        drop(inside);
-        drop(closed);
-    }
-
     /// How each pool is used.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         let inside = self.inside();
@@ -361,6 +335,25 @@ impl Pools {
             idle: pool.idle.iter().map(|server| server.registration.running.pid).collect(),
         };
         inside.pools.iter().map(usage).collect()
+    }
+}
+
+impl IdleConnections for Pools {
+    fn drain(&self, replica: ReplicaId, is_drained: bool) {
+        let mut closed = Vec::new();
+        let mut inside = self.inside();
+        if !is_drained {
+            inside.drained.remove(&replica);
+            return;
+        }
+        inside.drained.insert(replica);
+        for ((_, at), pool) in &mut inside.pools {
+            if *at == replica {
+                closed.append(&mut pool.idle);
+            }
+        }
+        drop(inside);
+        drop(closed);
     }
 }
 

@@ -22,11 +22,11 @@ use crate::client::farewell::ended;
 use crate::commit::Committer;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
-use crate::coordinator::session_registry::Doing;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::link::Link;
+use crate::local::session_registry::Doing;
 use crate::place::Placer;
 use crate::transaction::open::{OpenTransaction, Transaction};
 use crate::transaction::stage::lend;
@@ -143,11 +143,10 @@ impl Session {
             return Ok(());
         }
         self.link.registration.entry.work();
-        while self.link.worker.coordinator.sessions.is_paused() && matches!(self.txn.state, Transaction::None)
-        {
+        while self.link.local().sessions.is_paused() && matches!(self.txn.state, Transaction::None) {
             let _shown = self.link.registration.entry.wait(Doing::Paused);
             tokio::select! {
-                () = self.link.worker.coordinator.sessions.resumed() => {}
+                () = self.link.worker.local.sessions.resumed() => {}
                 note = self.link.registration.mailbox.next() => {
                     if let Note::End(end) = note {
                         self.link.registration.note_end(end);

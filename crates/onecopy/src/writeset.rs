@@ -21,8 +21,8 @@ use wire::sqlstate;
 
 use crate::capture::{Captured, Decoder, Operation};
 use crate::coordinator::Coordinator;
-use crate::coordinator::memory_budget::{Phase, Progress};
 use crate::error::{Fault, Refusal};
+use crate::local::memory_budget::{Phase, Progress};
 use claims::ClaimsSoFar;
 use replay_chunks::ReplayOrder;
 
@@ -176,12 +176,12 @@ impl Capture {
     pub(crate) async fn make_room(&mut self) -> Result<(), Fault> {
         let held_bytes = self.record.len_bytes();
         if held_bytes >= UNCOUNTED_BYTES || self.counted_bytes > 0 {
-            self.coordinator.memory_budget.hold(self.counted_bytes, held_bytes);
+            self.coordinator.local.memory_budget.hold(self.counted_bytes, held_bytes);
             self.counted_bytes = held_bytes;
         }
         self.show();
         self.check_limits()?;
-        if self.coordinator.memory_budget.is_too_much(held_bytes) {
+        if self.coordinator.local.memory_budget.is_too_much(held_bytes) {
             self.progress.set_phase(Phase::Spilling);
             self.spill().await?;
             self.progress.set_phase(Phase::Open);
@@ -197,7 +197,7 @@ impl Capture {
     }
 
     fn check_limits(&self) -> Result<(), Fault> {
-        let limit_bytes = self.coordinator.memory_budget.limit_bytes();
+        let limit_bytes = self.coordinator.local.memory_budget.limit_bytes();
         let captured_bytes = self.record.spilled_bytes() + self.record.len_bytes() as u64;
         if captured_bytes > limit_bytes || self.broken == Some(Captured::TooLarge) {
             return Err(Fault::Refused(Refusal::new(
@@ -232,7 +232,7 @@ impl Capture {
             self.broken = Some(Captured::TooLarge);
             return Err(refusal.into());
         }
-        self.coordinator.memory_budget.hold(self.counted_bytes, 0);
+        self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
         self.counted_bytes = 0;
         let (coordinator, identity, file) = (Arc::clone(&self.coordinator), self.identity, self.file.take());
         let written = tokio::task::spawn_blocking(move || {
@@ -268,7 +268,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        self.coordinator.memory_budget.hold(self.counted_bytes, 0);
+        self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
         // Deleting a large file takes a while.
         if let (Some(file), Ok(runtime)) = (self.file.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn_blocking(move || drop(file));

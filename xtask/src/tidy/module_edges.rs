@@ -43,6 +43,7 @@ const ORDER: &[&str] = &[
     "error",
     "config",
     "capture",
+    "local",
     "coordinator",
     "replica",
     "membership",

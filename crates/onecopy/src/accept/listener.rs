@@ -23,10 +23,10 @@ use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::client::credentials::Credentials;
 use crate::coordinator::Coordinator;
-use crate::coordinator::half_open::HalfOpen;
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
-use crate::pool::{REAP_EVERY, Thread};
+use crate::local::half_open::HalfOpen;
+use crate::pool::{Pools, REAP_EVERY, Thread};
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;
@@ -49,23 +49,26 @@ impl Workers {
     /// Starts the threads.
     pub(crate) fn start(
         coordinator: &Arc<Coordinator>,
+        pools: &Arc<Pools>,
         kind: &Arc<dyn ServesClients>,
     ) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
-        let pools = Arc::clone(&coordinator.pools);
+        let reaped = Arc::clone(pools);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REAP_EVERY).await;
-                pools.reap();
+                reaped.reap();
             }
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
             let worker = Worker {
                 coordinator: Arc::clone(coordinator),
+                local: Arc::clone(&coordinator.local),
+                pools: Arc::clone(pools),
                 kind: Arc::clone(kind),
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
                 parsers: Arc::clone(&parsers),
@@ -78,7 +81,7 @@ impl Workers {
                 .spawn(move || work(worker, receiver))?;
             senders.push(sender);
         }
-        Ok(Self { senders, half_open: Arc::clone(&coordinator.half_open), turn: AtomicUsize::new(0) })
+        Ok(Self { senders, half_open: Arc::clone(&coordinator.local.half_open), turn: AtomicUsize::new(0) })
     }
 
     /// Accepts clients until the task is dropped.

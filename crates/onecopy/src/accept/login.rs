@@ -38,7 +38,7 @@ pub(crate) async fn authenticate(
         Fault::Fatal(Refusal::new(sqlstate::INVALID_AUTHORIZATION_SPECIFICATION, text, hint))
     };
     const HINT: &str = "The rules are in the setting hba of Onecopy's configuration.";
-    match worker.coordinator.runtime_config.access().method(visitor) {
+    match worker.local.runtime_config.access().method(visitor) {
         None => Err(refused(format!("no rule lets in {}", whom()), HINT)),
         Some(Method::Reject) => Err(refused(format!("a rule rejects {}", whom()), HINT)),
         Some(Method::Trust) => Ok(Secret::None),

@@ -19,11 +19,12 @@ use crate::client::Client;
 use crate::client::settings::Settings;
 use crate::config::hba::Right;
 use crate::config::runtime::Logins;
-use crate::coordinator::session_registry::Who;
-use crate::coordinator::{Coordinator, WAITING_MAX};
+use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::link::node_kind::LoggedIn;
+use crate::local::WAITING_MAX;
+use crate::local::session_registry::Who;
 use crate::security::scram::Secret;
 use crate::session::admin::{Admin, Dialect};
 
@@ -43,8 +44,8 @@ const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let address = stream.peer_addr().ok().map(|address| address.ip());
-    let Logins { limits, patience } = worker.coordinator.runtime_config.logins();
-    let place = worker.coordinator.half_open.enter(address, limits);
+    let Logins { limits, patience } = worker.local.runtime_config.logins();
+    let place = worker.local.half_open.enter(address, limits);
     let until = Instant::now() + patience;
     let opening = timeout(OPENING_DEADLINE.min(patience), open(Client::new(stream), &worker));
     let opened = tokio::select! {
@@ -96,7 +97,7 @@ async fn log_in(
             return Ok(Request::Session { settings: Box::new(settings), who, secret });
         }
     };
-    let right = worker.coordinator.runtime_config.access().right(role).ok_or_else(|| {
+    let right = worker.local.runtime_config.access().right(role).ok_or_else(|| {
         Fault::Fatal(Refusal::new(
             sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("role \"{role}\" has no right to the database \"{database}\""),
@@ -111,12 +112,13 @@ type Opened = (Client, Vec<(String, String)>);
 
 /// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
 async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
-    let (room, waiting) = (coordinator.runtime_config.room(), Arc::clone(&coordinator.waiting_room));
+    let (room, waiting) =
+        (coordinator.local.runtime_config.room(), Arc::clone(&coordinator.local.waiting_room));
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
         return Ok(permit);
     }
     let sessions =
-        format!("Onecopy serves {} sessions at a time.", coordinator.runtime_config.sessions_max());
+        format!("Onecopy serves {} sessions at a time.", coordinator.local.runtime_config.sessions_max());
     let Ok(_place) = waiting.try_acquire_owned() else {
         return Err(full(format!("{sessions} {WAITING_MAX} more wait for a place; try again later.")));
     };
@@ -165,7 +167,7 @@ async fn refuse(mut client: Client, fault: Fault) {
 /// The client, encrypted if it wants that and we can, and its start-up parameters; `None` when the connection was for
 /// something else.
 async fn open(mut client: Client, worker: &Worker) -> Result<Option<Opened>, Fault> {
-    let identity = worker.coordinator.runtime_config.identity();
+    let identity = worker.local.runtime_config.identity();
     if let Some(identity) = &identity
         && client.begins_with_handshake().await?
     {

@@ -42,8 +42,10 @@ impl Credentials {
         let mut attempt = 1;
         loop {
             let known = slot.take();
-            let asked =
-                tokio::time::timeout(coordinator.patience.health_deadline, ask(coordinator, known, role));
+            let asked = tokio::time::timeout(
+                coordinator.local.timeouts.health_deadline,
+                ask(coordinator, known, role),
+            );
             match asked.await.unwrap_or(Err(BackendError::Protocol("no answer in time"))) {
                 Ok((connection, kept)) => {
                     *slot = Some(connection);

@@ -17,8 +17,8 @@ use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
 use super::farewell::ended;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
-use crate::coordinator::session_registry::SessionRegistry;
 use crate::error::Fault;
+use crate::local::session_registry::SessionRegistry;
 
 /// The SQLSTATE of the messages. It proves nothing.
 const SQLSTATE: &[u8] = b"OC002";
@@ -70,7 +70,7 @@ impl Signal {
         } else {
             session_of(self.pid)
         };
-        let is_meant = |entry: &Arc<crate::coordinator::session_registry::SessionEntry>| {
+        let is_meant = |entry: &Arc<crate::local::session_registry::SessionEntry>| {
             entry.id == session && entry.who.user == self.role
         };
         clients.entries().iter().any(is_meant).then_some(session)
@@ -111,7 +111,7 @@ impl Signals {
     /// If the session has ended itself.
     pub(crate) fn deliver(&mut self) -> Result<(), Fault> {
         for signal in std::mem::take(&mut self.asked) {
-            let Some(session) = signal.target(&self.coordinator.sessions) else { continue };
+            let Some(session) = signal.target(&self.coordinator.local.sessions) else { continue };
             if (signal.action, session) == (Action::Terminate, self.own) {
                 return Err(Fault::Fatal(ended(End::Killed)));
             }

@@ -7,8 +7,8 @@ use sql::{Asks, Statement, Verb};
 
 use crate::connect::Connector;
 use crate::error::Fault;
+use crate::local::pins::{Pin, Pins};
 use crate::pool::carried::{AllCarried, Carried};
-use crate::pool::pins::{Pin, Pins};
 use crate::transaction::view::View;
 
 /// More of them stay on their connection. So do those of more than 64 kB, of which [`super::leftovers`] does not ask for the text.

@@ -22,11 +22,12 @@ use crate::client::cancel::Doing;
 use crate::client::farewell::{cancelled, ended};
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
-use crate::coordinator::session_registry::{Doing as Shown, SessionEntry};
 use crate::error::{Fault, Refusal};
 use crate::link::Link;
+use crate::local::limits::Pooling;
+use crate::local::pins::{Pin, Pins};
+use crate::local::session_registry::{Doing as Shown, SessionEntry};
 use crate::pool::check_out::Ticket;
-use crate::pool::pins::{Pin, Pins};
 use crate::pool::wait_queue::Want;
 use crate::transaction::open::Assignment;
 use crate::transaction::view::View;
@@ -42,7 +43,7 @@ pub(crate) struct Patience {
 impl View<'_> {
     /// How long a wait for a connection that begins now may last.
     fn patience(self) -> Patience {
-        let wait = self.link.coordinator().pools.pooling.wait;
+        let wait = self.link.worker.pools.pooling.wait;
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
         Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
     }
@@ -55,7 +56,7 @@ impl View<'_> {
                         have them.";
             return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
         }
-        let (size, wait) = (coordinator.pools.pooling.size, coordinator.pools.pooling.wait);
+        let Pooling { size, wait, .. } = self.link.worker.pools.pooling;
         let pinned = self.pinned_at(replica);
         let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
         let mut hint =
@@ -83,7 +84,7 @@ impl View<'_> {
 
     /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
     fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
-        let entries = self.link.coordinator().sessions.entries();
+        let entries = self.link.local().sessions.entries();
         let of_role = |entry: &&Arc<SessionEntry>| entry.who.user == self.link.servers.role();
         let holders: Vec<u16> = entries
             .iter()
@@ -207,7 +208,7 @@ impl Connector<'_> {
     pub(crate) fn leave_drained(&mut self) {
         self.link.registration.entry.open_at(self.txn.open_at());
         let coordinator = Arc::clone(&self.link.worker.coordinator);
-        let drains = coordinator.sessions.drains();
+        let drains = coordinator.local.sessions.drains();
         if self.link.servers.drains_seen != drains {
             self.link.servers.drains_seen = drains;
             for replica in coordinator.drained() {
@@ -242,7 +243,7 @@ impl Connector<'_> {
         // Whoever sends one from now on finds that nothing runs.
         if server.registration.running.is_left_alone().await && server.connection.is_at_rest() {
             server.take_eviction();
-            self.link.coordinator().pools.give_back(server);
+            self.link.worker.pools.give_back(server);
         }
         Pins::default()
     }

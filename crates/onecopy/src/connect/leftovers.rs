@@ -22,7 +22,7 @@ use crate::client::prepared_statement::never_ours;
 use crate::connect::Connector;
 use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
-use crate::pool::pins::{Pin, Pins};
+use crate::local::pins::{Pin, Pins};
 use crate::transaction::open::Transaction;
 
 /// How long the present catalogue is waited for.
@@ -188,7 +188,7 @@ impl Connector<'_> {
             sql.insert_str(0, UNLIMITED);
         }
         let last_ddl = self.link.coordinator().last_ddl();
-        let known = self.link.coordinator().hiding_code.known(last_ddl);
+        let known = self.link.worker.pools.hiding_code.known(last_ddl);
         if self.link.leftovers.look.hides && known.is_none() {
             sql.push_str(HIDES_SQL);
         }
@@ -224,7 +224,7 @@ impl Connector<'_> {
         }
         if self.link.leftovers.look.hides {
             if known.is_none() {
-                self.link.coordinator().hiding_code.note(last_ddl, hides);
+                self.link.worker.pools.hiding_code.note(last_ddl, hides);
             }
             if known.unwrap_or(hides) {
                 pins.add(Pin::Function);

@@ -59,9 +59,8 @@ impl Coordinator {
     /// A replica takes nothing new from now on, or does again. Whoever has connections there that are not in use closes them.
     pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
         self.handle(Event::Drained { replica, is_drained });
-        self.pools.leave(replica, is_drained);
+        self.local.drain(replica, is_drained);
         if is_drained {
-            self.sessions.note_drain();
             self.rouse_holders();
         }
     }
@@ -81,7 +80,7 @@ impl Coordinator {
     /// How many sessions are in the middle of something at a replica: those that run something there, and those whose
     /// transaction is open there.
     pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
-        let entries = self.sessions.entries();
+        let entries = self.local.sessions.entries();
         entries.iter().filter(|entry| entry.is_open_at(status.replica)).count().max(status.open)
     }
 }

@@ -12,10 +12,11 @@ use pgserver::LOG_FOLDER;
 
 use super::identities::Identities;
 use super::quarantines::Quarantines;
+use super::replica_address::ReplicaAddress;
 use super::requests::Reason;
-use super::{Limits, ReplicaAddress};
 use crate::backend::Served;
 use crate::config::runtime::RuntimeConfig;
+use crate::local::limits::Limits;
 
 /// The number in the identities of the records that open a term; transactions have higher ones.
 const FENCE_NUMBER: u64 = 0;

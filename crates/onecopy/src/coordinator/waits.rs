@@ -24,6 +24,11 @@ impl Coordinator {
         self.core(Cluster::waiting)
     }
 
+    /// The number of keys of rows whose last writer the core remembers.
+    pub(crate) fn keys_remembered(&self) -> usize {
+        self.core(Cluster::keys_remembered)
+    }
+
     /// Statements of which a session has not said that they had ended. Anything but 0 is a fault of ours.
     pub(crate) fn turns_unended(&self) -> u64 {
         self.core(Cluster::turns_unended)

@@ -2,8 +2,8 @@
 
 use sql::profile::Step;
 
-use crate::coordinator::memory_budget::Phase;
 use crate::drive::Driver;
+use crate::local::memory_budget::Phase;
 use crate::transaction::open::Transaction;
 
 impl Driver<'_> {

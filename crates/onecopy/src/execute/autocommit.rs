@@ -11,10 +11,10 @@ use sql::{Because, TransactionOptions};
 use wire::sqlstate;
 
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
-use crate::coordinator::count;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::link::wait::WAIT_MAX;
+use crate::local::count;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
@@ -69,7 +69,7 @@ impl Executor<'_> {
                     retries += 1;
                     losses += 1;
                     self.link.client.take_back(mark);
-                    count(&self.link.coordinator().stats.retried);
+                    count(&self.link.local().stats.retried);
                     tokio::time::sleep(jittered(retries)).await;
                     continue;
                 }
@@ -103,7 +103,7 @@ impl Executor<'_> {
                 }
             }
             self.link.client.take_back(mark);
-            count(&self.link.coordinator().stats.retried);
+            count(&self.link.local().stats.retried);
         }
     }
 
@@ -133,7 +133,7 @@ impl Executor<'_> {
         match &analysis.access {
             Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, analysis, work).await,
             Ok(tables) if may_leave => {
-                count(&self.link.coordinator().stats.reads);
+                count(&self.link.local().stats.reads);
                 self.read_once(&analysis.spread_reads(tables), None, analysis, work).await
             }
             Err(Because::Catalogue) if may_leave => {

@@ -12,9 +12,9 @@ use wire::backend::Status;
 
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::client::cancel::Doing;
-use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
+use crate::local::count;
 use crate::logging::stage_span;
 use crate::place::home_choice::inside;
 use crate::relay::work::Work;
@@ -110,7 +110,7 @@ impl Executor<'_> {
         if self.placer().may_begin_away(options, requirements, &analysis).await?
             && let Ok(transaction) = self.open_read(options, analysis.clone(), true).await
         {
-            count(&self.link.coordinator().stats.roamed);
+            count(&self.link.local().stats.roamed);
             self.txn.state = transaction;
             return Ok(());
         }

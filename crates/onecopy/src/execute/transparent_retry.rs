@@ -20,9 +20,9 @@ use cluster::event::{AbortCause, Rival};
 use cluster::record::Mark;
 
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
-use crate::coordinator::count;
 use crate::error::Fault;
 use crate::execute::Executor;
+use crate::local::count;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::Transaction;
@@ -179,7 +179,7 @@ impl Executor<'_> {
         self.view().settle_statement();
         self.link.client.take_back(out);
         self.txn.forget_rows(mark);
-        count(&self.link.coordinator().stats.retried);
+        count(&self.link.local().stats.retried);
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use cluster::ids::ReplicaId;
 
 use crate::error::Fault;
 use crate::link::Link;
+use crate::local::pins::Pin;
 use crate::pool::pinned_state::lost;
-use crate::pool::pins::Pin;
 use crate::relay::Relay;
 
 /// How long the last words of a server are waited for when its socket has something.

@@ -10,8 +10,8 @@ use super::Worker;
 use crate::client::Client;
 use crate::client::settings::Settings;
 use crate::coordinator::node_kind::NodeKind;
-use crate::coordinator::session_registry::Who;
 use crate::error::Fault;
+use crate::local::session_registry::Who;
 use crate::security::scram::Secret;
 
 /// A client that has proven its role and has a place among the sessions.

@@ -4,8 +4,8 @@ use cluster::event::{Effect, Event};
 use cluster::ids::{Incarnation, ReplicaId};
 
 use crate::coordinator::mailbox::Note;
-use crate::coordinator::memory_budget::Phase;
 use crate::link::Link;
+use crate::local::memory_budget::Phase;
 use crate::relay::{Expected, Relay};
 
 impl Link {

@@ -274,7 +274,7 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
         end_holders(coordinator, replica).await;
     }
     coordinator.drain(replica, true);
-    coordinator.sessions.leave(None);
+    coordinator.local.sessions.leave(None);
     drop(quiet);
     match status(coordinator, replica) {
         Some(status) if status.is_drained => Ok(()),
@@ -285,8 +285,8 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
 /// What sessions hold on connections of their own is at the anchor, and they end when that gives its place up: so they
 /// get some time to let go of it.
 async fn await_holders(coordinator: &Coordinator) {
-    let deadline = Instant::now() + coordinator.patience.drain;
-    while coordinator.sessions.holders() > 0 && Instant::now() < deadline {
+    let deadline = Instant::now() + coordinator.local.timeouts.drain;
+    while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -294,10 +294,10 @@ async fn await_holders(coordinator: &Coordinator) {
 /// Sessions that hold state at the anchor end before it gives its place up: its connections are cut then, and a listener has
 /// to have what was notified before.
 async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
-    coordinator.sessions.leave(Some(anchor));
+    coordinator.local.sessions.leave(Some(anchor));
     coordinator.rouse_holders();
     let deadline = Instant::now() + LAST_WORDS_MAX;
-    while coordinator.sessions.holders() > 0 && Instant::now() < deadline {
+    while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -344,10 +344,10 @@ struct Quiet<'a> {
 
 impl<'a> Quiet<'a> {
     async fn begin(coordinator: &'a Coordinator) -> Self {
-        let quiet = Self { coordinator, was_paused: coordinator.sessions.is_paused() };
-        coordinator.sessions.pause(true);
+        let quiet = Self { coordinator, was_paused: coordinator.local.sessions.is_paused() };
+        coordinator.local.sessions.pause(true);
         let deadline = Instant::now() + QUIET_MAX;
-        while coordinator.sessions.busy() > 0 && Instant::now() < deadline {
+        while coordinator.local.sessions.busy() > 0 && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
         }
         quiet
@@ -357,7 +357,7 @@ impl<'a> Quiet<'a> {
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
         if !self.was_paused {
-            self.coordinator.sessions.pause(false);
+            self.coordinator.local.sessions.pause(false);
         }
     }
 }

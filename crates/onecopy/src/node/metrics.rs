@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::runtime::LoginLimits;
 use crate::coordinator::Coordinator;
-use crate::coordinator::half_open::HalfOpen;
-use crate::coordinator::session_registry::Doing;
+use crate::local::half_open::HalfOpen;
+use crate::local::session_registry::Doing;
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -88,9 +88,9 @@ fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static
 /// Why a client should go elsewhere.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
     let anchor = coordinator.anchor();
-    if !coordinator.sessions.is_open() {
+    if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
-    } else if coordinator.sessions.is_paused() {
+    } else if coordinator.local.sessions.is_paused() {
         Some("paused")
     } else if !coordinator
         .replicas()
@@ -146,7 +146,7 @@ fn metrics(coordinator: &Coordinator) -> String {
         "The oldest version that the log has.",
         coordinator.log.first_retained().0 as f64,
     );
-    if let Some(ends_s) = coordinator.runtime_config.identity().and_then(|identity| identity.ends_s()) {
+    if let Some(ends_s) = coordinator.local.runtime_config.identity().and_then(|identity| identity.ends_s()) {
         page.single(
             "tls_certificate_expiry_timestamp_seconds",
             "gauge",
@@ -191,7 +191,7 @@ fn replicas(coordinator: &Coordinator, page: &mut Page) {
 
 fn statements(coordinator: &Coordinator, page: &mut Page) {
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let stats = &coordinator.stats;
+    let stats = &coordinator.local.stats;
     page.single(
         "reads_spread_total",
         "counter",
@@ -220,7 +220,7 @@ fn statements(coordinator: &Coordinator, page: &mut Page) {
 }
 
 fn clients(coordinator: &Coordinator, page: &mut Page) {
-    let entries = coordinator.sessions.entries();
+    let entries = coordinator.local.sessions.entries();
     page.family("sessions", "gauge", "Sessions, by what they do.");
     for doing in Doing::ALL {
         let count = entries.iter().filter(|entry| entry.doing() == doing).count();
@@ -228,9 +228,9 @@ fn clients(coordinator: &Coordinator, page: &mut Page) {
     }
     let servers: usize = entries.iter().map(|entry| entry.servers().len()).sum();
     page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);
-    let open = coordinator.memory_budget.show().len();
+    let open = coordinator.local.memory_budget.show().len();
     page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
-    let (logins, logins_cut) = coordinator.half_open.counts();
+    let (logins, logins_cut) = coordinator.local.half_open.counts();
     page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
     let help = "Connections closed before they logged in, because there were too many.";
     page.single("logins_cut_total", "counter", help, logins_cut as f64);
@@ -238,9 +238,9 @@ fn clients(coordinator: &Coordinator, page: &mut Page) {
         "paused",
         "gauge",
         "Whether PAUSE is in force.",
-        f64::from(u8::from(coordinator.sessions.is_paused())),
+        f64::from(u8::from(coordinator.local.sessions.is_paused())),
     );
-    let totals = coordinator.sessions.totals();
+    let totals = coordinator.local.sessions.totals();
     for (name, help, value) in [
         ("client_transactions_total", "Transactions of clients that have ended.", totals.transactions as f64),
         ("client_queries_total", "Queries, and batches of the extended protocol.", totals.queries as f64),

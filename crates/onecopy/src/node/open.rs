@@ -10,13 +10,15 @@ use cluster::ids::{ReplicaId, Version};
 use commitlog::{FileLog, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
 
-use super::running::Node;
+use super::running::{Node, Shared};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::plan::{self, Plan, Propagation, Term};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
 use crate::link::node_kind::ServesClients;
+use crate::local::{IdleConnections, LocalState};
+use crate::pool::Pools;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::shipping::{self, Shipping};
@@ -103,6 +105,9 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     let anchor = *members.first().ok_or("there are no replicas")?;
+    let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
+    let pools = Pools::new(plan.limits.pooling);
+    local.set_idle_connections(Arc::clone(&pools) as Arc<dyn IdleConnections>);
     let options = CoordinatorOptions {
         kind: Arc::clone(&kind) as Arc<_>,
         core,
@@ -113,11 +118,9 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
         log_was_empty: recovered.begun,
         is_founding: plan.adoption.is_founding(&recovered),
         identities,
-        voucher: Voucher::draw()?,
-        seal,
         quarantines,
         limits: plan.limits,
-        runtime_config: plan.runtime_config,
+        local: Arc::clone(&local),
     };
     let coordinator = Coordinator::new(log, seats, options);
     if receiver.set(Arc::clone(&coordinator)).is_err() {
@@ -125,7 +128,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
     }
     let orders = members.into_iter().zip(queues).collect();
     let chores = Arc::clone(&kind).start(&coordinator, orders)?;
-    Ok(Node::new(coordinator, kind, chores, plan.start_patience))
+    Ok(Node::new(Shared { coordinator, pools, kind }, chores, plan.start_patience))
 }
 
 /// Starts the writer of the log. It has reported on the fence before there is a coordinator; all later reports are for the

@@ -19,8 +19,9 @@ use crate::accept::listener::Workers;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
 use crate::coordinator::requests::Reason;
-use crate::coordinator::session_registry::STATS_PERIOD;
 use crate::link::node_kind::ServesClients;
+use crate::local::session_registry::STATS_PERIOD;
+use crate::pool::Pools;
 use crate::replica::sequence_allocator;
 use crate::terminal::Progress;
 
@@ -29,10 +30,18 @@ const STOP_SESSIONS: Duration = Duration::from_secs(5);
 /// How often a node that stops counts its sessions.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The parts of a node that its sessions share.
+pub(super) struct Shared {
+    pub(super) coordinator: Arc<Coordinator>,
+    pub(super) pools: Arc<Pools>,
+    pub(super) kind: Arc<dyn ServesClients>,
+}
+
 /// A node that is put together.
 pub(crate) struct Node {
     /// The state that all parts of the node share.
     pub(crate) coordinator: Arc<Coordinator>,
+    pools: Arc<Pools>,
     kind: Arc<dyn ServesClients>,
     chores: Vec<JoinHandle<()>>,
     start_patience: Option<Duration>,
@@ -41,13 +50,13 @@ pub(crate) struct Node {
 impl Node {
     /// A node whose kind has started `chores`.
     pub(super) fn new(
-        coordinator: Arc<Coordinator>,
-        kind: Arc<dyn ServesClients>,
+        shared: Shared,
         mut chores: Vec<JoinHandle<()>>,
         start_patience: Option<Duration>,
     ) -> Self {
+        let Shared { coordinator, pools, kind } = shared;
         chores.push(end_periods(&coordinator));
-        Self { coordinator, kind, chores, start_patience }
+        Self { coordinator, pools, kind, chores, start_patience }
     }
 
     /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
@@ -60,14 +69,14 @@ impl Node {
         begin: impl AsyncFnOnce(&Coordinator) -> Result<(), Reason>,
     ) -> Result<(), Reason> {
         let coordinator = Arc::clone(&self.coordinator);
-        let workers = Workers::start(&coordinator, &self.kind)
+        let workers = Workers::start(&coordinator, &self.pools, &self.kind)
             .map_err(|error| format!("no threads for sessions: {error}"))?;
         let serve = async {
             start::catch_up(&coordinator, self.start_patience, progress).await?;
             start::check_schemas(&coordinator, progress).await?;
             begin(&coordinator).await?;
             coordinator.is_founding.store(false, Ordering::Release);
-            coordinator.sessions.open(true);
+            coordinator.local.sessions.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
         };
@@ -77,12 +86,12 @@ impl Node {
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
-        coordinator.sessions.open(false);
+        coordinator.local.sessions.open(false);
         progress.say("stopping");
         systemd::tell("STOPPING=1");
         // Without its log no session could finish anything.
         let patience =
-            if ended.is_ok() { coordinator.runtime_config.stop_patience() } else { Duration::ZERO };
+            if ended.is_ok() { coordinator.local.runtime_config.stop_patience() } else { Duration::ZERO };
         end_sessions(&coordinator, patience, signals, progress).await;
         for status in coordinator.replicas().iter().filter(|status| status.state == State::Up) {
             coordinator.sequences().leases.replica_changed(status.replica);
@@ -101,7 +110,7 @@ fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(STATS_PERIOD).await;
-            coordinator.sessions.end_period();
+            coordinator.local.sessions.end_period();
         }
     })
 }
@@ -117,7 +126,7 @@ async fn end_sessions(
     for (end, patience) in rounds {
         coordinator.end_sessions(end);
         let deadline = Instant::now() + patience;
-        let left = || coordinator.stats.sessions.load(Ordering::Relaxed);
+        let left = || coordinator.local.stats.sessions.load(Ordering::Relaxed);
         let gone = async {
             while left() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(LOOK).await;

@@ -24,11 +24,12 @@ use crate::config::runtime::{LoginLimits, Logins, Reloaded, RuntimeConfig};
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Coordinator, Limits, Patience, ReplicaAddress};
+use crate::coordinator::{Coordinator, ReplicaAddress};
+use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
 use crate::membership::adoption::{self, Membership};
 use crate::membership::verify;
-use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
+use crate::pool::POOL_MODE_TRANSACTION;
 use crate::security::tls::Identity;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
@@ -93,7 +94,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     for listener in pages {
         tokio::spawn(metrics::serve(Arc::clone(&coordinator), listener));
     }
-    if let Some(concern) = put_into_force(&config, &coordinator.runtime_config, &level)? {
+    if let Some(concern) = put_into_force(&config, &coordinator.local.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
     let replicas = config.replicas.clone();
@@ -207,7 +208,7 @@ fn put_into_force(
 
 /// What RELOAD and SIGHUP do: the configuration is read anew.
 fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Level) {
-    coordinator.runtime_config.reload_by(Box::new(move |runtime_config| -> Reloaded {
+    coordinator.local.runtime_config.reload_by(Box::new(move |runtime_config| -> Reloaded {
         let new = load(serve.config.as_ref(), &serve.settings)?;
         let differ = config.fixed_that_differ(&new);
         let concern = put_into_force(&new, runtime_config, &level)?;
@@ -225,7 +226,7 @@ fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
         while hangup.recv().await.is_some() {
             let Some(coordinator) = coordinator.upgrade() else { return };
             systemd::reloading();
-            match coordinator.runtime_config.reload() {
+            match coordinator.local.runtime_config.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read again"),
                 Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
             }
@@ -239,7 +240,7 @@ fn limits(config: &Config) -> Limits {
         transaction_bytes_max: config.number("transaction_size_max"),
         reader_patience: config.duration("reader_patience"),
         log_bytes_max: config.number("log_size_max"),
-        patience: Patience {
+        timeouts: ReplicaTimeouts {
             health_deadline: config.duration("health_deadline"),
             takeover_after: config.duration("takeover_after"),
             drain: config.duration("drain_patience"),

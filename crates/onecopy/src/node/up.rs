@@ -23,10 +23,11 @@ use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
+use crate::coordinator::Coordinator;
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Coordinator, Limits, Patience};
-use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
+use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
+use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
 use server_registry::{ServerRegistry, place};
 
@@ -101,7 +102,7 @@ fn limits(up: &Up) -> Limits {
         transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
         reader_patience: Duration::from_secs(up.reader_patience.into()),
         log_bytes_max: u64::from(up.log_max_mb) << 20,
-        patience: Patience {
+        timeouts: ReplicaTimeouts {
             health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
             drain: Duration::from_millis(up.drain_patience_ms.into()),

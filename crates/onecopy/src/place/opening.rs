@@ -117,7 +117,7 @@ impl Placer<'_> {
         let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
         let mut capture = Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
         capture.claims.begin_turn(0);
-        worker.coordinator.memory_budget.begin(progress, place.replica);
+        worker.local.memory_budget.begin(progress, place.replica);
         let is_leased = place.replica != worker.coordinator.anchor();
         let update = Update::new((identity, place.replica), options, is_implicit, capture);
         self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();

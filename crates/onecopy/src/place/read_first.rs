@@ -18,8 +18,8 @@ use wire::sqlstate;
 
 use super::home_choice::PlaceDecision;
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
-use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
+use crate::local::count;
 use crate::place::Placer;
 use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::anchor_reason::AnchorReason;
@@ -70,7 +70,7 @@ impl Placer<'_> {
     pub(crate) async fn come_home(&mut self, is_intact: bool) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
         let (replica, options) = (read.replica, read.options);
-        count(&self.link.coordinator().stats.came_home);
+        count(&self.link.local().stats.came_home);
         let ended = is_intact && self.end_away(replica).await;
         if !ended {
             self.link.servers.close(replica);

@@ -25,9 +25,9 @@ use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::Doing;
 use crate::client::farewell::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
-use crate::coordinator::session_registry::Doing as Shown;
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{WAIT_MAX, timed_out};
+use crate::local::session_registry::Doing as Shown;
 use crate::place::Placer;
 use crate::relay::Ended;
 use crate::transaction::open::Transaction;
@@ -45,11 +45,7 @@ const LOOK_MAX: Duration = Duration::from_millis(64);
 impl View<'_> {
     /// Whether rows that draw are written also where ranges are lent to.
     pub(crate) fn uses_leases(self) -> bool {
-        self.link
-            .settings
-            .noted
-            .borrows
-            .unwrap_or_else(|| self.link.coordinator().runtime_config.lends_sequences())
+        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.local().runtime_config.lends_sequences())
     }
 
     /// Whether what may draw from these sequences may run away from the anchor.

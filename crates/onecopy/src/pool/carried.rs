@@ -12,10 +12,10 @@ use std::sync::Arc;
 use cluster::ids::ReplicaId;
 use sql::Statement;
 
-use super::pins::Pin;
 use super::servers::{Server, Servers};
 use super::state_sync::prepare_again;
 use crate::error::Fault;
+use crate::local::pins::Pin;
 
 /// One prepared statement.
 #[derive(Debug)]

@@ -9,15 +9,14 @@ use cluster::ids::{Incarnation, ReplicaId, SessionId};
 use tokio::sync::oneshot;
 
 use super::kind::Kind;
-use super::pins::{Pin, Pins};
 use super::servers::{Server, Servers};
 use super::state_sync::SharedConnection;
 use super::wait_queue::Want;
 use super::{Asker, FRESH_MAX, Granted, Permit, Pools, ServerPlace, Taken, Thread};
 use crate::backend::{BackendError, Rows};
 use crate::client::settings::Settings;
-use crate::coordinator::Coordinator;
 use crate::error::{Fault, broken};
+use crate::local::pins::{Pin, Pins};
 use crate::security::scram::Secret;
 
 /// A place in the wait queue for a connection.
@@ -304,15 +303,14 @@ impl Servers {
 impl Sharing {
     /// None if sessions do not share connections.
     pub(crate) fn of(
-        coordinator: &Coordinator,
+        pools: &Arc<Pools>,
         thread: Thread,
         settings: &Settings,
         secret: &Secret,
     ) -> Option<Self> {
-        let pools = Arc::clone(&coordinator.pools);
         pools.pooling.is_shared.then(|| Self {
             kind: pools.kind(settings, secret),
-            pools,
+            pools: Arc::clone(pools),
             thread,
             permits: Vec::new(),
             has_lost_draws: false,

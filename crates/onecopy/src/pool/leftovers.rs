@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cluster::ids::Version;
 use sql::Statement;
 
-use super::pins::Pins;
+use crate::local::pins::Pins;
 
 /// The most statements that are analysed again.
 const CODE_MAX: usize = 100;

@@ -11,15 +11,15 @@ use super::ServerPlace;
 use super::cached::Cached;
 use super::carried::CarriedHere;
 use super::own_statements::OwnStatements;
-use super::pins::Pins;
 use super::servers::{AnchorOids, Registration, Server, Servers};
 use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
-use crate::coordinator::session_registry::SessionEntry;
 use crate::error::Fault;
+use crate::local::pins::Pins;
+use crate::local::session_registry::SessionEntry;
 use crate::security::scram::Secret;
 
 /// Attempts to connect while the server is not ready.
@@ -104,7 +104,7 @@ async fn prove(
     let rows = connection.simple(&question).await?;
     let mut answers = rows.into_iter().flatten();
     let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
-    let vouch = coordinator.voucher.vouch_sql(connection.pid, &started);
+    let vouch = coordinator.local.voucher.vouch_sql(connection.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await?;
     Ok(Some(Defaults(answers.flatten().collect())))

@@ -1,4 +1,4 @@
-//! State that a session has on one server connection alone ([`super::pins`]): when the connection is lost, the session ends
+//! State that a session has on one server connection alone ([`crate::local::pins`]): when the connection is lost, the session ends
 //! before a statement of it runs on another connection.
 //!
 //! Otherwise a statement that is meant for a temporary table would change the permanent table of that name, and another
@@ -19,11 +19,11 @@ use std::task::Poll;
 use cluster::ids::{ReplicaId, SessionId};
 use wire::sqlstate;
 
-use super::pins::Pins;
 use super::servers::{Server, Servers};
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::error::{Fault, Refusal};
+use crate::local::pins::Pins;
 
 /// The error that ends a session that has lost this state.
 pub(crate) fn lost(what: Pins) -> Fault {
@@ -56,7 +56,7 @@ impl Servers {
             let is_usable = || {
                 let seat = &coordinator.seats[usize::from(server.replica.0)];
                 server.replica == anchor
-                    && !coordinator.sessions.is_leaving(anchor)
+                    && !coordinator.local.sessions.is_leaving(anchor)
                     && seat.proof_of(server.incarnation).is_some()
             };
             if !held.is_empty() && !is_usable() {

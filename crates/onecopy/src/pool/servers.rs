@@ -16,23 +16,23 @@ use sql::Isolation;
 use wire::encode;
 use wire::frontend::Target;
 
+use super::ServerPlace;
 use super::cached::Cached;
 use super::carried::{AllCarried, CarriedHere};
 use super::check_out::Sharing;
 use super::opening::{Defaults, Opener, SessionDefaults, open};
 use super::own_statements::{Ahead, OwnStatements};
 use super::pinned_state;
-use super::pins::Pins;
 use super::state_sync::{SharedConnection, sync_state};
-use super::{ServerPlace, Thread};
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Evictions;
 use crate::coordinator::oid_map::{OidMap, Pairs};
-use crate::coordinator::session_registry::{Connected, SessionEntry};
 use crate::error::Fault;
+use crate::local::pins::Pins;
+use crate::local::session_registry::{Connected, SessionEntry};
 use crate::security::scram::Secret;
 
 /// One server connection.
@@ -253,12 +253,10 @@ pub(crate) struct Servers {
 impl Servers {
     pub(crate) fn new(
         coordinator: &Coordinator,
-        thread: Thread,
-        settings: &Settings,
+        sharing: Option<Sharing>,
         entry: Arc<SessionEntry>,
         secret: Secret,
     ) -> Self {
-        let sharing = Sharing::of(coordinator, thread, settings, &secret);
         Self {
             sharing,
             all: Vec::new(),
@@ -270,7 +268,7 @@ impl Servers {
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
-            drains_seen: coordinator.sessions.drains(),
+            drains_seen: coordinator.local.sessions.drains(),
         }
     }
 
@@ -408,7 +406,7 @@ impl Servers {
             };
             let opener = Opener { settings, entry: &self.entry, secret: &self.secret };
             let opening = open(coordinator, opener, ServerPlace { replica, incarnation });
-            let opening = tokio::time::timeout(coordinator.patience.health_deadline, opening);
+            let opening = tokio::time::timeout(coordinator.local.timeouts.health_deadline, opening);
             let opened = coordinator.seats[number].unless_given_up(incarnation, opening).await;
             let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
             if replica != coordinator.anchor() && !self.defaults.suit(&opened.defaults) {

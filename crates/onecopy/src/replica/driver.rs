@@ -68,11 +68,11 @@ impl ReplicaDriver {
             address: seat.address.clone(),
             served: coordinator.served.clone(),
             cluster: coordinator.cluster_id,
-            voucher: coordinator.voucher.clone(),
-            seal: Arc::clone(&coordinator.seal),
+            voucher: coordinator.local.voucher.clone(),
+            seal: Arc::clone(&coordinator.local.seal),
             spills: coordinator.log.spills().clone(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
-            health_deadline: coordinator.patience.health_deadline,
+            health_deadline: coordinator.local.timeouts.health_deadline,
             is_founding: Arc::clone(&coordinator.is_founding),
             evictions: Arc::clone(&seat.evictions),
         };
@@ -182,7 +182,7 @@ impl ReplicaDriver {
         }
         let (coordinator, from) = (Arc::clone(&self.coordinator), self.replica);
         tokio::spawn(async move {
-            tokio::time::sleep(coordinator.patience.takeover_after).await;
+            tokio::time::sleep(coordinator.local.timeouts.takeover_after).await;
             coordinator.handle(Event::TakeOver { from });
         });
     }
@@ -293,7 +293,7 @@ impl ReplicaDriver {
     /// In the first term of a log whoever is not in it is of another one: of a term that was not yet, or from before a client
     /// could write anything.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
-        let is_early = !self.coordinator.sessions.is_open();
+        let is_early = !self.coordinator.local.sessions.is_open();
         self.coordinator.log_was_empty
             && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.epoch)
     }

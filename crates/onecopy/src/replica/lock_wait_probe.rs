@@ -72,7 +72,7 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     if pairs.is_empty() {
         return;
     }
-    let owners = coordinator.sessions.backends();
+    let owners = coordinator.local.sessions.backends();
     let session = |seat: &Seat, pid: i32| {
         seat.evictions.tenant(pid).or_else(|| owners.get(&(seat.replica, pid)).copied())
     };

@@ -19,6 +19,7 @@ use crate::error::{Fault, Refusal};
 use crate::link::node_kind::{LoggedIn, Unserved};
 use crate::link::{Leftovers, Link, Registration, Worker};
 use crate::logging::InSession;
+use crate::pool::check_out::Sharing;
 use crate::pool::servers::Servers;
 use crate::session::Session;
 use crate::transaction::open::OpenTransaction;
@@ -49,12 +50,13 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
             return Err(Box::new(Unserved { client, fault: Fault::Fatal(refusal) }));
         }
     };
-    let entry = coordinator.sessions.register(id, who);
+    let entry = coordinator.local.sessions.register(id, who);
     let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
     let anchor = coordinator.anchor();
-    let progress = coordinator.memory_budget.register(id);
+    let progress = coordinator.local.memory_budget.register(id);
     let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
-    let servers = Servers::new(&coordinator, thread, &settings, Arc::clone(&entry), secret);
+    let sharing = Sharing::of(&worker.pools, thread, &settings, &secret);
+    let servers = Servers::new(&coordinator, sharing, Arc::clone(&entry), secret);
     let client = client.of_session(&mailbox).with_signals(signals);
     let link = Link {
         worker,

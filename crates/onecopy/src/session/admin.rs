@@ -8,6 +8,7 @@
 mod bouncer;
 mod command;
 pub(crate) mod membership;
+mod memory;
 mod show;
 
 use std::collections::BTreeMap;
@@ -194,7 +195,7 @@ impl Admin {
             coordinator.kind.check(feature)?;
         }
         let rows = match &command {
-            Command::Show(view) => show::rows(coordinator, *view, self.dialect),
+            Command::Show(view) => show::rows(&self.worker, *view, self.dialect),
             Command::Verify => verify::run(coordinator).await?,
             Command::Replica(order) => membership::run(coordinator, order, &mut self.client).await?,
             Command::Pause => self.pause().await?,
@@ -222,7 +223,7 @@ impl Admin {
 
     /// Returns when no session is in the middle of anything, and none begins anything before RESUME.
     async fn pause(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        let clients = &self.worker.coordinator.sessions;
+        let clients = &self.worker.local.sessions;
         if clients.is_paused() {
             return Err(Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -251,15 +252,15 @@ impl Admin {
     }
 
     fn resume(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        if !self.worker.coordinator.sessions.is_paused() {
+        if !self.worker.local.sessions.is_paused() {
             return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
         }
-        self.worker.coordinator.sessions.pause(false);
+        self.worker.local.sessions.pause(false);
         Ok(Vec::new())
     }
 
     fn reload(&mut self) -> Result<Vec<Vec<String>>, Refusal> {
-        let told = self.worker.coordinator.runtime_config.reload();
+        let told = self.worker.local.runtime_config.reload();
         let notes = told.map_err(|reason| Refusal::plain(sqlstate::CONFIG_FILE_ERROR, reason))?;
         for note in notes {
             encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, &note, None);

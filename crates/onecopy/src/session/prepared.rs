@@ -28,7 +28,7 @@ impl View<'_> {
         }
         let coordinator = self.link.coordinator();
         let kind = self.link.servers.kind()?;
-        Some(coordinator.pools.statements.number(StatementKey {
+        Some(self.link.worker.pools.statements.number(StatementKey {
             kind: Arc::clone(kind),
             sql: sql.to_vec(),
             types: types.to_vec(),
@@ -42,7 +42,7 @@ impl View<'_> {
         let parsed = messages.iter().filter(|message| message.is_parse);
         for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
         {
-            self.link.coordinator().pools.statements.note_accepted(known.generation);
+            self.link.worker.pools.statements.note_accepted(known.generation);
         }
     }
 }
@@ -52,7 +52,7 @@ impl Session {
     /// for whomever. No connection is needed for them, nor waited for.
     pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
         let is_known = |known: &Arc<PreparedStatement>| {
-            known.is_shared() && self.link.coordinator().pools.statements.is_accepted(known.generation)
+            known.is_shared() && self.link.worker.pools.statements.is_accepted(known.generation)
         };
         if !messages
             .iter()

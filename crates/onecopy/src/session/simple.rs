@@ -83,7 +83,7 @@ impl Session {
             "a statement that Onecopy's parser does not accept",
             "The statement may be of a newer PostgreSQL than Onecopy knows.",
         );
-        let (anchor, patience) = (self.link.anchor(), self.link.worker.coordinator.patience.health_deadline);
+        let (anchor, patience) = (self.link.anchor(), self.link.local().timeouts.health_deadline);
         let parsed = tokio::time::timeout(patience, self.parse_only(sql)).await;
         let body = parsed.unwrap_or(Err(Fault::Lost(anchor)))?;
         Err(body.map_or(Fault::Refused(refusal), Fault::Server))
@@ -183,7 +183,7 @@ impl Session {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
                     // It may be more than a transaction that is lost.
                     self.link.keep_state()?;
-                    crate::coordinator::count(&self.link.coordinator().stats.aborted);
+                    crate::local::count(&self.link.local().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {
                     refusal.write(&mut self.link.client.out, "ERROR");

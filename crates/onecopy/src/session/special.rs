@@ -16,7 +16,7 @@ use crate::client::prepared_statement::is_reserved;
 use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use crate::error::{Fault, Refusal};
 use crate::link::Leftovers;
-use crate::pool::pins::Pin;
+use crate::local::pins::Pin;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::{Savepoint, Transaction};

@@ -37,7 +37,7 @@ impl View<'_> {
         }
         let mut told = Map::new();
         if asks.sessions {
-            let entries = self.link.coordinator().sessions.entries();
+            let entries = self.link.local().sessions.entries();
             let mut sessions: Map<String, Value> = entries
                 .iter()
                 .map(|entry| (pid_of(entry.id).to_string(), entry.who.user.clone().into()))

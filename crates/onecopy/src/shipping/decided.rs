@@ -47,7 +47,7 @@ impl Shipping {
         inside.appended = version;
         inside.numbers.insert(version, number);
         inside.pending.push_back((version, number));
-        crate::coordinator::count(&self.coordinator().stats.records);
+        crate::local::count(&self.coordinator().local.stats.records);
         self.coordinator().log.append(Arc::new(body.finish(header)));
     }
 

@@ -28,7 +28,7 @@ use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
 use crate::client::timeouts::{lifted, lifted_for_readers};
-use crate::coordinator::session_registry::{Connected, SessionEntry};
+use crate::local::session_registry::{Connected, SessionEntry};
 use crate::pool::cached::Cached;
 use crate::replica::agent::identity;
 use crate::security::scram::Secret;
@@ -139,7 +139,7 @@ impl Origin {
         let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
         let started =
             started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
-        let vouch = shipping.coordinator().voucher.vouch_sql(connection.pid, &started);
+        let vouch = shipping.coordinator().local.voucher.vouch_sql(connection.pid, &started);
         assert_qualified(&vouch);
         connection.simple(&vouch).await.map(|_| ())
     }
@@ -343,7 +343,7 @@ impl Lane {
                 sql.push_str(BEGIN_WRITING);
                 sql.push(';');
             }
-            sql.push_str(&insert_identity(identity, &self.shipping.coordinator().seal));
+            sql.push_str(&insert_identity(identity, &self.shipping.coordinator().local.seal));
             sql.push(';');
         }
         if sql.is_empty() && !self.has_begun {

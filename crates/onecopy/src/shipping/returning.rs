@@ -82,7 +82,7 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
     // Only what was there before this start may have been proven by a key that is gone.
-    let mut proves_all = shipping.coordinator().seal.is_new;
+    let mut proves_all = shipping.coordinator().local.seal.is_new;
     let seat = &shipping.coordinator().seats[id];
     loop {
         if shipping.lock().sides[usize::from(id.0)].is_diverged {
@@ -127,7 +127,7 @@ async fn bring(
     while shipping.coordinator().log.durable() < start.upto {
         sleep(FENCE_PAUSE).await;
     }
-    let has = identity::read(&mut control, &shipping.coordinator().seal).await?;
+    let has = identity::read(&mut control, &shipping.coordinator().local.seal).await?;
     let has: BTreeSet<Identity> = has.into_iter().collect();
     roll_forward(shipping, &mut control, &start, &has).await?;
     if shipping.coordinator().catalogue().generation() == 0 {
@@ -184,9 +184,14 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         }
         sleep(FENCE_PAUSE).await;
     }
-    identity::install(control, &capture::install_sql(cluster), &shipping.coordinator().seal, proves_all)
-        .await?;
-    control.simple(&shipping.coordinator().voucher.install_sql()).await?;
+    identity::install(
+        control,
+        &capture::install_sql(cluster),
+        &shipping.coordinator().local.seal,
+        proves_all,
+    )
+    .await?;
+    control.simple(&shipping.coordinator().local.voucher.install_sql()).await?;
     Ok(())
 }
 
@@ -222,7 +227,7 @@ async fn roll_forward(
     missing.sort_by_key(|record| record.header().identity);
     let count = missing.len();
     for record in missing {
-        redo(control, &record, shipping.limits.reply_bytes, &shipping.coordinator().seal).await?;
+        redo(control, &record, shipping.limits.reply_bytes, &shipping.coordinator().local.seal).await?;
     }
     if count > 0 {
         tracing::info!(replica = %shipping.coordinator().seats[start.at.replica].name, count, "transactions were done again");
@@ -312,7 +317,7 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
 
 /// Looks after a replica that takes part; why it does not any more.
 async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
-    let deadline = shipping.coordinator().patience.health_deadline;
+    let deadline = shipping.coordinator().local.timeouts.health_deadline;
     let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
         sleep(LOOK).await;

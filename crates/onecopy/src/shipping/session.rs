@@ -34,10 +34,10 @@ use crate::client::cancel::{CancelTarget, Doing};
 use crate::client::settings::Settings;
 use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
-use crate::coordinator::session_registry::SessionEntry;
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, Unserved};
+use crate::local::session_registry::SessionEntry;
 use crate::logging::InSession;
 
 /// How long a replica is waited for at log-in.
@@ -131,7 +131,7 @@ pub(super) async fn serve(
         }
     };
     let role: Arc<str> = who.user.as_str().into();
-    let entry = coordinator.sessions.register(id, who);
+    let entry = coordinator.local.sessions.register(id, who);
     let ddl = capture::ddl_token(coordinator.cluster_id);
     let options = format!("{} -c {}={ddl}", settings.server_options(), capture::DDL_SETTING);
     let parameters = settings.start_up(&options);

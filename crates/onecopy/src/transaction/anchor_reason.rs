@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use sql::Because;
 
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::coordinator::Stats;
+use crate::local::Stats;
 
 /// Why a transaction is at the anchor, if that is where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

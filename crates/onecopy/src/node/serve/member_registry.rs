@@ -154,7 +154,8 @@ impl MemberRegistry {
             return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
         }
         let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
-        let applied = identity::read(&mut found.connection, &self.coordinator.seal).await.map_err(text)?;
+        let applied =
+            identity::read(&mut found.connection, &self.coordinator.local.seal).await.map_err(text)?;
         self.coordinator.judge(applied).await.map_err(|reason| {
             format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
         })?;

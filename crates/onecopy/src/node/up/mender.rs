@@ -36,7 +36,8 @@ pub(super) async fn run(
         if rests.get(&replica).is_some_and(|until| Instant::now() < *until) {
             continue;
         }
-        while !coordinator.sessions.is_open() || resync::donors(&coordinator, replica).next().is_none() {
+        while !coordinator.local.sessions.is_open() || resync::donors(&coordinator, replica).next().is_none()
+        {
             tokio::time::sleep(LOOK).await;
         }
         // It may have been rebuilt, or have started, since.

@@ -114,7 +114,7 @@ impl Bringer {
     }
 
     async fn identify(&mut self, identity: Identity) -> Option<u64> {
-        let values = identity::literals(identity, &self.coordinator.seal);
+        let values = identity::literals(identity, &self.coordinator.local.seal);
         self.ask(&format!(
             "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({values}) RETURNING {NUMBER}"
         ))

@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::calendar;
 use crate::coordinator::Coordinator;
-use crate::coordinator::session_registry::{Counted, Doing, STATS_PERIOD, SessionEntry};
-use crate::pool::pins::Pins;
+use crate::link::Worker;
+use crate::local::pins::Pins;
+use crate::local::session_registry::{Counted, Doing, STATS_PERIOD, SessionEntry};
 use crate::pool::{POOL_MODE_TRANSACTION, Usage};
 
-fn pool_mode(coordinator: &Coordinator) -> &'static str {
-    if coordinator.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
+fn pool_mode(worker: &Worker) -> &'static str {
+    if worker.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
 }
 
 /// SHOW CLIENTS.
@@ -52,14 +53,15 @@ pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
             Pins::of(entry.pins.load(Ordering::Relaxed)).words(),
         ]
     };
-    coordinator.sessions.entries().iter().map(|entry| row(entry)).collect()
+    coordinator.local.sessions.entries().iter().map(|entry| row(entry)).collect()
 }
 
 /// SHOW SERVERS.
-pub(super) fn servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let mut rows = idle_servers(coordinator);
-    for entry in coordinator.sessions.entries() {
-        let is_used = coordinator.pools.pooling.is_shared || is_active(entry.doing());
+pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
+    let mut rows = idle_servers(worker);
+    for entry in coordinator.local.sessions.entries() {
+        let is_used = worker.pools.pooling.is_shared || is_active(entry.doing());
         let state = if is_used { "active" } else { "idle" };
         for (replica, pid) in entry.servers() {
             let seat = &coordinator.seats[usize::from(replica.0)];
@@ -84,7 +86,8 @@ pub(super) fn servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
 }
 
 /// Connections that sessions share and nobody has.
-fn idle_servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn idle_servers(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
     let of = |usage: &Usage| -> Vec<Vec<String>> {
         let seat = &coordinator.seats[usage.replica];
         let row = |pid: &i32| {
@@ -99,7 +102,7 @@ fn idle_servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
         };
         usage.idle.iter().map(row).collect()
     };
-    coordinator.pools.usage().iter().flat_map(of).collect()
+    worker.pools.usage().iter().flat_map(of).collect()
 }
 
 #[derive(Default)]
@@ -112,9 +115,10 @@ struct Pool {
 }
 
 /// SHOW POOLS: one for each role that is connected.
-pub(super) fn pools(coordinator: &Coordinator) -> Vec<Vec<String>> {
+pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
     let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
-    for entry in coordinator.sessions.entries() {
+    for entry in coordinator.local.sessions.entries() {
         let pool = pools.entry(entry.who.user.clone()).or_default();
         let (doing, servers) = (entry.doing(), entry.servers().len());
         if matches!(doing, Doing::Waiting | Doing::Paused) {
@@ -123,13 +127,13 @@ pub(super) fn pools(coordinator: &Coordinator) -> Vec<Vec<String>> {
         } else {
             pool.active += 1;
         }
-        if is_active(doing) || coordinator.pools.pooling.is_shared {
+        if is_active(doing) || worker.pools.pooling.is_shared {
             pool.servers_active += servers;
         } else {
             pool.servers_idle += servers;
         }
     }
-    for usage in coordinator.pools.usage() {
+    for usage in worker.pools.usage() {
         pools.entry(usage.role).or_default().servers_idle += usage.idle.len();
     }
     let row = |(user, pool): (String, Pool)| {
@@ -138,22 +142,23 @@ pub(super) fn pools(coordinator: &Coordinator) -> Vec<Vec<String>> {
             [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
         row.extend(numbers.iter().map(usize::to_string));
         row.extend([(pool.longest_us / 1_000_000).to_string(), (pool.longest_us % 1_000_000).to_string()]);
-        row.push(pool_mode(coordinator).to_owned());
+        row.push(pool_mode(worker).to_owned());
         row
     };
     pools.into_iter().map(row).collect()
 }
 
 /// SHOW DATABASES: one row for each replica.
-pub(super) fn databases(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let (entries, usage) = (coordinator.sessions.entries(), coordinator.pools.usage());
-    let pooling = coordinator.pools.pooling;
+pub(super) fn databases(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
+    let (entries, usage) = (coordinator.local.sessions.entries(), worker.pools.usage());
+    let pooling = worker.pools.pooling;
     let most = if pooling.is_shared {
         pooling.size.to_string()
     } else {
-        coordinator.runtime_config.sessions_max().to_string()
+        coordinator.local.runtime_config.sessions_max().to_string()
     };
-    let paused = if coordinator.sessions.is_paused() { "1" } else { "0" };
+    let paused = if coordinator.local.sessions.is_paused() { "1" } else { "0" };
     let rows = coordinator.replicas();
     let rows = rows.iter().map(|status| {
         let seat = &coordinator.seats[status.replica];
@@ -169,8 +174,8 @@ pub(super) fn databases(coordinator: &Coordinator) -> Vec<Vec<String>> {
             most.clone(),
             "0".to_owned(),
             "0".to_owned(),
-            pool_mode(coordinator).to_owned(),
-            coordinator.runtime_config.sessions_max().to_string(),
+            pool_mode(worker).to_owned(),
+            coordinator.local.runtime_config.sessions_max().to_string(),
             (current + idle).to_string(),
             paused.to_owned(),
             u8::from(disabled).to_string(),
@@ -180,15 +185,16 @@ pub(super) fn databases(coordinator: &Coordinator) -> Vec<Vec<String>> {
 }
 
 /// SHOW LISTS.
-pub(super) fn lists(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let entries = coordinator.sessions.entries();
-    let users = users(coordinator).len();
-    let is_shared = coordinator.pools.pooling.is_shared;
+pub(super) fn lists(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
+    let entries = coordinator.local.sessions.entries();
+    let users = users(worker).len();
+    let is_shared = worker.pools.pooling.is_shared;
     let of = |active: bool| -> usize {
         let entries = entries.iter().filter(|entry| (is_shared || is_active(entry.doing())) == active);
         entries.map(|entry| entry.servers().len()).sum()
     };
-    let idle: usize = coordinator.pools.usage().iter().map(|usage| usage.idle.len()).sum();
+    let idle: usize = worker.pools.usage().iter().map(|usage| usage.idle.len()).sum();
     let items = [
         ("databases", 1),
         ("users", users),
@@ -208,13 +214,14 @@ pub(super) fn lists(coordinator: &Coordinator) -> Vec<Vec<String>> {
 }
 
 /// SHOW USERS.
-pub(super) fn users(coordinator: &Coordinator) -> Vec<Vec<String>> {
+pub(super) fn users(worker: &Worker) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
     let mut users: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in coordinator.sessions.entries() {
+    for entry in coordinator.local.sessions.entries() {
         *users.entry(entry.who.user.clone()).or_default() += entry.servers().len();
     }
     let row = |(user, connections): (String, usize)| {
-        vec![user, String::new(), pool_mode(coordinator).to_owned(), connections.to_string()]
+        vec![user, String::new(), pool_mode(worker).to_owned(), connections.to_string()]
     };
     users.into_iter().map(row).collect()
 }
@@ -222,22 +229,22 @@ pub(super) fn users(coordinator: &Coordinator) -> Vec<Vec<String>> {
 /// SHOW STATS as PgBouncer has it.
 pub(super) fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut row = vec![coordinator.served.database.clone()];
-    row.extend(sums(coordinator.sessions.totals()));
-    row.extend(means(coordinator.sessions.last_period()));
+    row.extend(sums(coordinator.local.sessions.totals()));
+    row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
 }
 
 /// SHOW STATS_TOTALS.
 pub(super) fn totals(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut row = vec![coordinator.served.database.clone()];
-    row.extend(sums(coordinator.sessions.totals()));
+    row.extend(sums(coordinator.local.sessions.totals()));
     vec![row]
 }
 
 /// SHOW STATS_AVERAGES.
 pub(super) fn averages(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut row = vec![coordinator.served.database.clone()];
-    row.extend(means(coordinator.sessions.last_period()));
+    row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
 }
 

@@ -169,7 +169,7 @@ async fn drain(
         tokio::select! {
             drained = &mut draining => return drained,
             () = tokio::time::sleep(NOTICE_EVERY) => {
-                let holders = coordinator.sessions.holders();
+                let holders = coordinator.local.sessions.holders();
                 let text = match holders {
                     0 => "open transactions are waited for".to_owned(),
                     _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),

@@ -10,9 +10,11 @@ use cluster::parts::replica::State;
 use cluster::protocols::Waiting;
 
 use super::command::{View, help};
+use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::{Dialect, bouncer};
+use crate::coordinator::Coordinator;
 use crate::coordinator::workload_stats::Shown;
-use crate::coordinator::{Coordinator, Kept, resident_bytes};
+use crate::link::Worker;
 use crate::transaction::conflict_detail::key_of;
 
 /// A replica that lacks more versions than this is called catching up.
@@ -25,18 +27,19 @@ const WAITING: &str = "waiting";
 const TEMPLATES_MAX: usize = 1_000;
 
 /// The rows of a table, in the order of its columns.
-pub(super) fn rows(coordinator: &Coordinator, view: View, dialect: Dialect) -> Vec<Vec<String>> {
+pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<String>> {
+    let coordinator = &worker.coordinator;
     match view {
         View::Clients => bouncer::clients(coordinator),
-        View::Config => coordinator.runtime_config.shown().into_iter().map(Vec::from).collect(),
-        View::Databases => bouncer::databases(coordinator),
+        View::Config => coordinator.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
+        View::Databases => bouncer::databases(worker),
         View::Help => help(),
-        View::Lists => bouncer::lists(coordinator),
+        View::Lists => bouncer::lists(worker),
         View::Log => log(coordinator),
-        View::Memory => memory(coordinator),
-        View::Pools => bouncer::pools(coordinator),
+        View::Memory => memory(worker),
+        View::Pools => bouncer::pools(worker),
         View::Replicas => replicas(coordinator),
-        View::Servers => bouncer::servers(coordinator),
+        View::Servers => bouncer::servers(worker),
         View::Stats if dialect == Dialect::Own => stats(coordinator),
         View::Stats => bouncer::stats(coordinator),
         View::StatsAverages => bouncer::averages(coordinator),
@@ -44,7 +47,7 @@ pub(super) fn rows(coordinator: &Coordinator, view: View, dialect: Dialect) -> V
         View::Templates => templates(coordinator),
         View::Conflicts => conflicts(coordinator),
         View::Transactions => transactions(coordinator),
-        View::Users => bouncer::users(coordinator),
+        View::Users => bouncer::users(worker),
         View::Version if dialect == Dialect::Own => version(coordinator),
         View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
     }
@@ -63,14 +66,14 @@ fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
     ]]
 }
 
-fn memory(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn memory(worker: &Worker) -> Vec<Vec<String>> {
     let row = |kept: Kept| {
         let [entries, bytes, limit] = [kept.entries, kept.bytes, kept.limit_bytes].map(|n| n.to_string());
         vec![kept.name.to_owned(), entries, bytes, limit]
     };
-    let sessions = coordinator.sessions.entries().len().to_string();
+    let sessions = worker.local.sessions.entries().len().to_string();
     let resident = vec!["process".to_owned(), sessions, resident_bytes().to_string(), String::new()];
-    coordinator.memory().into_iter().map(row).chain([resident]).collect()
+    kept_in_memory(worker).into_iter().map(row).chain([resident]).collect()
 }
 
 fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
@@ -124,7 +127,7 @@ fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
         coordinator.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
     let snapshots = coordinator.snapshots();
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for shown in coordinator.memory_budget.show() {
+    for shown in coordinator.local.memory_budget.show() {
         let waits = waiting.remove(&shown.session);
         let state = if waits.is_some() { WAITING } else { shown.phase.word() };
         let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
@@ -157,14 +160,14 @@ fn waits_for(coordinator: &Coordinator, waits: Option<&Waiting>) -> [String; 3] 
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
     let catalogue = coordinator.catalogue();
     let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
-    let wanted = waits.and_then(|waits| coordinator.memory_budget.wanted(waits.session));
+    let wanted = waits.and_then(|waits| coordinator.local.memory_budget.wanted(waits.session));
     let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
     let table = table.map_or_else(String::new, |table| table.name.clone());
     [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
 }
 
 fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let stats = &coordinator.stats;
+    let stats = &coordinator.local.stats;
     let counters: [(&str, &AtomicU64); 14] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
@@ -182,7 +185,7 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
         ("sessions", &stats.sessions),
     ];
     let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
-    let (logins, logins_cut) = coordinator.half_open.counts();
+    let (logins, logins_cut) = coordinator.local.half_open.counts();
     let others = [
         ("logins", logins as u64),
         ("logins_cut", logins_cut),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::watch;
 
-use crate::pool::pins::Pins;
+use crate::local::pins::Pins;
 
 /// What averages are taken over, as PgBouncer's `stats_period`.
 pub(crate) const STATS_PERIOD: Duration = Duration::from_mins(1);

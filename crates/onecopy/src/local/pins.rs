@@ -2,11 +2,11 @@
 //!
 //! Temporary objects, session locks, LISTEN, cursors that outlive their transaction: these exist on one connection and
 //! cannot be carried to another. [`sql::Traces`] says which statements may make them. Whether they did is asked of the
-//! server, when the transaction on the connection has ended ([`super::leftovers`]). So nothing is counted, a rollback needs
+//! server, when the transaction on the connection has ended ([`crate::connect::leftovers`]). So nothing is counted, a rollback needs
 //! no care, and what a function did is found like what the client did. Until the server has answered, the connection
 //! counts as one that holds state.
 //!
-//! A session whose connection is lost with such state on it ends ([`super::pinned_state`]). Where sessions share connections,
+//! A session whose connection is lost with such state on it ends ([`crate::pool::pinned_state`]). Where sessions share connections,
 //! one with any pin keeps its connection.
 
 /// A reason to keep a connection.

@@ -1,0 +1,106 @@
+//! The state that belongs to this node, and that its sessions and tasks share: clients, memory, counters, settings.
+//!
+//! Each node of a cluster has its own. Nothing here takes part in the order, the place or the visibility of transactions:
+//! that is decided by the [`crate::coordinator`], of which a cluster has one.
+
+pub(crate) mod half_open;
+pub(crate) mod limits;
+pub(crate) mod memory_budget;
+pub(crate) mod pins;
+pub(crate) mod session_registry;
+pub(crate) mod stats;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use cluster::ids::{ReplicaId, SessionId};
+use tokio::sync::Semaphore;
+
+use crate::capture::vouch::Voucher;
+use crate::config::runtime::RuntimeConfig;
+use crate::security::seal::Seal;
+use half_open::HalfOpen;
+use limits::{Limits, ReplicaTimeouts};
+use memory_budget::MemoryBudget;
+use session_registry::SessionRegistry;
+
+pub(crate) use stats::{Stats, count};
+
+/// How many clients may wait for a session to end while the node serves as many as it may.
+pub(crate) const WAITING_MAX: usize = 1_000;
+
+/// Server connections that no session uses at present, as the coordinator knows them.
+pub(crate) trait IdleConnections: fmt::Debug + Send + Sync {
+    /// Closes the idle connections to a replica that is drained, and keeps none from now on; or keeps them again.
+    fn drain(&self, replica: ReplicaId, is_drained: bool);
+}
+
+/// The shared state of one node.
+#[derive(Debug)]
+pub(crate) struct LocalState {
+    /// The settings that can change while the node runs.
+    pub(crate) runtime_config: RuntimeConfig,
+    /// The sessions, as other sessions and the metrics see them.
+    pub(crate) sessions: SessionRegistry,
+    /// The memory that open update transactions hold.
+    pub(crate) memory_budget: MemoryBudget,
+    /// Counters for SHOW STATS and the metrics.
+    pub(crate) stats: Stats,
+    /// Connections whose clients have not authenticated yet.
+    pub(crate) half_open: Arc<HalfOpen>,
+    /// A permit for each client that may wait until a session ends.
+    pub(crate) waiting_room: Arc<Semaphore>,
+    /// Proves to the servers that a connection is Onecopy's.
+    pub(crate) voucher: Voucher,
+    /// Proves that a row of `onecopy.applied` is Onecopy's.
+    pub(crate) seal: Arc<Seal>,
+    /// How long the node waits for replicas.
+    pub(crate) timeouts: ReplicaTimeouts,
+    /// The pools, once they exist.
+    idle_connections: OnceLock<Arc<dyn IdleConnections>>,
+}
+
+impl LocalState {
+    /// The state of a node that serves no client yet.
+    pub(crate) fn new(
+        limits: &Limits,
+        runtime_config: RuntimeConfig,
+        voucher: Voucher,
+        seal: Arc<Seal>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            runtime_config,
+            sessions: SessionRegistry::default(),
+            memory_budget: MemoryBudget::new(limits.transaction_bytes_max),
+            stats: Stats::default(),
+            half_open: Arc::default(),
+            waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
+            voucher,
+            seal,
+            timeouts: limits.timeouts,
+            idle_connections: OnceLock::new(),
+        })
+    }
+
+    /// Forgets a session that has ended.
+    pub(crate) fn remove_session(&self, id: SessionId) {
+        self.memory_budget.remove(id);
+        self.sessions.remove(id);
+    }
+
+    /// Names the pools of the node, once.
+    pub(crate) fn set_idle_connections(&self, idle_connections: Arc<dyn IdleConnections>) {
+        let is_first = self.idle_connections.set(idle_connections).is_ok();
+        debug_assert!(is_first, "a node has its pools from the start");
+    }
+
+    /// A replica takes no new transactions from now on, or does again: idle connections to it are closed.
+    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
+        if let Some(idle_connections) = self.idle_connections.get() {
+            idle_connections.drain(replica, is_drained);
+        }
+        if is_drained {
+            self.sessions.note_drain();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! SHOW MEMORY: what the node keeps in memory beside its sessions, and the limit of each kind.
+//!
+//! Sizes are those of the stored data, estimated where a structure does not count them. The allocator's reserve is the
+//! difference between their sum and the resident size of the process.
+
+use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
+use commitlog::NEWEST_IDENTITIES;
+
+use crate::coordinator::identities::IDENTITY_BYTES;
+use crate::link::Worker;
+
+/// What is kept of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// What it is.
+    pub(super) name: &'static str,
+    /// How many.
+    pub(super) entries: usize,
+    /// Their bytes, roughly.
+    pub(super) bytes: usize,
+    /// There are never more bytes than this, roughly.
+    pub(super) limit_bytes: usize,
+}
+
+/// All kinds.
+pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
+    let Worker { coordinator, local, pools, .. } = worker;
+    let keys = coordinator.keys_remembered();
+    let (records, record_bytes, limit_bytes) = coordinator.log.in_memory();
+    let texts = pools.statements.memory();
+    let identities = coordinator.identities.in_memory();
+    let (templates, template_bytes, templates_max) = coordinator.workload.in_memory();
+    let (captured, captured_max) = local.memory_budget.in_memory();
+    let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
+    vec![
+        kept("records", records, record_bytes, limit_bytes),
+        kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
+        kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
+        kept("prepared", texts.statements, texts.bytes, texts.bytes_max),
+        kept("templates", templates, template_bytes, templates_max),
+        kept("captured", local.memory_budget.show().len(), captured, captured_max),
+    ]
+}
+
+/// What the system says that the process has in memory, in bytes; 0 if it does not say.
+pub(super) fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|text| text.split_whitespace().next()?.parse::<usize>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
