@@ -1,14 +1,14 @@
-//! What a transaction wrote, claimed or may have locked: the currency of conflicts between updates.
+//! Claims: what a transaction wrote, relied on or may have locked. Updates conflict when their claims do.
 //!
-//! A claim is a value of a unique key by its hash, a whole table, or everything. Sessions derive them from statements
-//! (what may be written: [`crate::event::Needs::writes`]) and from captured rows (what was). A written row claims its
-//! values of *every* unique key, old and new, so who knows it by one of them meets it. A reference relies on the key of
-//! its parent: a shared claim, against the exclusive one of whoever makes, removes or re-keys the parent.
+//! A claim is a value of a unique key by its hash, a whole table, or everything. Sessions derive claims from statements (rows
+//! that may be written: [`crate::event::Needs::writes`]) and from captured rows. A written row claims its old and new values of
+//! *every* unique key, so a transaction that knows the row by one of them meets it. A reference relies on the key of its
+//! parent: a shared claim, which conflicts with the exclusive one of a transaction that makes, removes or re-keys the parent.
 //!
-//! Groups of rows that have values in common (those of one order, say) are claimed by a hash of these values, as if they
-//! were a key's. So a written row also says of which groups it is or was: it meets whoever claims or reads such a group,
-//! and no other row of it. (The intention locks of Gray's multiple granularities, with values for the levels.)
-//! Hashes may collide: an overlap that is none only delays or aborts.
+//! Rows that have values in common form a group: the lines of one order, for example. A group is claimed by a hash of these
+//! values, as if they were a key. So a written row also claims the groups that it is or was in: it conflicts with claims and
+//! reads of such a group, and with no other row of it. (These are the intention locks of Gray's multiple granularities, with
+//! values for the levels.) Hashes may collide: an overlap that is none only delays or aborts.
 
 use std::collections::BTreeSet;
 
@@ -16,26 +16,26 @@ use crate::ids::TableId;
 
 pub use sql::accesses::ColumnSet;
 
-/// Stands for definitions instead of a table: those that statements use and that schema changes make anew, by the hashes of
-/// names. A statement asks for the relations that it uses, shared. So a schema change waits for the transactions that use what
-/// it concerns, they wait for it, and no others do.
+/// Stands for definitions instead of a table, by the hashes of names. A schema change claims the definitions that it changes, and
+/// a statement claims the relations that it uses, shared. So a schema change waits for the transactions that use its objects,
+/// these wait for it, and no others do.
 pub const DEFINITIONS: TableId = TableId(u32::MAX - 1);
-/// Under [`DEFINITIONS`]: every schema change claims this when it finishes, so that of two of one home the one that had its
-/// locks first comes first.
+/// Under [`DEFINITIONS`]: every schema change claims this when it finishes. So of two schema changes of one home, the one that had
+/// its locks first is ordered first.
 pub const ANY_DEFINITION: u64 = 0;
 
 /// More row claims of one table than this count as the whole table.
 pub const ROW_CLAIMS_MAX: usize = 1_000;
 
-/// What a transaction wrote, claimed, or may have locked.
+/// The claims of a statement or a transaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claims {
     /// Values of unique keys that are written, taken or freed: table, and hash of key and value.
     pub rows: Vec<(TableId, u64)>,
-    /// Values of unique keys that must stay as they are; two of these do not touch each other.
+    /// Values of unique keys that must stay as they are. Two of these do not conflict with each other.
     pub shared: Vec<(TableId, u64)>,
-    /// Groups of which rows are written, while others may write other rows of them: these touch those of the two lists
-    /// above, and not each other.
+    /// Groups of which rows are written, while others may write other rows of them. These conflict with the two lists above,
+    /// and not with each other.
     pub groups: Vec<(TableId, u64)>,
     /// Whole tables.
     pub tables: Vec<TableId>,
@@ -44,18 +44,18 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Claims that nobody can bound.
+    /// Claims that cannot be bounded.
     pub fn everything() -> Self {
         Self { everything: true, ..Self::default() }
     }
 
-    /// Nothing at all.
+    /// Whether these claim nothing.
     pub fn is_empty(&self) -> bool {
         let lists = [&self.rows, &self.shared, &self.groups];
         !self.everything && lists.iter().all(|list| list.is_empty()) && self.tables.is_empty()
     }
 
-    /// Whether the two touch each other.
+    /// Whether the two conflict.
     pub fn overlaps(&self, other: &Self) -> bool {
         let touches = |a: &Self, b: &Self| {
             let lists = || b.rows.iter().chain(&b.shared).chain(&b.groups);
@@ -67,7 +67,7 @@ impl Claims {
         self.everything || other.everything || touches(self, other) || touches(other, self)
     }
 
-    /// Where these meet the other ones, as these know it: by a row if they can tell, by a group of rows else.
+    /// A claim of these that conflicts with one of the others: a row if there is one, else a group, else a table.
     pub fn meeting(&self, other: &Self) -> Option<Meeting> {
         let set = |list: &Vec<(TableId, u64)>| list.iter().copied().collect::<BTreeSet<_>>();
         let (rows, shared, groups) = (set(&other.rows), set(&other.shared), set(&other.groups));
@@ -99,7 +99,7 @@ impl Claims {
             })
     }
 
-    /// The same by whole tables; definitions stay apart.
+    /// The same claims on whole tables; definitions stay apart.
     #[must_use]
     pub fn widened(mut self) -> Self {
         let Self { rows, shared, groups, tables, .. } = &mut self;
@@ -112,7 +112,7 @@ impl Claims {
         self
     }
 
-    /// Takes in what another one claims.
+    /// Adds the claims of another one.
     pub fn add(&mut self, other: &Self) {
         self.rows.extend(&other.rows);
         self.shared.extend(&other.shared);
@@ -122,45 +122,46 @@ impl Claims {
     }
 }
 
-/// Where two transactions meet.
+/// A claim that two transactions have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meeting {
     /// The table.
     pub table: TableId,
-    /// The hash of key and value, or of a group, if it is no more than that.
+    /// The hash of key and value, or of a group; `None` for the whole table.
     pub row: Option<u64>,
 }
 
-/// What the statements that were let run together have claimed, or what home itself keeps for them.
+/// The claims of statements that were let run together, or those that home itself holds for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claimed {
-    /// Which: how many of the transaction's statements were let run before. For a table that is held, of several the first.
+    /// The number of statements of the transaction that were let run before. For a table that is held, the first of several.
     pub turn: u32,
-    /// Tables into which new rows were put, too many to be told apart: as long as the transaction is alive at home, no row
-    /// that meets one of these can be applied there, and those that were applied before, its statement has met.
+    /// The claims are of tables into which too many new rows were inserted to claim each. As long as the transaction is alive
+    /// at home, no row that conflicts with one of these can be applied there, and its statement has met those that were applied
+    /// before.
     pub is_held: bool,
-    /// What.
+    /// The claims.
     pub claims: Claims,
 }
 
-/// What is read: whole tables, rows by values of their unique keys, and groups of rows.
+/// A bounded set of reads: whole tables, rows by values of their unique keys, and groups of rows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
     /// Tables of which any row may be read.
     pub tables: Vec<TableId>,
     /// Rows and groups: table, and hash of key and value.
     pub rows: Vec<(TableId, u64)>,
-    /// Which columns of these are read, and which rows there are; of other tables, all columns.
+    /// The columns that are read of a table, beside which rows there are; of tables not listed, all columns.
     pub columns: Vec<(TableId, ColumnSet)>,
 }
 
 impl Footprint {
-    /// The columns of a table that are read, in whichever rows; `None` for all.
+    /// The columns of a table that are read, in any rows; `None` for all.
     pub fn columns_of(&self, table: TableId) -> Option<ColumnSet> {
         self.columns.iter().find(|(of, _)| *of == table).map(|(_, set)| *set)
     }
 
-    /// Takes in what else is read.
+    /// Adds other reads.
     pub fn add(&mut self, other: &Self) {
         let mut columns = Vec::new();
         for table in self.all_tables() {
@@ -197,7 +198,7 @@ mod tests {
 
     /// Every pair of claims of one row, in each list, or of its table.
     #[test]
-    fn who_touches_has_a_place_where() {
+    fn claims_that_overlap_have_a_meeting() {
         let one: [fn(&mut Claims); 5] = [
             |claims| claims.rows.push(ROW),
             |claims| claims.shared.push(ROW),

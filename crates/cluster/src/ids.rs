@@ -48,7 +48,7 @@ number! {
     Nonce(u64)
 }
 number! {
-    /// Which set of connections to a replica: grows each time they are made anew.
+    /// A set of connections to a replica: grows each time they are made anew.
     Incarnation(u32)
 }
 number! {
@@ -100,7 +100,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Who a transaction is, from BEGIN on; the log and the replicas both store it.
+/// The identity of a transaction, known from BEGIN on. The log and the replicas both store it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Identity {
     /// The leader's term in which the transaction began.
@@ -122,7 +122,7 @@ impl fmt::Display for Identity {
 pub struct FragmentId {
     /// The table.
     pub table: TableId,
-    /// Which part of it; a table that is not split has the one part 0.
+    /// The part of it. A table that is not split has the one part 0.
     pub part: u16,
 }
 

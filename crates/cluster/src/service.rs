@@ -1,8 +1,8 @@
 //! The cluster as a map of services.
 //!
-//! A service is a set of tables with the replicas that hold them and a protocol of its own (service-oriented data
-//! denormalization, section 4). There is one log and one order of versions for all. Today there is one service, which
-//! has every table; a second one needs a rule here for transactions that touch both.
+//! A service is a set of tables, with the replicas that hold them and a protocol of its own (service-oriented data
+//! denormalization, section 4). All services share one log and one order of versions. Today there is one service, which has
+//! every table. A second one needs a rule here for transactions that touch both.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::time::Time;
 /// The service that has every table.
 const WHOLE: ServiceId = ServiceId(0);
 
-/// All that the leader knows; fed one event at a time.
+/// The state of the leader, which takes one event at a time.
 #[derive(Debug)]
 pub struct Cluster {
     services: BTreeMap<ServiceId, Box<dyn Protocol>>,
@@ -48,42 +48,42 @@ impl Cluster {
         self.services[&WHOLE].last_ddl()
     }
 
-    /// Whether a durable schema change after this version may have defined anew what is mentioned.
+    /// Whether a durable schema change after this version may have changed the definition of a mentioned object.
     pub fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
         self.services[&WHOLE].redefines(since, mentioned)
     }
 
-    /// Whether a durable schema change after this version may have taken back what replicas were lent of sequences.
+    /// Whether a durable schema change after this version may have revoked sequence leases.
     pub fn voids_lent(&self, since: Version) -> bool {
         self.services[&WHOLE].voids_lent(since)
     }
 
-    /// What transactions waited for and were aborted for, the worst first.
+    /// Waits and aborts by table, the worst first.
     pub fn conflicts(&self) -> Vec<Count> {
         self.services[&WHOLE].conflicts()
     }
 
-    /// Who waits for transactions of other homes at this moment.
+    /// The statements that wait for transactions of other homes at this moment.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.services[&WHOLE].waiting()
     }
 
-    /// Of each open update transaction the version that its snapshot has at least.
+    /// For each open update transaction, a version that its snapshot includes.
     pub fn snapshots(&self) -> BTreeMap<SessionId, Version> {
         self.services[&WHOLE].snapshots()
     }
 
-    /// Who has written some of this since the session's transaction took its place, at another home.
+    /// A transaction of another home that has written some of this since the session's transaction took its snapshot.
     pub fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
         self.services[&WHOLE].earlier_writer(session, claims)
     }
 
-    /// How many keys are remembered apart.
+    /// The number of keys that are remembered apart.
     pub fn keys_remembered(&self) -> usize {
         self.services.values().map(|service| service.keys_remembered()).sum()
     }
 
-    /// Statements of which nobody said that they had ended: a fault of sessions.
+    /// The number of statements whose end no session has reported: a fault of sessions.
     pub fn turns_unended(&self) -> u64 {
         self.services.values().map(|service| service.turns_unended()).sum()
     }

@@ -1,24 +1,23 @@
 //! The replica with the least expected wait.
 //!
-//! Conflict-aware scheduling's SELF (section 4.1): the sum of the estimated times of what is outstanding at a replica.
-//! Refreshes that a statement has to wait for are part of its wait, so a replica that is behind is chosen when that is
-//! still quicker than queueing at one that is not. Equals take turns. One that is suspected is chosen only when there
-//! is no other.
+//! Conflict-aware scheduling's SELF (section 4.1): the load of a replica is the sum of the estimated times of its outstanding
+//! statements. Refreshes that a statement has to wait for are part of its wait, so a replica that is behind is chosen when that
+//! is still quicker than queueing at another one. Equal replicas take turns. A suspected replica is chosen only when there is no
+//! other.
 //!
-//! Deviation: a session stays where it was last as long as that is about as good as the best. A server's process that has
-//! not worked for a session for a while has to find its data and code again, which costs more than a short wait.
+//! Deviation: a session stays at its last replica as long as that is about as good as the best. The backend of another replica
+//! has to find data and code in its caches again, which costs more than a short wait.
 
 use crate::ids::{ReplicaId, Version};
 use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
 
-/// Waits that differ by less are equal to a session that is at one of the replicas already.
+/// A session stays if its last replica is slower by no more than its statement takes, but at least by this, ...
 const STAY_US: u64 = 100;
-/// The same for statements that take longer themselves: they stay for a wait of their own length, ...
-/// ... but for no longer than this. What takes long gains little by being where it was.
+/// ... and at most by this: a long statement gains little from warm caches.
 const STAY_MAX_US: u64 = 2_000;
 
-/// One choice in so many goes to the best whoever asks, so that replicas that come get their share.
+/// After this many choices in which a session stayed, one goes to the best replica, so that new replicas get their share.
 const STAYS: u32 = 32;
 
 /// A statement to be placed.
@@ -30,18 +29,18 @@ pub struct Wish {
     pub need: Version,
     /// Expected time at the replica.
     pub cost_us: u32,
-    /// Where its session was last.
+    /// The replica where its session was last.
     pub near: Option<ReplicaId>,
 }
 
 impl Wish {
-    /// How much longer than elsewhere its session would wait where it is.
+    /// How much longer the session may wait at its last replica than elsewhere.
     fn slack_us(&self) -> u64 {
         u64::from(self.cost_us).clamp(STAY_US, STAY_MAX_US)
     }
 }
 
-/// Chooses; remembers only whose turn it is among equals, and how many sessions have stayed where they were since.
+/// Chooses replicas. It remembers the last one that was chosen as the best, and how many sessions have stayed since.
 #[derive(Debug, Default)]
 pub struct Balancer {
     last: usize,

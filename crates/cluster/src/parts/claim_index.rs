@@ -1,7 +1,7 @@
-//! Which of many claims touch given ones.
+//! An index of claims: which of many owners conflict with given claims.
 //!
-//! Owners are numbered in the order in which they came; an owner's claims are entered and removed as a whole. Used for
-//! what has finished at a home and is not settled ([`super::in_flight`]), and for what open transactions hold or want
+//! Owners are numbered in the order in which they came, and an owner's claims are entered and removed as a whole. Owners are
+//! transactions that have finished at a home and are not settled ([`super::in_flight`]), or requests of open transactions
 //! ([`super::order::lock_table`]).
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ fn last<K: Ord + Copy, O: Owner>(set: &BTreeSet<(K, O)>, key: K, before: O) -> O
 }
 
 impl<O: Owner> ClaimIndex<O> {
-    /// The last owner before this one whose claims touch these.
+    /// The last owner before this one whose claims conflict with these.
     pub fn last_before(&self, before: O, claims: &Claims) -> Option<O> {
         if claims.everything {
             return self.all.range(..before).next_back().copied();
@@ -65,7 +65,7 @@ impl<O: Owner> ClaimIndex<O> {
         tables.chain(rows).chain(shared).chain(groups).fold(everything, Option::max)
     }
 
-    /// All owners before this one whose claims touch these.
+    /// All owners before this one whose claims conflict with these.
     pub fn all_before(&self, before: O, claims: &Claims) -> BTreeSet<O> {
         if claims.everything {
             return self.all.range(..before).copied().collect();
@@ -112,7 +112,7 @@ impl<O: Owner> ClaimIndex<O> {
         }
     }
 
-    /// It goes, with the same claims.
+    /// An owner goes, with the same claims.
     pub fn remove(&mut self, owner: O, claims: &Claims) {
         self.all.remove(&owner);
         self.everything.remove(&owner);

@@ -1,20 +1,20 @@
-//! What transactions waited for and were aborted for, counted: what an operator looks at first.
+//! Counts of waits and aborts by table, which an operator looks at first.
 
 use std::collections::BTreeMap;
 
 use crate::ids::TableId;
 
-/// Most tables counted apart; the others are counted together with what has no table.
+/// Most tables counted apart. Others are counted together with conflicts without a table.
 pub const CLASSES_MAX: usize = 1_000;
 
-/// Of one table, or of what has none.
+/// The counts of one table, or of conflicts without a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
     /// The table.
     pub table: Option<TableId>,
     /// Statements that waited for a transaction of another home.
     pub waits: u64,
-    /// How long, together.
+    /// The sum of their waits.
     pub waited_us: u64,
     /// Transactions aborted because of a conflict.
     pub aborts: u64,

@@ -1,18 +1,19 @@
 //! Where a transaction begins that draws from sequences: at the anchor as long as that has room.
 //!
-//! There sequences count, so as long as all draw there their values come in the order of one server, over all sessions.
-//! Elsewhere they come from ranges that were lent ([`crate::parts::sequences::leases`]), without gaps inside of a range and
-//! without order between them. So a small load stays together, and a large one spreads: the anchor is full when several
-//! statements run there and the wait is clearly longer than at another replica. One long statement alone is no load.
+//! Sequences count at the anchor. As long as all transactions draw there, values ascend over all sessions, as on one server.
+//! Other replicas draw from leased ranges ([`crate::parts::sequences::leases`]), without gaps inside a range and without order
+//! between ranges. So a small load stays together, and a large one spreads: the anchor is full when several statements run there
+//! and the wait is clearly longer than at another replica. One long statement alone is no load.
 //!
-//! A session that has drawn elsewhere stays there while the load lasts, so that its values ascend: a range is drawn at the
-//! anchor before it is lent, so what the anchor gives out afterwards lies beyond it, but not the other way round.
+//! A session that has drawn at another replica stays there while the load lasts, so that its values ascend. A range is drawn at
+//! the anchor before it is leased, so values that the anchor gives out later are beyond it. A range that was leased earlier
+//! may lie before values that the session drew at the anchor.
 
 use crate::ids::ReplicaId;
 use crate::parts::replica::Replica;
 use crate::time::Time;
 
-/// With fewer statements that run there the anchor has room, however long they take.
+/// With fewer running statements the anchor has room, however long they take.
 pub const FULL_STATEMENTS: u32 = 4;
 /// The wait is clearly longer if it is by so many times the statement's own time, ...
 const LONGER_TIMES: u64 = 4;
@@ -22,14 +23,14 @@ const LONGER_MAX_US: u64 = 8_000;
 /// The load is over when the anchor had room, and few statements ran anywhere, for so long.
 const CALM_US: u64 = 1_000_000;
 
-/// When there was no room last.
+/// Remembers when the anchor had no room last.
 #[derive(Debug, Default)]
 pub struct Drawing {
     full: Option<Time>,
 }
 
 impl Drawing {
-    /// Whether the anchor, which is up, has room, beside others of which the best has this wait.
+    /// Whether the anchor, which is up, has room. The least wait at the other replicas is `least_us`, if there are others.
     pub fn has_room(
         &mut self,
         now: Time,
@@ -49,7 +50,7 @@ impl Drawing {
         has_room
     }
 
-    /// Where a session stays that drew there last, if it does; so many statements run at all replicas together.
+    /// The replica where a session drew last, if it stays there. `running` statements run at all replicas together.
     pub fn stays(
         &mut self,
         now: Time,
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drew_elsewhere_stays_there_while_the_load_lasts() {
+    fn a_session_that_drew_elsewhere_stays_while_the_load_lasts() {
         let (mut drawing, full) = (Drawing::default(), Time { us: 5 });
         let mut anchor = Replica::new(ReplicaId(0));
         anchor.running = FULL_STATEMENTS;

@@ -1,21 +1,20 @@
-//! Transactions that have finished but are not settled, and who may depend on their loss.
+//! Transactions of one home that have finished but are not settled, and those that must wait for them.
 //!
-//! The trap (pitfalls 1.1): T1 is in the log, its backend dies before COMMIT, its row locks fall; T2, which waited,
-//! runs on *with the old row* and would be appended after T1: T1's update, durable and acknowledged, would be lost.
-//! While home works, T2 cannot get past T1's locks before T1's COMMIT. So the rule (DESIGN section 3, "Commit, step by
-//! step"): a transaction that overlaps one that finished before it is appended only when home has acknowledged the
-//! COMMIT of that one; and if it does not, everything open at that home is rolled back before anything more is appended
-//! from it.
+//! The trap (pitfalls 1.1): T1 is in the log. Its backend dies before COMMIT, and its row locks fall. T2, which waited for them,
+//! goes on *with the old row* and is appended after T1. T1's update, durable and acknowledged, is lost. While home works, T2
+//! cannot get past T1's locks before T1's COMMIT. So the rule (DESIGN section 3, "Commit, step by step"): a transaction that
+//! overlaps one that finished before it is appended only when home has acknowledged the COMMIT of that one. If home does not,
+//! everything open there is rolled back before anything more is appended from it.
 //!
 //! "Finished" counts, not "appended": T1 may die while it waits to be appended, and T2 would get ahead of it.
 //!
-//! All this is between transactions of one home, whose order PostgreSQL's own locks decide there; between homes the
-//! certifier decides ([`super::version_index`]).
+//! PostgreSQL's own locks decide the order of transactions of one home. Between homes the certifier decides
+//! ([`super::version_index`]).
 
 use super::claim_index::{ClaimIndex, Owner};
 use crate::claims::Claims;
 
-/// The place of a transaction among those that finished: counted, in the order of their finishing.
+/// The place of a transaction in the order in which transactions finished.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place(pub u64);
 
@@ -30,7 +29,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// The last one before this place that overlaps these claims.
+    /// The last transaction before this place that overlaps these claims.
     pub fn overlap(&self, before: Place, claims: &Claims) -> Option<Place> {
         self.claims.last_before(before, claims)
     }
@@ -40,7 +39,7 @@ impl InFlight {
         self.claims.insert(place, claims);
     }
 
-    /// It is committed at its home, or gone from there.
+    /// It is committed at its home, or over there.
     pub fn remove(&mut self, place: Place, claims: &Claims) {
         self.claims.remove(place, claims);
     }

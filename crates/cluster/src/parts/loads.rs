@@ -1,4 +1,4 @@
-//! SELF: the load of a replica is the sum of the times of what is outstanding there.
+//! SELF: the load of a replica is the sum of the times of the operations outstanding there.
 //!
 //! Conflict-aware scheduling, section 4.10: "shortest execution length first". The times are measured beforehand, one a
 //! template, and come in with the operation; each reply takes its own away again. Equals take turns.
@@ -16,7 +16,7 @@ impl Loads {
         Self { outstanding_us: vec![0; replicas], last: 0 }
     }
 
-    /// Something that takes this long was sent there.
+    /// An operation that takes this long was sent there.
     pub fn add(&mut self, replica: usize, cost_us: u32) {
         self.outstanding_us[replica] += u64::from(cost_us);
     }
@@ -27,12 +27,12 @@ impl Loads {
         *load = load.saturating_sub(u64::from(cost_us));
     }
 
-    /// What is outstanding there.
+    /// The sum of the times of the outstanding operations.
     pub fn of(&self, replica: usize) -> u64 {
         self.outstanding_us[replica]
     }
 
-    /// Forgets what was outstanding at a replica that is lost.
+    /// Forgets the outstanding operations of a replica that is lost.
     pub fn clear(&mut self, replica: usize) {
         self.outstanding_us[replica] = 0;
     }

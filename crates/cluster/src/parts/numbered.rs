@@ -1,7 +1,7 @@
-//! Things that have consecutive numbers, of which most end soon and nearly in order.
+//! A map for consecutive numbers, of which most are removed soon and nearly in order.
 //!
-//! The recent ones lie in a queue, where a number is a place, so they are found without a search and come and go without
-//! the allocator. One that lasts while thousands of others begin and end moves to a map: the queue stays short, however
+//! Recent entries are in a queue, where a number is a place: they are found without a search, and come and go without the
+//! allocator. An entry that lasts while thousands of others begin and end moves to a map, so the queue stays short, however
 //! long a transaction is left open.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Places of the queue.
 const RECENT_MAX: usize = 4_096;
 
-/// Things by number, counted from 1.
+/// Entries by number, counted from 1.
 #[derive(Debug)]
 pub struct Numbered<T> {
     /// The number before the first place.
@@ -20,12 +20,12 @@ pub struct Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Nothing is there, and numbers after this one will come.
+    /// An empty map for numbers after this one.
     pub fn after(number: u64) -> Self {
         Self { first: number, recent: VecDeque::new(), old: BTreeMap::new(), count: 0 }
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -47,7 +47,7 @@ impl<T> Numbered<T> {
         self.old.keys().copied().chain(recent.map(move |(at, _)| first + at))
     }
 
-    /// What has this number.
+    /// The entry with this number.
     pub fn get(&self, number: u64) -> Option<&T> {
         match self.place(number) {
             Some(place) => self.recent.get(place)?.as_ref(),
@@ -55,7 +55,7 @@ impl<T> Numbered<T> {
         }
     }
 
-    /// What has this number.
+    /// The entry with this number.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         match self.place(number) {
             Some(place) => self.recent.get_mut(place)?.as_mut(),
@@ -63,7 +63,7 @@ impl<T> Numbered<T> {
         }
     }
 
-    /// Gives something this number; what had it before.
+    /// Inserts an entry. Returns the one that had its number before.
     pub fn insert(&mut self, number: u64, what: T) -> Option<T> {
         while number > self.last() {
             if self.recent.len() >= RECENT_MAX {
@@ -79,7 +79,7 @@ impl<T> Numbered<T> {
         before
     }
 
-    /// Takes what has this number.
+    /// Removes the entry with this number.
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let gone = match self.place(number) {
             Some(place) => self.recent.get_mut(place)?.take(),

@@ -1,10 +1,9 @@
-//! The agent half of a protocol: how far one replica is, and what it does next.
+//! The agent half of a protocol: which versions one replica has, and which COMMITs or refresh it is sent next.
 //!
-//! What makes versions visible goes out in version order, each when the one before is acknowledged: a batch of refreshes,
-//! which is one commit, or the COMMITs of neighbours that are committed together here. Among the latter PostgreSQL decides
-//! which becomes visible first (WAL order and visibility order differ inside one PostgreSQL, too); between any two of them no
-//! other replica stops ([`crate::protocols::rows`]). So what is applied is described by one number: the prefix that is
-//! there for sure.
+//! Versions become visible in their order. A replica is sent either a batch of refreshes, which is one transaction, or the
+//! COMMITs of a commit group, and the next when these are acknowledged. Inside a group PostgreSQL decides which version becomes
+//! visible first (WAL order and visibility order differ inside one PostgreSQL, too), and no other replica shows a part of it
+//! ([`crate::protocols::rows`]). So one number describes what is applied: the prefix that is there for sure.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ use crate::time::Time;
 /// Weight of the newest sample in the running mean of apply times: one part in this many.
 const MEAN_WEIGHT: u64 = 8;
 
-/// What a replica is good for at present.
+/// Whether a replica serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Connected; serves what it is fresh enough for.
@@ -34,9 +33,9 @@ pub enum State {
 pub struct Turn {
     /// Expected time at the replica.
     pub cost_us: u32,
-    /// Where it may run.
+    /// The replicas where it may run.
     pub eligible: ReplicaSet,
-    /// Its transaction is open here, so it fails when the replica is lost.
+    /// Its transaction is open at this replica, so it fails when the replica is lost.
     pub is_bound: bool,
     /// It reads the catalogues, so it runs where the anchor is.
     pub is_catalogue: bool,
@@ -48,14 +47,14 @@ struct Flight {
     sent: Time,
     versions: u64,
     upto: Version,
-    /// Whose acknowledgement is still to come; of a refresh there is one, for its last version.
+    /// The versions that are not acknowledged yet; of a refresh, its last version stands for all.
     open: BTreeSet<Version>,
 }
 
 /// One replica.
 #[derive(Debug)]
 pub struct Replica {
-    /// Which.
+    /// Its number.
     pub id: ReplicaId,
     /// Whether it serves.
     pub state: State,
@@ -63,36 +62,36 @@ pub struct Replica {
     pub incarnation: Incarnation,
     /// It does not answer as it should.
     pub is_suspect: bool,
-    /// It serves nobody new.
+    /// It takes no new transactions and reads.
     pub is_drained: bool,
     /// It has every version up to this one.
     pub applied: Version,
     /// It shows nothing before it has this version.
     pub floor: Version,
-    /// Who waits for it to have more.
+    /// Statements that wait for it to have more versions.
     pub waiting: Waiting<Turn>,
     /// Sum of the expected times of the statements that run there.
     pub outstanding_us: u64,
-    /// How many statements that are.
+    /// The number of statements that run there.
     pub running: u32,
-    /// How many update transactions wait for a connection there, to begin.
+    /// The number of update transactions that wait for a connection there, to begin.
     pub queued: u32,
     /// Reads that were placed here.
     pub reads: u64,
-    /// Update transactions that had their home here.
+    /// Update transactions with their home here.
     pub writes: u64,
-    /// When a COMMIT or refresh was acknowledged last.
+    /// The time at which a COMMIT or refresh was acknowledged last.
     pub last_commit: Option<Time>,
-    /// Something was lost here for want of this version.
+    /// A transaction failed here for want of this version.
     pub wanted: Version,
     flight: Option<Flight>,
     apply_us: u64,
-    /// How long whoever waits for a connection does, for each that waits before it and for itself.
+    /// The mean wait for a connection, divided by the place in the queue.
     turn_us: u64,
 }
 
 impl Replica {
-    /// A replica that nothing is known about yet.
+    /// A replica that has not reported anything yet.
     pub fn new(id: ReplicaId) -> Self {
         Self {
             id,
@@ -131,7 +130,7 @@ impl Replica {
         (self.outstanding_us, self.running, self.queued) = (0, 0, 0);
     }
 
-    /// Lost, or quarantined. What it had applied is not known any more.
+    /// Lost, or quarantined. Its applied prefix is not known any more.
     pub fn down(&mut self, state: State) {
         self.state = state;
         self.flight = None;
@@ -144,13 +143,13 @@ impl Replica {
         self.running += 1;
     }
 
-    /// It has ended.
+    /// A statement has ended there.
     pub fn ends(&mut self, cost_us: u32) {
         self.outstanding_us -= u64::from(cost_us);
         self.running -= 1;
     }
 
-    /// Somebody got a connection for which it had waited, at this place in the line.
+    /// A session got a connection for which it had waited, at this place in the queue.
     pub fn seated(&mut self, waited_us: u64, place: u32) {
         let sample = waited_us / u64::from(place.max(1));
         self.turn_us = (self.turn_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
@@ -192,9 +191,9 @@ impl Replica {
         self.flight = None;
     }
 
-    /// The expected wait of a statement that needs `need`: what is outstanding, and the refreshes in between
-    /// (conflict-aware scheduling section 4.1, SELF), and those who wait for a connection, each of whom will keep one for a
-    /// whole transaction.
+    /// The expected wait of a statement that needs this version: for outstanding statements and for refreshes up to it
+    /// (conflict-aware scheduling section 4.1, SELF), and for sessions that wait for a connection, each of which will keep one
+    /// for a whole transaction.
     pub fn expected_wait_us(&self, need: Version) -> u64 {
         self.outstanding_us
             + need.0.saturating_sub(self.applied.0) * self.apply_us

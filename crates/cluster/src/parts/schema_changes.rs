@@ -1,10 +1,10 @@
-//! Which definitions the last schema changes have made anew.
+//! The definitions that the last schema changes have changed.
 //!
-//! A session concludes from a catalogue what a statement reads, writes and locks. A schema change may be applied at the
-//! statement's server before it runs, or while it runs. The conclusions are still right if none of the definitions that they
-//! rest on was made anew by then: names of relations and functions, by their hashes ([`crate::claims::DEFINITIONS`]). So the
-//! session asks when the transaction has run. A change is durable before it is applied anywhere, so what was applied meanwhile
-//! is known here.
+//! A session analyses with a catalogue what a statement reads, writes and locks. A schema change may be applied at the
+//! statement's server before the statement runs, or while it runs. The analysis is still right if no definition that it rests
+//! on has changed by then: names of relations and functions, by their hashes ([`crate::claims::DEFINITIONS`]). So the session
+//! asks when the transaction has run. A change is durable before it is applied anywhere, so this file knows every change that
+//! was applied meanwhile.
 //!
 //! Invariant: a change that is not remembered any more counts as one of every definition.
 
@@ -13,20 +13,20 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::claims::{Claims, DEFINITIONS};
 use crate::ids::Version;
 
-/// So many are remembered.
+/// The number of schema changes that are remembered.
 pub const CHANGES_MAX: usize = 1_000;
 
-/// What one schema change defines anew.
+/// The definitions that one schema change changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Defined {
-    /// It may be anything. Replicas give back what they were lent of sequences.
+    /// Any definition. Sequence leases are revoked.
     Anything,
-    /// What has these names.
+    /// The objects with these names, by hash.
     Names(BTreeSet<u64>),
 }
 
 impl Defined {
-    /// As the claims of the change tell.
+    /// The definitions among the claims of the change.
     pub fn of(claims: &Claims) -> Self {
         if claims.everything {
             return Self::Anything;
@@ -43,18 +43,18 @@ impl Defined {
     }
 }
 
-/// The last ones.
+/// The last schema changes.
 #[derive(Debug)]
 pub struct SchemaChanges {
     recent: VecDeque<(Version, Defined)>,
     /// The last one that is not remembered.
     forgotten: Version,
-    /// The last one that took back what replicas were lent of sequences.
+    /// The last one that revoked sequence leases.
     voided: Version,
 }
 
 impl SchemaChanges {
-    /// Of those up to this version nothing is known.
+    /// Nothing is known of schema changes up to this version.
     pub fn since(forgotten: Version) -> Self {
         Self { recent: VecDeque::new(), forgotten, voided: forgotten }
     }
@@ -72,13 +72,13 @@ impl SchemaChanges {
         }
     }
 
-    /// Whether one after this version may have defined anew what is mentioned.
+    /// Whether one after this version may have changed the definition of a mentioned object.
     pub fn concern(&self, since: Version, mentioned: &[u64]) -> bool {
         let later = self.recent.iter().rev().take_while(|(version, _)| *version > since);
         self.forgotten > since || later.map(|(_, defined)| defined).any(|one| one.concerns(mentioned))
     }
 
-    /// Whether one after this version may have taken back what replicas were lent of sequences.
+    /// Whether one after this version may have revoked sequence leases.
     pub fn void_lent(&self, since: Version) -> bool {
         self.voided > since
     }

@@ -1,4 +1,4 @@
-//! What arrives out of sequence waits until it is its turn.
+//! Requests that arrive out of sequence wait for their turn.
 //!
 //! Conflict-aware scheduling, section 4.4: a lock request whose number is not one more than that of the last one
 //! processed is put in the out-of-order queue, and looked at again when further ones arrive. A single read takes no
@@ -7,14 +7,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Lets pass in order of numbers, counted from 1 without gaps.
+/// Lets requests pass in the order of their numbers, counted from 1 without gaps.
 #[derive(Debug)]
 pub struct SequenceGate<T> {
     passed: u64,
-    /// What came when it was its turn, as most does.
+    /// The request with the next number, which most are when they arrive.
     next: Option<T>,
     early: BTreeMap<u64, T>,
-    /// Without numbers, and what they go after has passed.
+    /// Requests without numbers; the number that they go after has passed.
     ready: VecDeque<T>,
     after: BTreeMap<(u64, u64), T>,
     arrivals: u64,
@@ -45,7 +45,7 @@ impl<T> SequenceGate<T> {
         self.early.last_key_value().map_or(next, |(number, _)| next.max(*number))
     }
 
-    /// Something with a number of its own has arrived. What arrives twice counts once.
+    /// A request with a number of its own has arrived. A number that arrives twice counts once.
     pub fn arrive(&mut self, number: u64, what: T) {
         if self.knows(number) {
             return;
@@ -57,7 +57,7 @@ impl<T> SequenceGate<T> {
         }
     }
 
-    /// Something has arrived that goes after `number` and has none.
+    /// A request without a number has arrived that goes after `number`.
     pub fn arrive_after(&mut self, number: u64, what: T) {
         if number <= self.passed {
             self.ready.push_back(what);
@@ -67,7 +67,7 @@ impl<T> SequenceGate<T> {
         self.after.insert((number, self.arrivals), what);
     }
 
-    /// Takes what may pass now.
+    /// Takes the next request that may pass now.
     pub fn pass(&mut self) -> Option<T> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);

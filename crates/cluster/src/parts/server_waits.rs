@@ -1,16 +1,16 @@
-//! Who waits for whom inside the servers, as far as that is certain.
+//! Lock waits inside the servers, as far as they are certain.
 //!
-//! A server says who waits there at one moment, and it is heard at a later one. Meanwhile whoever was waited for may have
-//! committed, and his session may have begun another transaction, at another home, that now waits for the one that waited:
-//! what is heard and what is so look like a ring together, and nobody waits for ever. So a wait counts when it has been
-//! told twice of the same two transactions. They were under way all the time between, so the second telling is of them;
-//! and who holds a lock then holds it until his transaction ends.
+//! A server's report is of an earlier moment. Meanwhile the holder may have committed, and its session may have begun another
+//! transaction, at another home, that now waits for the former waiter. Report and present together then look like a ring,
+//! although no transaction waits for ever. So a wait counts when two reports in a row have it, of the same two transactions.
+//! Both were under way all the time between, so the second report is of them; and the holder keeps its lock until its
+//! transaction ends.
 //!
 //! A session without a transaction counts, too: it may hold an advisory lock, or wait for a lock in a query that is in no
-//! transaction of ours. Then both tellings have to find it without one.
+//! transaction of ours. Then both reports have to find it without a transaction.
 //!
-//! A ring lasts, so it is found all the same, one telling later. Not certain is what a statement that was cancelled, or a
-//! savepoint that was rolled back, has ended since the second telling.
+//! A ring lasts, so it is found all the same, one report later. A wait that has ended since the second report, since its
+//! statement was cancelled or its savepoint was rolled back, still counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ use crate::ids::SessionId;
 /// A session, and the number of the transaction that it has open.
 type Party = (SessionId, Option<u64>);
 
-/// What was told last.
+/// The last report.
 #[derive(Debug, Default)]
 pub struct ServerWaits {
     told: BTreeSet<(Party, Party)>,
 }
 
 impl ServerWaits {
-    /// Pairs of one that waits and one it waits for are told: those of them that were told before, by who waits. `number`
-    /// is that of the transaction that a session has open.
+    /// Takes a report: pairs of a session that waits and one that it waits for. Returns the waits that the report before had,
+    /// too, by waiting session. `number` is that of the transaction that a session has open.
     pub fn confirm(
         &mut self,
         edges: &[(SessionId, SessionId)],
@@ -53,7 +53,7 @@ mod tests {
     const HOLDER: SessionId = SessionId(2);
 
     #[test]
-    fn what_is_told_twice_of_the_same_transactions_counts() {
+    fn a_wait_reported_twice_of_the_same_transactions_counts() {
         let mut waits = ServerWaits::default();
         let edges = [(WAITER, HOLDER)];
         let both = |session: SessionId| Some(10 + session.0);
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(waits.confirm(&edges, idle), BTreeMap::new(), "the transaction is over");
         let certain = BTreeMap::from([(WAITER, BTreeSet::from([HOLDER]))]);
         assert_eq!(waits.confirm(&edges, idle), certain, "what the session holds is not of a transaction");
-        assert_eq!(waits.confirm(&edges, next), BTreeMap::new(), "it was not told the last time");
+        assert_eq!(waits.confirm(&edges, next), BTreeMap::new(), "the report before did not have it");
     }
 }

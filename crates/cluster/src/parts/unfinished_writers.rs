@@ -1,4 +1,4 @@
-//! At which replicas something that writes a table is not over yet.
+//! The replicas at which a transaction that writes a table is not over yet.
 //!
 //! Conflict-aware scheduling, sections 3.5 and 4.8: the scheduler keeps the completion status of lock requests and
 //! writes for all replicas, and so knows where no conflicting lock is held. A lock that is asked for counts like one
@@ -32,7 +32,7 @@ impl UnfinishedWriters {
         }
     }
 
-    /// The replica has come back, and of what was under way only these are under way there.
+    /// The replica has come back. Of all transactions under way, only those with these locks are under way there.
     pub fn reset<'a>(&mut self, replica: usize, under_way: impl Iterator<Item = &'a [(FragmentId, Mode)]>) {
         self.counts.values_mut().for_each(|counts| counts[replica] = 0);
         for (fragment, _) in under_way.flatten().filter(|(_, mode)| *mode == Mode::Write) {
@@ -40,7 +40,7 @@ impl UnfinishedWriters {
         }
     }
 
-    /// It is over at this replica.
+    /// A transaction with these locks is over at this replica.
     pub fn end(&mut self, replica: usize, locks: &[(FragmentId, Mode)]) {
         for (fragment, _) in locks.iter().filter(|(_, mode)| *mode == Mode::Write) {
             let counts = self.counts.get_mut(fragment).expect("what ends has begun");
@@ -48,7 +48,7 @@ impl UnfinishedWriters {
         }
     }
 
-    /// Whether whoever reads these finds no conflict there.
+    /// Whether a read of these finds no conflict there.
     pub fn is_free(&self, replica: usize, locks: &[(FragmentId, Mode)]) -> bool {
         locks.iter().all(|(fragment, _)| self.counts.get(fragment).is_none_or(|counts| counts[replica] == 0))
     }

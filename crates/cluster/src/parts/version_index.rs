@@ -1,23 +1,23 @@
-//! Who wrote and who claimed what last: which version a statement needs, and the certifier.
+//! The last writers and claimers of each key and table: which version a statement needs, and certification.
 //!
 //! *Needs.* The sequence numbers of conflict-aware scheduling (section 3: "the scheduler ... tags each query with the
 //! version numbers of the tables it reads"), taken from the log's order and as fine as keys. A version enters when it is
 //! assigned; reads need what is durable, since from then on every read that begins needs it *and every version before
 //! it* (DESIGN section 3, Visibility; without the prefix, partial replication shows a long fork: spec FINDINGS section
-//! 2). Of a writer that is not durable yet, the last durable version stands in: that is never too little.
+//! 2). For a writer that is not durable yet, the last durable version stands in, which is never too low.
 //!
-//! *Certification.* A transaction of one home passes unless another home's version, newer than what its statement was
-//! known to see, claims what it claims (DESIGN section 3, "Certification and integrity"). Versions of its own home were
-//! ordered by PostgreSQL's locks there, and each of them was certified itself, so only the last version of *other* homes
-//! counts; that is why a [`Stamp`] remembers two. What a SERIALIZABLE transaction has read is certified against versions
-//! of every home: nothing locks it.
+//! *Certification.* A transaction of one home passes unless a version of another home has claims in common with it, and is newer
+//! than what its statement was known to see (DESIGN section 3, "Certification and integrity"). PostgreSQL's locks ordered the
+//! versions of its own home, and each of them was certified itself, so only the last version of *other* homes counts. That is
+//! why a [`Stamp`] remembers two. The reads of a SERIALIZABLE transaction are certified against versions of every home, since
+//! nothing locks them.
 //!
-//! *Columns.* A read of some columns does not need a version that only changed others of rows that stay. A table
-//! remembers the last version that changed each column so; a key or group, which there are many of, only all columns that
-//! were changed since the last version of any other kind. Which columns a table has changes with schema changes alone,
-//! and everything needs those.
+//! *Columns.* A read of some columns does not need a version that only updated other columns. A table remembers for each column
+//! the last version that updated it. There are many keys and groups, so each remembers one set: the columns updated since the
+//! last version that did more than update known columns. Only schema changes change which columns a table has, and every read
+//! needs those.
 //!
-//! Bounded: the oldest keys are forgotten, and stand for their whole table from then on.
+//! The number of keys is bounded: the oldest are forgotten, and their versions count for the whole table from then on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,10 +28,10 @@ use crate::ids::{ReplicaId, TableId, Version};
 /// Most keys remembered apart, counted once for each version that touched them.
 pub const KEYS_MAX: usize = 200_000;
 
-/// Bytes that one of them takes, roughly: its entry in a tree that is two thirds full, and its place in the order of age.
+/// Rough size of a remembered key: its entry in a tree that is two thirds full, and its place in the order of age.
 pub const KEY_BYTES: usize = size_of::<(u64, Key)>() * 3 / 2 + size_of::<(Version, TableId, u64)>();
 
-/// The last version of something, and the last one of any other home than that one's.
+/// The last version that touched something, and the last one of any home other than that version's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Stamp {
     last: Version,
@@ -55,7 +55,7 @@ impl Stamp {
     }
 
     fn merge(&mut self, of: Self) {
-        // Whose the other one is, is not known any more: to be safe, nobody's own.
+        // The home of the other version is not known any more. To be safe, it counts as foreign to every home.
         self.note(of.other, None);
         self.note(of.last, of.home);
     }
@@ -69,11 +69,11 @@ impl Stamp {
 struct Key {
     written: Stamp,
     shared: Stamp,
-    /// Of a group: rows of it were written.
+    /// The last version that wrote rows of it, if it is a group.
     grouped: Stamp,
-    /// The last version that wrote it in another way than by changing columns that are known.
+    /// The last version that did more than update known columns of it.
     made: Version,
-    /// What was changed since.
+    /// The columns that were updated since.
     columns: ColumnSet,
 }
 
@@ -90,7 +90,7 @@ impl Key {
         self.columns = self.columns.union(of.columns);
     }
 
-    /// It was written by this version, where `changed` is known in these columns only.
+    /// A version wrote it: only these columns, if they are known.
     fn change(&mut self, version: Version, changed: Option<ColumnSet>) {
         if let Some(set) = changed {
             self.columns = self.columns.union(set);
@@ -99,7 +99,7 @@ impl Key {
         }
     }
 
-    /// The last version that changed what is read of these columns, or all, by this.
+    /// The last version that changed one of these columns, or any column.
     fn changed(&self, columns: Option<ColumnSet>) -> Version {
         match columns {
             Some(set) if !set.overlaps(self.columns) => self.made,
@@ -108,12 +108,12 @@ impl Key {
     }
 }
 
-/// What a version wrote.
+/// The writes of a version.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
     /// The tables that have changed rows.
     pub tables: &'a [TableId],
-    /// Of these, the ones of which no row came or went, and only these columns of rows were changed.
+    /// Those of them whose rows were only updated, with the columns that changed.
     pub changed: &'a [(TableId, ColumnSet)],
     /// It may have written anything.
     pub everything: bool,
@@ -127,43 +127,43 @@ impl Written<'_> {
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// Rows were written, or all of it was claimed: what a read of all columns needs.
+    /// The last version that wrote rows, or claimed the whole table: a read of all columns needs it.
     written: Version,
-    /// The same in another way than by changing columns that are known: what any read of the table needs.
+    /// The last version that did more than update known columns: any read of the table needs it.
     made: Version,
-    /// The last version that changed a column of rows that stay, by position.
+    /// The last version that updated a column, by position.
     columns: BTreeMap<usize, Version>,
-    /// Rows were written without a claim on their keys.
+    /// The last version that wrote rows without a claim on their keys.
     unkeyed: Version,
-    /// Claimed as a whole.
+    /// The last version that claimed the whole table.
     whole: Stamp,
-    /// Anything in it was claimed.
+    /// The last version that claimed anything of the table.
     touched: Stamp,
     keys: BTreeMap<u64, Key>,
-    /// Of the keys that were forgotten.
+    /// The versions of the keys that were forgotten.
     forgotten: Key,
 }
 
-/// Who wrote and claimed everything last.
+/// The last writers and claimers.
 #[derive(Clone, Debug)]
 pub struct VersionIndex {
     tables: BTreeMap<TableId, Table>,
-    /// May have written anything, as a schema change may.
+    /// The last version that may have written anything, such as a schema change.
     everything: Version,
-    /// Claimed anything.
+    /// The last version that claimed everything.
     unbounded: Stamp,
-    /// All.
+    /// The last version of all.
     any: Stamp,
     durable: Version,
     last_ddl: Version,
     ages: VecDeque<(Version, TableId, u64)>,
     keys_max: usize,
-    /// What was claimed without being written of forgotten keys is kept.
+    /// Of forgotten keys, also claims without writes are kept.
     keeps_claims: bool,
 }
 
 impl VersionIndex {
-    /// A new leader takes every record that is in the log as needed, by everything (DESIGN section 6).
+    /// The index of a new leader: every record that is in the log counts as needed, by every read (DESIGN section 6).
     pub fn recovered(last: Version) -> Self {
         let mut index = Self::forgetful(last);
         index.unbounded = Stamp { last, home: None, other: Version::ZERO };
@@ -171,12 +171,12 @@ impl VersionIndex {
         index
     }
 
-    /// How many keys are remembered apart, at most [`KEYS_MAX`].
+    /// The number of keys that are remembered apart, at most [`KEYS_MAX`].
     pub fn keys_remembered(&self) -> usize {
         self.ages.len()
     }
 
-    /// As if nothing in the log had been seen by anybody: wrong, and there to show that it is (see `Rules`).
+    /// An index that takes no record in the log as needed. It is wrong, and exists to show that a checker notices (see `Rules`).
     pub(crate) fn forgetful(last: Version) -> Self {
         Self {
             tables: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl VersionIndex {
         }
     }
 
-    /// Remembers so many keys apart; without `keeps_claims` wrongly, as above.
+    /// Sets how many keys are remembered apart. Without `keeps_claims` it is wrong, as above.
     #[must_use]
     pub(crate) fn remembering(self, keys_max: usize, keeps_claims: bool) -> Self {
         Self { keys_max, keeps_claims, ..self }
@@ -204,7 +204,7 @@ impl VersionIndex {
         if written.everything {
             self.everything = version;
         }
-        // A schema change may be needed by everything and yet claim no more than what it defines anew.
+        // Every read may need a schema change, although it claims no more than the definitions that it changes.
         if claims.everything {
             self.unbounded.note(version, Some(home));
         }
@@ -279,7 +279,7 @@ impl VersionIndex {
         self.last_ddl
     }
 
-    /// The version that a replica must have applied before it may serve this.
+    /// The version that a replica must have applied before it may serve these reads.
     pub fn need(&self, reads: &Reads) -> Version {
         let writer = match reads {
             Reads::Catalogue => self.last_ddl,
@@ -288,13 +288,13 @@ impl VersionIndex {
         writer.min(self.durable)
     }
 
-    /// The last assigned version that wrote any of this, or may have changed what it means.
+    /// The last assigned version that wrote any of this, or may have changed definitions that it rests on.
     pub fn writer(&self, reads: &Reads) -> Version {
         self.writer_since(reads, self.everything)
     }
 
-    /// The last assigned version that wrote any of this. A schema change has written what it claims. A transaction
-    /// that has read anything else had the right conclusions all the time ([`super::schema_changes`]).
+    /// The last assigned version that wrote any of this. A schema change counts as a write of what it claims. A transaction that
+    /// has read other things was analysed correctly all the time ([`super::schema_changes`]).
     pub fn overwriter(&self, reads: &Reads) -> Version {
         self.writer_since(reads, self.unbounded.last)
     }
@@ -315,7 +315,7 @@ impl VersionIndex {
         }
     }
 
-    /// Where the last one of [`VersionIndex::overwriter`] has written, if that is known.
+    /// The claim on which the version of [`VersionIndex::overwriter`] meets these reads, if it is known.
     pub fn written_at(&self, reads: &Reads) -> Option<Meeting> {
         let of_tables;
         let footprint = match reads {
@@ -350,20 +350,20 @@ impl VersionIndex {
         key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.changed(columns))
     }
 
-    /// The last assigned version of any other home that claims something of this, and where they meet.
+    /// The last assigned version of another home that conflicts with these claims, and the claim on which they meet.
     pub fn foreign(&self, claims: &Claims, home: ReplicaId) -> (Version, Option<Meeting>) {
         let (version, meeting) = self.newest(claims, |stamp| (stamp.foreign(home), None));
         (version.0, meeting)
     }
 
-    /// The last assigned version of any other home that claims one of these tables as a whole, or anything.
+    /// The last assigned version of another home that claims one of these tables as a whole, or everything.
     pub fn foreign_whole(&self, claims: &Claims, home: ReplicaId) -> Version {
         let whole = claims.tables.iter().filter_map(|id| self.tables.get(id)).map(|table| table.whole);
         let all = whole.chain([self.unbounded]).map(|stamp| stamp.foreign(home));
         all.max().unwrap_or_default()
     }
 
-    /// The last assigned version of any home that claims something of this, and that home.
+    /// The last assigned version of any home that conflicts with these claims, and that home.
     pub fn claimer(&self, claims: &Claims) -> (Version, Option<ReplicaId>) {
         self.newest(claims, |stamp| (stamp.last, stamp.home)).0
     }
@@ -393,7 +393,7 @@ impl VersionIndex {
             for (id, hash) in rows {
                 let Some(table) = self.tables.get(id) else { continue };
                 note(of(table.whole), *id, None);
-                // What is forgotten may have been any key.
+                // A forgotten key may have been this one.
                 let known = table.keys.get(hash).map(|key| (key, Some(*hash)));
                 for (key, row) in [Some((&table.forgotten, None)), known].into_iter().flatten() {
                     note(of(key.written), *id, row);

@@ -1,10 +1,10 @@
-//! Statements that wait at a replica until it has what they need.
+//! Statements that wait at a replica until it has the versions that they need.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{SessionId, Version};
 
-/// A queue ordered by what is waited for, then by arrival.
+/// A queue ordered by needed version, then by arrival.
 #[derive(Debug)]
 pub struct Waiting<T> {
     queue: BTreeMap<(Version, u64), (SessionId, T)>,
@@ -18,41 +18,41 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Adds one that waits until `need` is applied.
+    /// Adds a statement that waits until `need` is applied.
     pub fn push(&mut self, need: Version, session: SessionId, item: T) {
         self.arrivals += 1;
         self.queue.insert((need, self.arrivals), (session, item));
     }
 
-    /// Takes the next whose need is met.
+    /// Takes the next statement whose need is met.
     pub fn pop(&mut self, applied: Version) -> Option<(SessionId, T)> {
         let entry = self.queue.first_entry()?;
         (entry.key().0 <= applied).then(|| entry.remove())
     }
 
-    /// The least that somebody waits for.
+    /// The lowest version that a statement waits for.
     pub fn first_need(&self) -> Option<Version> {
         self.queue.first_key_value().map(|((need, _), _)| *need)
     }
 
-    /// Takes everybody, with what they needed.
+    /// Takes all statements, with their needs.
     pub fn drain(&mut self) -> Vec<(Version, SessionId, T)> {
         std::mem::take(&mut self.queue).into_iter().map(|((need, _), (s, item))| (need, s, item)).collect()
     }
 
-    /// Removes a session; whether it was there.
+    /// Removes the statement of a session. Returns whether one was there.
     pub fn remove(&mut self, session: SessionId) -> bool {
         let before = self.queue.len();
         self.queue.retain(|_, (waiter, _)| *waiter != session);
         self.queue.len() < before
     }
 
-    /// How many wait.
+    /// The number of statements.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no statement waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_whose_need_is_met_leave_in_order() {
+    fn statements_whose_need_is_met_leave_in_order() {
         let mut waiting = Waiting::default();
         waiting.push(Version(3), SessionId(1), 'a');
         waiting.push(Version(2), SessionId(2), 'b');
