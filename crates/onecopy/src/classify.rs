@@ -5,7 +5,9 @@
 //!
 //! Example: `UPDATE t SET v = 1 WHERE id = 7` writes one row of `t`, known by its key before it runs.
 
+pub(crate) mod effects;
 pub(crate) mod footprint;
 pub(crate) mod parsing;
 pub(crate) mod prediction;
+pub(crate) mod requirements;
 pub(crate) mod statement_analysis;

@@ -1,4 +1,4 @@
-//! What a group of statements needs, and what the catalogue says of that.
+//! What the catalogue says of statements that run together: where they may run, what they read, write and claim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,200 +7,141 @@ use cluster::claims::{Claims, DEFINITIONS};
 use cluster::event::Reads;
 use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
-use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Traces, Verb};
+use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Verb};
 
+use super::effects::{Execution, HiddenCode, RowEffects, Scope, SequenceEffects, SessionEffects};
 use super::footprint::{footprint, forecast, written_whole};
 use super::prediction::is_forecast_complete;
+use super::requirements::Requirements;
 use crate::client::sent::Sent;
-use crate::coordinator::Coordinator;
 
-/// The function that changes a setting by its name.
-const SETS: &str = "set_config";
-
-/// What a group of statements that run together needs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Requirements {
-    /// The statements; none when nothing is executed.
-    pub(crate) statements: Vec<Arc<Statement>>,
-    /// The same as they were sent, where that was kept.
-    pub(crate) sent: Vec<Sent>,
-    /// Some text could not be parsed.
-    pub(crate) has_unparsed: bool,
-    /// Something may be read later from what was bound here.
-    pub(crate) keeps_portal: bool,
-    /// Parameters or results may be in binary form.
-    pub(crate) is_binary: bool,
-    /// Parameters are declared to be of users' types, by the anchor's ids.
-    pub(crate) declares_users: bool,
-    /// It is one schema change that others can see. Any other one is about the session's temporary objects.
-    pub(crate) is_schema_change: bool,
-}
-
-/// What one catalogue says of the requirements.
+/// What is known of statements under one catalogue.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementAnalysis {
-    /// Where it may run, if no transaction decides that.
+    /// Where they may run, if no transaction decides that.
     pub(crate) access: Result<Arc<[TableId]>, Because>,
+    /// Any replica can be the home of a transaction with these statements.
+    pub(crate) may_leave_anchor: bool,
     /// Of each statement.
     pub(crate) routings: Vec<Arc<Routing>>,
     /// What each claims beyond its rows.
     pub(crate) claims: Vec<sql::Claims>,
-    /// It is a schema change: what it asks for.
+    /// Of a schema change: what it reserves.
     pub(crate) redefines: Option<Box<Claims>>,
-    pub(crate) has_unparsed: bool,
-    /// Nothing but INSERT, UPDATE, DELETE and MERGE.
-    pub(crate) is_plain: bool,
-    /// The same or SELECT, read to the end: it can be undone by a savepoint, and run again.
-    pub(crate) is_repeatable: bool,
-    /// It asks for the whole of the tables that it writes.
-    pub(crate) is_wide: bool,
-    /// It may write, lock, or do anything.
-    pub(crate) may_write: bool,
-    /// Rows or tables are locked.
-    pub(crate) has_locks: bool,
-    /// It does not wait for locks.
-    pub(crate) nowait: bool,
-    /// Something is written that the command tag does not count.
-    pub(crate) has_uncounted: bool,
-    /// A WITH HOLD cursor is declared.
-    pub(crate) has_hold: bool,
-    /// It says that it sets sequences.
-    pub(crate) sets_sequences: bool,
     /// All that the statements touch, if it is known and bounded.
     pub(crate) touched: Option<Arc<Accesses>>,
-    /// It says that it calls `setval`.
-    pub(crate) calls_setval: bool,
-    /// It asks what the session has drawn from sequences.
-    pub(crate) asks_draws: bool,
-    /// That, and nothing else.
-    pub(crate) only_asks_draws: bool,
-    /// Any replica can be the home of a transaction with these statements.
-    pub(crate) may_leave_anchor: bool,
-    /// It does nothing but to call set_config, in a way that is followed.
-    pub(crate) only_sets_settings: bool,
-    /// It touches the session or the transaction only.
-    pub(crate) is_control: bool,
-    /// It may run code of which nothing is known, and which sets what no server shows.
-    pub(crate) hides_code: bool,
-    /// Those of its statements that may run code which sets what no server shows.
-    pub(crate) code: Vec<Arc<Statement>>,
-    /// What may stay on the connection.
-    pub(crate) traces: Traces,
-    /// It calls `set_config` where what that sets is not followed.
-    pub(crate) sets_unseen: bool,
-    /// The schema has changed since: nothing may be concluded.
-    pub(crate) is_outdated: bool,
+    pub(crate) reserves: Reserves,
+    pub(crate) knowledge: Knowledge,
+    pub(crate) rows: RowEffects,
+    pub(crate) execution: Execution,
+    pub(crate) sequences: SequenceEffects,
+    pub(crate) session: SessionEffects,
     /// Of the first statement.
     pub(crate) template: Option<TemplateId>,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) generation: Version,
 }
 
-impl Requirements {
-    /// One statement.
-    pub(crate) fn one(statement: &Arc<Statement>) -> Self {
-        Self { statements: vec![Arc::clone(statement)], ..Self::default() }
-    }
+/// How finely statements reserve what they write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserves {
+    /// The rows that are known.
+    Rows,
+    /// The whole of the tables that they write.
+    Tables,
+}
 
-    /// The same, as it was sent.
-    pub(crate) fn sent(statement: &Arc<Statement>, sent: Option<Sent>) -> Self {
-        Self { sent: sent.into_iter().collect(), ..Self::one(statement) }
+/// What the analysis cannot rely on. Both can be so at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Knowledge {
+    /// Some text could not be parsed, or a statement does what its text does not say.
+    pub(crate) has_unparsed: bool,
+    /// The schema has changed since: nothing may be concluded.
+    pub(crate) is_outdated: bool,
+}
+
+impl StatementAnalysis {
+    /// The version of the catalogue that this was concluded from.
+    pub(crate) fn generation(&self) -> Version {
+        Version(self.catalogue.generation())
     }
 
     /// Nothing is executed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.statements.is_empty() && !self.has_unparsed
+        self.routings.is_empty() && !self.knowledge.has_unparsed
     }
 
-    /// Whether it surely takes a snapshot when it runs. SAVEPOINT, SET, SHOW, LOCK TABLE and the like do not.
-    pub(crate) fn takes_snapshot(&self) -> bool {
-        use Verb::{Copy, DeclareCursor, Delete, Insert, Merge, Select, Update};
-        let takes = |verb: &Verb| {
-            matches!(verb, Select | Insert | Update | Delete | Merge | Copy { .. } | DeclareCursor { .. })
+    /// Whether running this may leave something on its connection.
+    pub(crate) fn may_leave_traces(&self) -> bool {
+        self.session.scope == Scope::Data && (self.session.traces.shown || self.knowledge.is_outdated)
+    }
+
+    /// From now on it runs at the anchor only.
+    pub(crate) fn keep_at_anchor(&mut self) {
+        self.may_leave_anchor = false;
+    }
+
+    /// From now on it reserves the whole of the tables that it writes.
+    pub(crate) fn reserve_tables(&mut self) {
+        self.reserves = Reserves::Tables;
+    }
+
+    /// It seemed to read only, and a server has stopped it from writing: it may do anything.
+    pub(crate) fn assume_hidden_write(&mut self) {
+        self.access = Err(Because::Unknown);
+        self.knowledge.has_unparsed = true;
+        self.session.hidden_code = HiddenCode::Anywhere;
+        self.touched = None;
+        self.keep_at_anchor();
+    }
+
+    /// The catalogue is out of date and could not be loaded anew.
+    pub(crate) fn note_outdated(&mut self, statements: &[Arc<Statement>]) {
+        self.knowledge.is_outdated = true;
+        self.keep_at_anchor();
+        if let HiddenCode::In(code) = &mut self.session.hidden_code {
+            code.clear();
+            code.extend(statements.iter().map(Arc::clone));
+        }
+    }
+
+    /// No catalogue knows yet what the open transaction has redefined. `known` is the analysis by the present one: what
+    /// may stay on the connection is taken from there, and seen when the transaction is over.
+    pub(crate) fn note_redefined(&mut self, known: Self) {
+        self.knowledge.is_outdated = true;
+        self.session = SessionEffects { scope: self.session.scope, ..known.session };
+    }
+
+    /// Whether this leaves nothing behind, and shows nothing of when and where the transaction began.
+    pub(crate) fn is_movable_read(&self, requirements: &Requirements) -> bool {
+        let only_reads =
+            |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
+        self.access.is_ok()
+            && !self.rows.has_locks
+            && !requirements.protocol.keeps_portal
+            && requirements.is_sent_whole()
+            && requirements.all(|statement| only_reads(&statement.verb) && statement.settings.is_empty())
+            && self.routings.iter().all(|routing| !routing.transaction_time)
+            && !requirements.sent.iter().any(Sent::may_read_clock)
+    }
+
+    /// Whether this asks the system catalogues and nothing else.
+    pub(crate) fn asks_catalogues_only(&self, requirements: &Requirements) -> bool {
+        let is_system = |name: &sql::Name| match name.schema.as_deref() {
+            Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
+            None => name.name.starts_with("pg_"),
         };
-        self.statements.iter().any(|statement| takes(&statement.verb))
-    }
-
-    /// Whether it touches the session or the transaction only.
-    pub(crate) fn is_control(&self) -> bool {
-        use Verb::{Empty, Release, Reset, RollbackTo, Savepoint, Set, Show};
-        let is_control = |verb: &Verb| {
-            matches!(
-                verb,
-                Savepoint(_) | Release(_) | RollbackTo(_) | Set { .. } | Reset(_) | Show(_) | Empty
-            )
+        let asks = |statement: &Statement| {
+            statement.verb == Verb::Select
+                && statement.settings.is_empty()
+                && statement.with_names.is_empty()
+                && statement.reads.iter().all(is_system)
         };
-        !self.has_unparsed && self.statements.iter().all(|statement| is_control(&statement.verb))
+        matches!(self.access, Err(Because::Catalogue))
+            && !self.rows.has_locks
+            && !requirements.protocol.keeps_portal
+            && requirements.all(asks)
     }
 
-    /// Whether all that it does is to call set_config where that is told by the statement itself.
-    pub(crate) fn only_sets_settings(&self) -> bool {
-        let only = |sent: &Sent| {
-            let statement = sent.statement();
-            !statement.settings.is_empty()
-                && statement.verb == Verb::Select
-                && statement.reads.is_empty()
-                && statement.types.is_empty()
-                && statement.functions.iter().all(|function| function.name == SETS)
-                && statement.settings.len() == sent.mentions(SETS)
-        };
-        !self.has_unparsed && self.sent.len() == self.statements.len() && self.sent.iter().all(only)
-    }
-
-    /// What may stay on the connection.
-    pub(crate) fn traces(&self, routings: &[Arc<Routing>]) -> Traces {
-        let mut traces = if self.has_unparsed { Traces::ANYTHING } else { Traces::default() };
-        for routing in routings {
-            traces.add(routing.traces);
-        }
-        traces
-    }
-
-    /// Whether a cursor of it outlives the transaction.
-    pub(crate) fn declares_held(&self) -> bool {
-        self.statements.iter().any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. }))
-    }
-
-    /// Whether it calls `set_config` somewhere else than at the top of a SELECT list.
-    pub(crate) fn sets_unseen(&self) -> bool {
-        let followed: usize = self.statements.iter().map(|statement| statement.settings.len()).sum();
-        let is_whole = self.sent.len() == self.statements.len();
-        let mentioned: usize = self.sent.iter().map(|sent| sent.mentions(SETS)).sum();
-        self.statements.iter().any(|statement| statement.calls(SETS)) && !(is_whole && mentioned == followed)
-    }
-
-    /// What a statement claims beyond its rows. A temporary object is the session's own.
-    pub(crate) fn claims_of(&self, routing: &Routing) -> sql::Claims {
-        let is_own = routing.only_defines && !self.is_schema_change;
-        if is_own { sql::Claims::Rows } else { routing.claims.clone() }
-    }
-
-    /// It seemed to read only, and writes: those that come after it are not taken for what they seem.
-    pub(crate) fn note_write(&self, coordinator: &Coordinator) {
-        for statement in &self.statements {
-            coordinator.workload.note_write(statement.template, coordinator.catalogue().generation());
-        }
-    }
-
-    /// What all statements touch together, with the values that they were sent with.
-    pub(crate) fn touched(&self, catalogue: &Catalogue) -> Option<Accesses> {
-        if self.has_unparsed || self.sent.len() != self.statements.len() {
-            return None;
-        }
-        let mut all: Option<Accesses> = None;
-        for sent in &self.sent {
-            let parameters = sent.parameters();
-            let one = sent.statement().outline(catalogue).bind(&sent.arguments(&parameters));
-            match &mut all {
-                Some(all) => all.add(one),
-                None => all = Some(one),
-            }
-        }
-        all.filter(|all| all.unbounded.is_none())
-    }
-}
-
-impl StatementAnalysis {
     /// What it reads when it runs wherever that is: these tables, or some of their rows.
     pub(crate) fn spread_reads(&self, tables: &Arc<[TableId]>) -> Reads {
         match &self.touched {
@@ -211,7 +152,7 @@ impl StatementAnalysis {
 
     /// What it may write, lock or rely on.
     pub(crate) fn writes(&self, session: SessionId) -> Claims {
-        if self.has_unparsed || self.is_outdated {
+        if self.knowledge.has_unparsed || self.knowledge.is_outdated {
             return Claims::everything();
         }
         if let Some(claims) = &self.redefines {
@@ -233,7 +174,7 @@ impl StatementAnalysis {
     fn writes_of_rows(&self, session: SessionId) -> Claims {
         if let Some(touched) = &self.touched {
             let mut claims = forecast(touched, session.0, &self.catalogue);
-            if self.is_wide {
+            if self.reserves == Reserves::Tables {
                 claims.tables.extend(written_whole(touched, &self.catalogue));
             }
             return claims;
@@ -252,7 +193,7 @@ impl StatementAnalysis {
 
     /// Whether it writes nothing but what it asks for beforehand.
     pub(crate) fn reserves_all_writes(&self) -> bool {
-        if !self.may_write {
+        if !self.rows.may_write {
             return true;
         }
         // A number that no session has: whose forecast it is does not matter here.
@@ -277,7 +218,7 @@ impl StatementAnalysis {
                 None => return Reads::All,
             }
         }
-        if self.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
+        if self.knowledge.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
     }
 
     /// The sequences that may be drawn from, if it may run away from the anchor, which it may only where they are lent to.
@@ -288,19 +229,19 @@ impl StatementAnalysis {
 
     /// Something may run that draws, of which nobody knows from what. Savepoints and settings do not.
     pub(crate) fn may_draw_unseen(&self) -> bool {
-        self.is_suspect() && !self.is_control
+        self.is_suspect() && self.session.scope != Scope::Control
     }
 
     /// Something may run that sets sequences, unlike a call of `nextval`, of which only the name is not known.
     pub(crate) fn may_set_unseen(&self) -> bool {
         let is_unbounded =
             |routing: &Arc<Routing>| !is_harmless(routing) && routing.claims == sql::Claims::Everything;
-        self.may_draw_unseen() && (self.has_unparsed || self.routings.iter().any(is_unbounded))
+        self.may_draw_unseen() && (self.knowledge.has_unparsed || self.routings.iter().any(is_unbounded))
     }
 
     /// Something may run that touches what is not known.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
+        self.knowledge.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
     }
 }
 
@@ -314,19 +255,6 @@ fn is_harmless(routing: &Routing) -> bool {
 fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
     Some(reads.iter().chain(writes).copied().collect())
-}
-
-/// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
-pub(crate) fn is_movable_read(requirements: &Requirements, analysis: &StatementAnalysis) -> bool {
-    let only_reads =
-        |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
-    analysis.access.is_ok()
-        && !analysis.has_locks
-        && !requirements.keeps_portal
-        && requirements.sent.len() == requirements.statements.len()
-        && requirements.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
-        && analysis.routings.iter().all(|routing| !routing.transaction_time)
-        && !requirements.sent.iter().any(Sent::may_read_clock)
 }
 
 /// The relations that statements use, as they are asked for.

@@ -17,6 +17,7 @@ use sql::{Statement, Verb};
 use wire::sqlstate;
 
 use crate::backend::{BackendError, Rows};
+use crate::classify::effects::HiddenCode;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::prepared_statement::never_ours;
 use crate::connect::Connector;
@@ -78,16 +79,15 @@ impl Connector<'_> {
     /// Work is about to run on the connection to a replica, which counts as holding something from then on if that may
     /// leave anything.
     pub(crate) fn foresee_traces(&mut self, analysis: &StatementAnalysis, replica: ReplicaId) {
-        if analysis.only_sets_settings
-            || analysis.is_control
-            || !(analysis.traces.shown || analysis.is_outdated)
-        {
+        if !analysis.may_leave_traces() {
             return;
         }
         self.note_left(replica);
-        self.link.leftovers.look.hides |= analysis.hides_code;
-        self.link.leftovers.look.take_code(&analysis.code);
-        if analysis.sets_unseen {
+        match &analysis.session.hidden_code {
+            HiddenCode::Anywhere => self.link.leftovers.look.hides = true,
+            HiddenCode::In(statements) => self.link.leftovers.look.take_code(statements),
+        }
+        if analysis.session.sets_unseen {
             self.link.leftovers.look.forced.add(Pin::Function);
         }
     }

@@ -8,7 +8,7 @@ use sql::profile::{Declaration, DeclarationError, declaration_of};
 use sql::{Catalogue, SetValue, Verb};
 use wire::{encode, sqlstate};
 
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::own_settings::ACCESS_SETTING;
 use crate::client::sent::Sent;
 use crate::drive::Driver;

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use cluster::event::Home;
-use sql::{Because, Isolation, Statement, Verb};
+use sql::Isolation;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::effects::AsksDraws;
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::place::home_choice::PlaceDecision;
@@ -54,7 +56,7 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if !is_whole || !self.view().is_away_for(analysis) || !asks_catalogues_only(requirements, analysis) {
+        if !is_whole || !self.view().is_away_for(analysis) || !analysis.asks_catalogues_only(requirements) {
             return None;
         }
         let anchor = self.link.anchor();
@@ -68,7 +70,7 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
-        if !analysis.asks_draws {
+        if !analysis.sequences.asks_draws() {
             return None;
         }
         self.link.servers.asks_draws = true;
@@ -82,7 +84,7 @@ impl Executor<'_> {
             _ => None,
         };
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if analysis.only_asks_draws && is_whole {
+        if analysis.sequences.asks == AsksDraws::Only && is_whole {
             return match (open_at, &self.txn.state) {
                 (None, _) if place == self.link.anchor() => None,
                 (Some(at), Transaction::Update(_)) if at == place => {
@@ -104,24 +106,6 @@ impl Executor<'_> {
             .into())
         })
     }
-}
-
-/// Whether a statement asks the system catalogues and nothing else.
-fn asks_catalogues_only(requirements: &Requirements, analysis: &StatementAnalysis) -> bool {
-    let is_system = |name: &sql::Name| match name.schema.as_deref() {
-        Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
-        None => name.name.starts_with("pg_"),
-    };
-    let asks = |statement: &Statement| {
-        statement.verb == Verb::Select
-            && statement.settings.is_empty()
-            && statement.with_names.is_empty()
-            && statement.reads.iter().all(is_system)
-    };
-    matches!(analysis.access, Err(Because::Catalogue))
-        && !analysis.has_locks
-        && !requirements.keeps_portal
-        && requirements.statements.iter().all(|statement| asks(statement))
 }
 
 fn lost_draws() -> Refusal {

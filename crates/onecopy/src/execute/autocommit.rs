@@ -10,7 +10,9 @@ use cluster::ids::ReplicaId;
 use sql::{Because, TransactionOptions};
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::effects::Verbs;
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::link::wait::WAIT_MAX;
@@ -53,8 +55,12 @@ impl Executor<'_> {
         let mut only_anchor = false;
         loop {
             let mut analysis = self.view().analyse_update(requirements).await;
-            analysis.may_leave_anchor &= !only_anchor;
-            analysis.is_wide |= losses >= BY_ROWS_MAX;
+            if only_anchor {
+                analysis.keep_at_anchor();
+            }
+            if losses >= BY_ROWS_MAX {
+                analysis.reserve_tables();
+            }
             if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
                 return answered;
             }
@@ -114,9 +120,7 @@ impl Executor<'_> {
         ends: bool,
     ) -> Result<Ended, Fault> {
         let mut analysis = requirements.analyse(self.view());
-        analysis.access = Err(Because::Unknown);
-        (analysis.has_unparsed, analysis.hides_code) = (true, true);
-        (analysis.touched, analysis.may_leave_anchor) = (None, false);
+        analysis.assume_hidden_write();
         self.update_once(&analysis, work, ends).await
     }
 
@@ -126,7 +130,7 @@ impl Executor<'_> {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let nothing_runs = analysis.routings.is_empty() && !analysis.has_unparsed;
+        let nothing_runs = analysis.is_empty();
         // A part of an implicit transaction may be followed by anything; and what the session has at home may change
         // what the statement means, so it runs there with capture.
         let may_leave = nothing_runs || (ends && !self.placer().must_stay_home().await?);
@@ -153,7 +157,7 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         self.link.settle().await;
-        let replica = self.driver().place_read(reads, at, analysis.generation).await?;
+        let replica = self.driver().place_read(reads, at, analysis.generation()).await?;
         let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {
             self.link.servers.close(replica);
@@ -196,7 +200,7 @@ impl Executor<'_> {
         options.read_only != Some(true)
             && !self.link.settings.has_timeouts
             && !self.committer().may_defer()
-            && analysis.is_plain
+            && analysis.execution.verbs == Verbs::Modifications
             && analysis.routings.len() == 1
             && analysis.routings.iter().all(|r| r.claims != sql::Claims::Everything)
     }

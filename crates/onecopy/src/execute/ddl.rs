@@ -18,7 +18,7 @@ use wire::{encode, sqlstate};
 
 use super::explain_routing::ROUTING_COLUMN;
 use crate::capture;
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::own_settings::Severity;
 use crate::error::{Fault, Refusal, broken};
 use crate::execute::Executor;

@@ -9,7 +9,7 @@ use cluster::event::Reads;
 use cluster::ids::Version;
 use wire::{encode, sqlstate};
 
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::sent::Sent;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;

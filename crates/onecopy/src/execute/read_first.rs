@@ -4,7 +4,8 @@
 use cluster::event::Reads;
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::relay::Ended;
@@ -20,7 +21,7 @@ impl Executor<'_> {
         is_first: bool,
     ) -> Result<Ended, Fault> {
         let analysis = requirements.analyse(self.view());
-        if !is_movable_read(requirements, &analysis) {
+        if !analysis.is_movable_read(requirements) {
             self.placer().come_home(true).await?;
             return self.run_inside(requirements, work, false).await;
         }
@@ -47,8 +48,7 @@ impl Executor<'_> {
         }
         self.link.client.take_back(mark);
         self.placer().come_home(false).await?;
-        let requirements =
-            Requirements { has_unparsed: requirements.has_unparsed || may_write, ..requirements.clone() };
+        let requirements = if may_write { requirements.as_unparsed() } else { requirements.clone() };
         self.run_inside(&requirements, work, false).await
     }
 
@@ -64,7 +64,7 @@ impl Executor<'_> {
         let replica = read.replica;
         if !is_first {
             let reads = analysis.access.as_ref().map_or(Reads::All, |tables| analysis.spread_reads(tables));
-            self.driver().place_read(&reads, Some(replica), analysis.generation).await?;
+            self.driver().place_read(&reads, Some(replica), analysis.generation()).await?;
         }
         self.driver().at_replica(replica, work).await
     }

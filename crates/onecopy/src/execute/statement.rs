@@ -10,7 +10,8 @@ use sql::{TransactionOptions, Verb};
 use tracing::Instrument;
 use wire::backend::Status;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::Doing;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
@@ -156,7 +157,7 @@ impl Executor<'_> {
             Ok(tables) if !is_snapshot => analysis.spread_reads(tables),
             _ => Reads::All,
         };
-        let replica = self.driver().place_read(&reads, None, analysis.generation).await?;
+        let replica = self.driver().place_read(&reads, None, analysis.generation()).await?;
         let server = self.link.servers.get(replica);
         server.begin(inside(options), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_read_first, is_snapshot, has_snapshot: false }))
@@ -174,7 +175,7 @@ impl Executor<'_> {
         }
         let mut analysis = self.view().analyse_inside(requirements).await;
         let takes_snapshot = requirements.takes_snapshot();
-        if analysis.traces.locks && self.view().is_reading_away() {
+        if analysis.session.traces.locks && self.view().is_reading_away() {
             self.come_home_to_lock().await?;
         }
         if let Transaction::Read(read) = &self.txn.state {
@@ -186,7 +187,7 @@ impl Executor<'_> {
                     Ok(tables) => analysis.spread_reads(tables),
                     Err(_) => Reads::All,
                 };
-                self.driver().place_read(&reads, Some(replica), analysis.generation).await?;
+                self.driver().place_read(&reads, Some(replica), analysis.generation()).await?;
             }
             self.connector().foresee_traces(&analysis, replica);
             let ended = self.driver().at_replica(replica, work).await;
@@ -208,7 +209,7 @@ impl Executor<'_> {
         let is_first = self.come_to_anchor(&analysis, is_first).await? || is_first;
         if !is_first {
             self.pass(&analysis).await?;
-            while self.view().is_stale_at(self.txn.last_home, analysis.generation) {
+            while self.view().is_stale_at(self.txn.last_home, analysis.generation()) {
                 // What was concluded no longer holds; nothing was sent.
                 self.link.executed();
                 analysis = self.view().analyse_inside(requirements).await;
@@ -239,22 +240,22 @@ impl Executor<'_> {
         }
         self.placer().note_place_of_draws(analysis);
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.has_hold |= analysis.has_hold;
-            update.has_locks |= analysis.has_locks;
-            update.has_uncounted = analysis.has_uncounted;
-            update.generation = update.generation.min(analysis.generation);
+            update.has_hold |= analysis.execution.holds_cursor;
+            update.has_locks |= analysis.rows.has_locks;
+            update.has_uncounted = analysis.rows.has_uncounted;
+            update.generation = update.generation.min(analysis.generation());
             update.drawn.note(analysis, &catalogue);
             for claims in &analysis.claims {
                 update.capture.claims.add(claims, analysis.touched.as_deref(), &catalogue);
             }
-            if analysis.has_unparsed {
+            if analysis.knowledge.has_unparsed {
                 update.capture.claims.add_everything();
             }
             update.definitions.begin_statement(analysis);
             if update.options.isolation == Some(sql::Isolation::Serializable) {
                 update.read.add(&analysis.home_reads());
                 update.read.add(&definitions::read(analysis));
-                update.is_certified |= analysis.may_write;
+                update.is_certified |= analysis.rows.may_write;
             }
             update.is_suspect |= analysis.is_suspect();
         }
@@ -276,7 +277,7 @@ impl Executor<'_> {
     /// Waits for the turn of a further statement of the open update transaction.
     async fn pass(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
         let writes = analysis.writes(self.link.id);
-        self.driver().gate(analysis.home_reads(), writes, analysis.nowait).await
+        self.driver().gate(analysis.home_reads(), writes, analysis.execution.nowait).await
     }
 
     /// The same after a statement of ours on the same connection.

@@ -19,7 +19,8 @@ use cluster::claims::Claims;
 use cluster::event::{AbortCause, Rival};
 use cluster::record::Mark;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::local::count;
@@ -43,7 +44,7 @@ impl View<'_> {
     fn draws_from_leases(self, analysis: &StatementAnalysis) -> bool {
         let is_away =
             matches!(&self.txn.state, Transaction::Update(update) if update.replica != self.link.anchor());
-        is_away && !self.txn.failed && analysis.is_repeatable && !analysis.draws().is_empty()
+        is_away && !self.txn.failed && analysis.execution.is_repeatable && !analysis.draws().is_empty()
     }
 
     /// Whether the statement may write rows that are another's by now without its having been told beforehand.
@@ -55,8 +56,10 @@ impl View<'_> {
     /// whole tables; and so do all when there are so many rows that they will not be told apart.
     pub(crate) async fn analyse_inside(self, requirements: &Requirements) -> StatementAnalysis {
         let mut analysis = self.analyse_update(requirements).await;
-        analysis.is_wide |=
-            self.is_long() || (!analysis.is_repeatable && self.may_write_unreserved(&analysis));
+        let is_final = || !analysis.execution.is_repeatable && self.may_write_unreserved(&analysis);
+        if self.is_long() || is_final() {
+            analysis.reserve_tables();
+        }
         analysis
     }
 
@@ -82,7 +85,8 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         let is_unreserved = self.view().may_write_unreserved(analysis);
-        let must_reserve_after = is_unreserved && analysis.is_repeatable && self.txn.is_read_committed();
+        let must_reserve_after =
+            is_unreserved && analysis.execution.is_repeatable && self.txn.is_read_committed();
         let mut is_reserved = !is_unreserved;
         if !must_reserve_after && !self.view().draws_from_leases(analysis) {
             self.txn.note_unreserved(is_reserved);
@@ -195,6 +199,6 @@ impl Executor<'_> {
         if by_tables {
             writes = writes.widened();
         }
-        self.driver().gate(analysis.home_reads(), writes, analysis.nowait).await
+        self.driver().gate(analysis.home_reads(), writes, analysis.execution.nowait).await
     }
 }

@@ -12,7 +12,6 @@
 //! Invariant: what runs away from the anchor leaves nothing there but captured rows.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use cluster::claims::Claims;
 use cluster::event::{Home, Reads};
@@ -22,7 +21,7 @@ use wire::{encode, sqlstate};
 
 use super::sequence_leases::SEQUENCES_ANCHOR;
 use crate::classify::footprint::forecast;
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::forbidden::invalid;
 use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
@@ -34,9 +33,6 @@ use crate::transaction::view::View;
 
 /// The value of `onecopy.home` when nothing is said.
 const HOME_AUTO: &str = "auto";
-
-/// How long a statement waits for the catalogue after a schema change.
-const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the session's update transactions begin, if they may run there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,41 +100,6 @@ impl View<'_> {
         } else {
             (home, AnchorReason::Chosen)
         }
-    }
-
-    /// What the catalogue says of statements that may write. Others that conflict with them may know the present schema, so
-    /// this one has to, too.
-    pub(crate) async fn analyse_update(self, requirements: &Requirements) -> StatementAnalysis {
-        let mut analysis = requirements.analyse(self);
-        // What only reads, by itself or in a read-only transaction, the core checks again.
-        let only_reads = match &self.txn.state {
-            Transaction::None => analysis.access.is_ok(),
-            Transaction::Read(_) => true,
-            _ => false,
-        };
-        if self.txn.has_redefined(&analysis) {
-            // No catalogue knows that yet. What stays on the connection is seen when the transaction is over.
-            let mut anything = Requirements { has_unparsed: true, ..requirements.clone() }.analyse(self);
-            (anything.traces, anything.hides_code) = (analysis.traces, analysis.hides_code);
-            (anything.code, anything.sets_unseen) = (analysis.code, analysis.sets_unseen);
-            anything.is_outdated = true;
-            return anything;
-        }
-        let has_ddl = matches!(&self.txn.state, Transaction::Update(update) if update.has_ddl);
-        if only_reads || has_ddl || !self.link.coordinator().is_outdated(analysis.generation) {
-            return analysis;
-        }
-        // Who has locks may be waited for by whoever reads the catalogue.
-        let loaded =
-            tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
-        if matches!(loaded, Ok(Some(_))) {
-            analysis = requirements.analyse(self);
-        }
-        if self.link.coordinator().is_outdated(analysis.generation) {
-            (analysis.is_outdated, analysis.may_leave_anchor) = (true, false);
-            analysis.code.clone_from(&requirements.statements);
-        }
-        analysis
     }
 
     /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
@@ -280,9 +241,9 @@ impl Placer<'_> {
         }
         let (reads, mut writes) = (analysis.home_reads(), analysis.writes(self.link.id));
         writes.add(&std::mem::take(&mut self.txn.retry_hints.unreserved));
-        let asks_draws = analysis.asks_draws && home != Home::Anchor;
-        let nowait = analysis.nowait;
-        let (generation, template) = (analysis.generation, analysis.template);
+        let asks_draws = analysis.sequences.asks_draws() && home != Home::Anchor;
+        let nowait = analysis.execution.nowait;
+        let (generation, template) = (analysis.generation(), analysis.template);
         let foreseen = Claims::default();
         PlaceDecision {
             reads,

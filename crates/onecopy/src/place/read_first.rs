@@ -17,7 +17,8 @@ use wire::frame::HEADER_BYTES;
 use wire::sqlstate;
 
 use super::home_choice::PlaceDecision;
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
 use crate::local::count;
 use crate::place::Placer;
@@ -44,7 +45,7 @@ impl Placer<'_> {
         let may = options.read_only != Some(true)
             && options.deferrable != Some(true)
             && options.isolation <= Some(Isolation::ReadCommitted)
-            && is_movable_read(requirements, analysis)
+            && analysis.is_movable_read(requirements)
             && self.view().expects_only_reads();
         Ok(may && !self.must_stay_home().await?)
     }

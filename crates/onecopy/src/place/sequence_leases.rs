@@ -84,7 +84,7 @@ impl View<'_> {
     /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
     /// may be drawn by who begins from now on.
     pub(crate) fn after_setting(self, analysis: &StatementAnalysis) {
-        if analysis.calls_setval {
+        if analysis.sequences.calls_setval() {
             self.link.coordinator().sequences().leases.void_all();
         }
     }
@@ -118,7 +118,7 @@ impl Placer<'_> {
     /// Whether it asks for what is known at another replica than the anchor.
     pub(crate) fn asks_draws_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
         let anchor = self.link.anchor();
-        analysis.asks_draws && self.link.servers.draws_at().is_some_and(|place| place != anchor)
+        analysis.sequences.asks_draws() && self.link.servers.draws_at().is_some_and(|place| place != anchor)
     }
 
     /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
@@ -222,9 +222,10 @@ impl Placer<'_> {
 
     /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
     pub(crate) fn home_of_draws(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
-        self.link.servers.asks_draws |= analysis.asks_draws;
+        self.link.servers.asks_draws |= analysis.sequences.asks_draws();
         let Some(place) = self.link.servers.draws_at() else { return home };
-        if !analysis.asks_draws && (!self.link.servers.asks_draws || analysis.draws().is_empty()) {
+        if !analysis.sequences.asks_draws() && (!self.link.servers.asks_draws || analysis.draws().is_empty())
+        {
             return home;
         }
         if place == self.link.anchor() { Home::Anchor } else { Home::At(place) }
@@ -240,7 +241,7 @@ impl Placer<'_> {
             if let Transaction::Update(update) = &mut self.txn.state {
                 update.draws.extend(draws);
             }
-        } else if analysis.may_draw_unseen() || analysis.calls_setval {
+        } else if analysis.may_draw_unseen() || analysis.sequences.calls_setval() {
             self.link.servers.may_draw_at(replica);
         }
     }

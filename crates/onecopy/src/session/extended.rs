@@ -14,7 +14,7 @@ use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::own_settings::is_of_session;
 use crate::client::prepared_statement::{PreparedStatement, never_ours};
 use crate::client::settings::Settings;
@@ -132,13 +132,13 @@ impl Session {
         match message {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
             Frontend::Bind { portal, statement, rest } => {
-                group.requirements.is_binary |= oids::has_binary(rest);
-                group.requirements.keeps_portal |= !portal.is_empty();
+                group.requirements.protocol.is_binary |= oids::has_binary(rest);
+                group.requirements.protocol.keeps_portal |= !portal.is_empty();
                 self.take_bind(portal, statement, rest, bytes, group).await?;
             }
             Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
             Frontend::Execute { portal, rows_max } => {
-                group.requirements.keeps_portal |= rows_max > 0;
+                group.requirements.protocol.keeps_portal |= rows_max > 0;
                 self.take_execute(portal, bytes, group).await?;
             }
             Frontend::Close(target) => self.take_close(target, bytes, group).await?,
@@ -190,7 +190,7 @@ impl Session {
             )
             .into());
         }
-        group.requirements.declares_users |= oids::declares_users(types);
+        group.requirements.protocol.declares_users |= oids::declares_users(types);
         let script = self.link.script(sql).await?;
         let ours = self.view().stand_ins_of(script.as_ref(), sql);
         let shared =
@@ -229,7 +229,7 @@ impl Session {
             }
         } else {
             self.link.prepared.bind(portal, statement, values)?;
-            group.requirements.declares_users |=
+            group.requirements.protocol.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
             group.portals.push(portal.to_vec());
@@ -252,7 +252,7 @@ impl Session {
         if let (None, Some(name)) = (&known, statement) {
             self.link.check_unknown(name)?;
         }
-        group.requirements.declares_users |=
+        group.requirements.protocol.declares_users |=
             known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
             if self.run_group(group, false).await? {
@@ -295,7 +295,7 @@ impl Session {
             None => group.requirements.has_unparsed = true,
         }
         // One that was made before is not made again when the statement is run again.
-        group.requirements.keeps_portal |= !group.portals.iter().any(|made| made == portal);
+        group.requirements.protocol.keeps_portal |= !group.portals.iter().any(|made| made == portal);
         group.push(bytes, None, None);
         if group.copies_in {
             self.run_group(group, false).await?;
@@ -402,7 +402,7 @@ impl Session {
             return Ok(true);
         }
         // A portal that was bound and not executed yet is to be executed later.
-        group.requirements.keeps_portal |= group.bound.len() > group.requirements.statements.len();
+        group.requirements.protocol.keeps_portal |= group.bound.len() > group.requirements.statements.len();
         let is_free = matches!(self.txn.state, Transaction::None | Transaction::Begun(_));
         // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
         let is_begun = matches!(self.txn.state, Transaction::Begun(_));

@@ -10,7 +10,7 @@ use wire::backend::tag;
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::{Fault, Refusal};
 use crate::execute::statement::refuse;

@@ -1,15 +1,21 @@
-//! Judges statements by the present catalogue and by what the session and its open transaction know.
+//! Analyses statements by the present catalogue and by what the session and its open transaction know.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::claims::Claims;
-use cluster::ids::{TableId, Version};
-use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
+use sql::{Catalogue, Statement, Verb};
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
+use crate::classify::effects::{Execution, RowEffects, SequenceEffects, SessionEffects};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::{Knowledge, Reserves, StatementAnalysis};
 use crate::logging::stage_span;
 use crate::transaction::definitions::claims_of;
+use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
+
+/// How long a statement waits for the catalogue after a schema change.
+const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Requirements {
     /// What is known of the statements before they run.
@@ -19,7 +25,7 @@ impl Requirements {
         let workload = &session.link.coordinator().workload;
         let hides_write = |s: &Arc<Statement>| workload.hides_write(s.template, catalogue.generation());
         if !self.has_unparsed && self.statements.iter().any(hides_write) {
-            return Self { has_unparsed: true, ..self.clone() }.analyse(session);
+            return self.as_unparsed().analyse(session);
         }
         tracing::debug!(
             statements = self.statements.len(),
@@ -27,80 +33,34 @@ impl Requirements {
             "statements are analysed"
         );
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
-        let access = self.access(&routings);
         // What EXECUTE leaves is what its statement leaves.
         let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
         let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
-        let pairs = run.iter().zip(&left);
+        let pairs: Vec<_> = run.into_iter().zip(&left).collect();
+        let access = self.access(&routings);
+        let draws = || routings.iter().flat_map(|routing| sql::draws(routing, &catalogue)).collect();
+        // What the client sends with COPY comes once, so it cannot be run again.
+        let copies = self.any(|statement| matches!(statement.verb, Verb::Copy { .. }));
         StatementAnalysis {
+            may_leave_anchor: self.may_leave_anchor(&routings, &catalogue)
+                && session.may_use_leases(&draws()),
             claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
             redefines: self.redefines(session, &catalogue).map(Box::new),
-            may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
-            access,
-            has_locks: self.statements.iter().any(|s| locks(s)),
-            nowait: self.statements.iter().any(|s| s.nowait),
-            has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
-            has_hold: self.declares_held(),
-            sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
-            calls_setval: self.statements.iter().any(|s| s.calls("setval")),
-            asks_draws: routings.iter().any(|routing| routing.asks_draws),
-            only_asks_draws: !self.has_unparsed
-                && !self.keeps_portal
-                && !self.statements.is_empty()
-                && self.statements.iter().all(|s| sql::only_asks_draws(s, &catalogue)),
-            is_plain: self
-                .statements
-                .iter()
-                .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
-            is_repeatable: !self.keeps_portal
-                && !self.has_unparsed
-                && self.statements.iter().all(|s| {
-                    matches!(s.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)
-                }),
-            // What the client sends with it comes once, so it cannot be run again.
-            is_wide: self.statements.iter().any(|s| matches!(s.verb, Verb::Copy { .. })),
-            may_leave_anchor: may_leave_anchor(self, &routings, &catalogue)
-                && session.may_use_leases(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
-            only_sets_settings: self.only_sets_settings(),
-            is_control: self.is_control(),
-            hides_code: self.has_unparsed,
-            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(*s)).collect(),
-            traces: self.traces(&left),
-            sets_unseen: self.sets_unseen(),
             touched: self.touched(&catalogue).map(Arc::new),
-            is_outdated: false,
+            reserves: if copies { Reserves::Tables } else { Reserves::Rows },
+            knowledge: Knowledge { has_unparsed: self.has_unparsed, is_outdated: false },
+            rows: RowEffects::of(self, access.as_ref().err().copied()),
+            execution: Execution::of(self),
+            sequences: SequenceEffects::of(self, &routings, &catalogue),
+            session: SessionEffects::of(self, &pairs),
             template: self.statements.first().map(|statement| statement.template),
+            access,
             routings,
-            has_unparsed: self.has_unparsed,
-            generation: Version(catalogue.generation()),
             catalogue,
         }
     }
-}
 
-impl Requirements {
-    /// The tables that the statements read, if a bounded read is all that they are; else why the anchor has to run them.
-    fn access(&self, routings: &[Arc<Routing>]) -> Result<Arc<[TableId]>, Because> {
-        let mut tables: Vec<TableId> = Vec::new();
-        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
-        for routing in routings {
-            match (&routing.access, access) {
-                (Access::Read(read), Ok(())) => tables.extend(read),
-                (Access::Anchor(because), Ok(())) => access = Err(*because),
-                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
-                _ => {}
-            }
-            if self.is_binary && routing.user_types && access.is_ok() {
-                access = Err(Because::Catalogue);
-            }
-        }
-        if self.declares_users && access.is_ok() {
-            access = Err(Because::Catalogue);
-        }
-        access.map(|()| tables.into())
-    }
-
-    /// What a schema change asks for.
+    /// What a schema change reserves.
     fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
         let statement = self.statements.first().filter(|_| self.is_schema_change)?;
         let Verb::Ddl(facts) = &statement.verb else { return None };
@@ -108,28 +68,34 @@ impl Requirements {
     }
 }
 
-/// Whether a statement, or the one inside of it, locks what it reads.
-pub(crate) fn locks(statement: &Statement) -> bool {
-    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
-}
-
-/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
-pub(crate) fn writes_uncounted(statement: &Statement) -> bool {
-    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
-}
-
-/// Whether statements may run at any home.
-pub(crate) fn may_leave_anchor(
-    requirements: &Requirements,
-    routings: &[Arc<Routing>],
-    catalogue: &Catalogue,
-) -> bool {
-    let pairs = requirements.statements.iter().zip(routings);
-    !requirements.has_unparsed
-        && !requirements.declares_users
-        && !requirements.keeps_portal
-        && routings.len() == requirements.statements.len()
-        && pairs.into_iter().all(|(statement, routing)| {
-            sql::may_leave_anchor(statement, routing, requirements.is_binary, catalogue)
-        })
+impl View<'_> {
+    /// Analyses statements that may write. Transactions that conflict with this one may know the present schema, so this
+    /// one has to know it, too.
+    pub(crate) async fn analyse_update(self, requirements: &Requirements) -> StatementAnalysis {
+        let mut analysis = requirements.analyse(self);
+        // The core checks the catalogue of what only reads, by itself or in a read-only transaction.
+        let only_reads = match &self.txn.state {
+            Transaction::None => analysis.access.is_ok(),
+            Transaction::Read(_) => true,
+            _ => false,
+        };
+        if self.txn.has_redefined(&analysis) {
+            let mut anything = requirements.as_unparsed().analyse(self);
+            anything.note_redefined(analysis);
+            return anything;
+        }
+        if only_reads || self.txn.has_ddl() || !self.link.coordinator().is_outdated(analysis.generation()) {
+            return analysis;
+        }
+        // A session that reads the catalogue may wait for locks of this one, so this wait has a limit.
+        let loaded =
+            tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
+        if matches!(loaded, Ok(Some(_))) {
+            analysis = requirements.analyse(self);
+        }
+        if self.link.coordinator().is_outdated(analysis.generation()) {
+            analysis.note_outdated(&requirements.statements);
+        }
+        analysis
+    }
 }

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use sql::Routing;
 use sql::definition::{Redefined, of_relation};
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, asked_for};
+use crate::classify::statement_analysis::{StatementAnalysis, asked_for};
 
 /// So many statements are recognised that were there just before.
 const RECENT_MAX: usize = 16;
@@ -133,7 +133,7 @@ impl Definitions {
     /// A statement is about to run.
     pub(crate) fn begin_statement(&mut self, analysis: &StatementAnalysis) {
         for routing in &analysis.routings {
-            self.mentioned.add(routing, analysis.generation);
+            self.mentioned.add(routing, analysis.generation());
         }
     }
 }
@@ -154,11 +154,4 @@ pub(crate) fn claims_of(redefined: Option<&Redefined>) -> Claims {
     let Some(Redefined { tables, names, .. }) = redefined else { return Claims::everything() };
     let rows = names.iter().map(|name| (DEFINITIONS, *name)).collect();
     Claims { rows, tables: tables.clone(), ..Claims::default() }
-}
-
-impl Requirements {
-    /// A schema change.
-    pub(crate) fn schema_change(statement: &Arc<sql::Statement>) -> Self {
-        Self { is_schema_change: true, ..Self::one(statement) }
-    }
 }

@@ -11,7 +11,8 @@ use sql::{Isolation, TransactionOptions};
 use tokio::time::Instant;
 use wire::backend::Status;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
+use crate::classify::requirements::Requirements;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal, broken};
 use crate::relay::Ended;
 use crate::transaction::Update;
@@ -232,7 +233,7 @@ impl OpenTransaction {
     /// What the transaction's home depends on.
     pub(crate) fn record_profile(&mut self, requirements: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
-            update.only_read &= is_movable_read(requirements, analysis);
+            update.only_read &= analysis.is_movable_read(requirements);
             update.needs_anchor |= !analysis.may_leave_anchor;
         }
     }

@@ -9,6 +9,7 @@ use cluster::record::Sequence;
 use sql::Catalogue;
 
 use crate::capture::sequences::{STATES_CALL, states};
+use crate::classify::effects::SetsSequences;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, broken};
 
@@ -32,7 +33,7 @@ pub(crate) struct SequenceUse {
 impl SequenceUse {
     /// A statement is about to run: which sequences it may draw from or set.
     pub(crate) fn note(&mut self, analysis: &StatementAnalysis, catalogue: &Catalogue) {
-        if analysis.sets_sequences {
+        if analysis.sequences.sets != SetsSequences::No {
             self.are_set();
         }
         if analysis.may_set_unseen() {

@@ -1,0 +1,247 @@
+//! What statements do, in parts: to rows, to sequences and to the session, and how they may be run.
+//!
+//! Each part is found from the statements and their routings alone, and answers the questions of one stage: rows decide
+//! about certification, sequences about the home, session effects about the connection, and execution about retries.
+
+use std::sync::Arc;
+
+use sql::{Because, Catalogue, Routing, Statement, Traces, Verb};
+
+use super::requirements::Requirements;
+use crate::client::sent::Sent;
+
+/// The function that changes a setting by its name.
+const SETS: &str = "set_config";
+/// The function that sets a sequence.
+const SETVAL: &str = "setval";
+
+/// What statements do to rows and tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowEffects {
+    /// They may write, lock, or do anything.
+    pub(crate) may_write: bool,
+    /// They lock rows or tables.
+    pub(crate) has_locks: bool,
+    /// They write something that the command tag does not count.
+    pub(crate) has_uncounted: bool,
+}
+
+impl RowEffects {
+    pub(crate) fn of(requirements: &Requirements, anchor_because: Option<Because>) -> Self {
+        let may_write = matches!(anchor_because, Some(Because::Update | Because::Unknown));
+        Self {
+            may_write: may_write && Scope::of(requirements) != Scope::Control,
+            has_locks: requirements.any(locks),
+            has_uncounted: requirements.any(writes_uncounted),
+        }
+    }
+}
+
+/// Whether a statement, or the one inside of it, locks what it reads.
+fn locks(statement: &Statement) -> bool {
+    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
+}
+
+/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
+fn writes_uncounted(statement: &Statement) -> bool {
+    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
+}
+
+/// How statements may be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Execution {
+    pub(crate) verbs: Verbs,
+    /// They can be undone by a savepoint and run again: queries and modifications whose rows are read to the end.
+    pub(crate) is_repeatable: bool,
+    /// They fail rather than wait for locks.
+    pub(crate) nowait: bool,
+    /// They declare a WITH HOLD cursor.
+    pub(crate) holds_cursor: bool,
+}
+
+/// Which verbs statements have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verbs {
+    /// INSERT, UPDATE, DELETE and MERGE only.
+    Modifications,
+    /// The same, and SELECT.
+    Queries,
+    /// Others, too.
+    Any,
+}
+
+impl Execution {
+    pub(crate) fn of(requirements: &Requirements) -> Self {
+        let verbs = Verbs::of(requirements);
+        let is_read_whole = !requirements.protocol.keeps_portal && !requirements.has_unparsed;
+        Self {
+            verbs,
+            is_repeatable: is_read_whole && verbs != Verbs::Any,
+            nowait: requirements.any(|statement| statement.nowait),
+            holds_cursor: requirements
+                .any(|statement| matches!(statement.verb, Verb::DeclareCursor { hold: true, .. })),
+        }
+    }
+}
+
+impl Verbs {
+    fn of(requirements: &Requirements) -> Self {
+        let modifies = |verb: &Verb| matches!(verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge);
+        if requirements.all(|statement| modifies(&statement.verb)) {
+            Self::Modifications
+        } else if requirements.all(|s| s.verb == Verb::Select || modifies(&s.verb)) {
+            Self::Queries
+        } else {
+            Self::Any
+        }
+    }
+}
+
+/// What statements do to sequences, draws by defaults of columns aside: those follow from the tables that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SequenceEffects {
+    pub(crate) sets: SetsSequences,
+    pub(crate) asks: AsksDraws,
+}
+
+/// Whether statements say that they set sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SetsSequences {
+    #[default]
+    No,
+    /// TRUNCATE may restart the sequences of a table.
+    ByTruncate,
+    /// They call `setval`, whose effect no rollback takes back.
+    BySetval,
+}
+
+/// Whether statements ask what the session has drawn, by `currval` or `lastval`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AsksDraws {
+    #[default]
+    No,
+    /// Among other things.
+    Also,
+    /// And nothing else.
+    Only,
+}
+
+impl SequenceEffects {
+    pub(crate) fn of(requirements: &Requirements, routings: &[Arc<Routing>], catalogue: &Catalogue) -> Self {
+        let sets = if requirements.any(|statement| statement.calls(SETVAL)) {
+            SetsSequences::BySetval
+        } else if requirements.any(|statement| statement.verb == Verb::Truncate) {
+            SetsSequences::ByTruncate
+        } else {
+            SetsSequences::No
+        };
+        let is_whole = !requirements.has_unparsed && !requirements.protocol.keeps_portal;
+        let asks = if !routings.iter().any(|routing| routing.asks_draws) {
+            AsksDraws::No
+        } else if is_whole && requirements.all(|statement| sql::only_asks_draws(statement, catalogue)) {
+            AsksDraws::Only
+        } else {
+            AsksDraws::Also
+        };
+        Self { sets, asks }
+    }
+
+    pub(crate) fn asks_draws(self) -> bool {
+        self.asks != AsksDraws::No
+    }
+
+    pub(crate) fn calls_setval(self) -> bool {
+        self.sets == SetsSequences::BySetval
+    }
+}
+
+/// What statements do to the session, and what they may leave on its connection.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionEffects {
+    pub(crate) scope: Scope,
+    /// What may stay on the connection.
+    pub(crate) traces: Traces,
+    pub(crate) hidden_code: HiddenCode,
+    /// They call `set_config` where the session does not follow what that sets.
+    pub(crate) sets_unseen: bool,
+}
+
+/// What statements touch at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The session or the transaction only: SET, SHOW, SAVEPOINT and the like.
+    Control,
+    /// They do nothing but call `set_config`, in a way that the session follows.
+    Settings,
+    /// Anything.
+    Data,
+}
+
+/// Statements that may run code of users, which may set what no server shows.
+#[derive(Clone, Debug)]
+pub(crate) enum HiddenCode {
+    /// These may.
+    In(Vec<Arc<Statement>>),
+    /// Nothing is known of what runs.
+    Anywhere,
+}
+
+impl SessionEffects {
+    /// `run` are the statements that do the work: of EXECUTE, the prepared one; and their routings.
+    pub(crate) fn of(requirements: &Requirements, run: &[(&Arc<Statement>, &Arc<Routing>)]) -> Self {
+        let mut traces = if requirements.has_unparsed { Traces::ANYTHING } else { Traces::default() };
+        for (_, routing) in run {
+            traces.add(routing.traces);
+        }
+        let hidden_code = if requirements.has_unparsed {
+            HiddenCode::Anywhere
+        } else {
+            let hides = run.iter().filter(|(_, routing)| routing.traces.hidden);
+            HiddenCode::In(hides.map(|(statement, _)| Arc::clone(*statement)).collect())
+        };
+        Self { scope: Scope::of(requirements), traces, hidden_code, sets_unseen: sets_unseen(requirements) }
+    }
+}
+
+impl Scope {
+    fn of(requirements: &Requirements) -> Self {
+        use Verb::{Empty, Release, Reset, RollbackTo, Savepoint, Set, Show};
+        let is_control = |statement: &Statement| {
+            matches!(
+                statement.verb,
+                Savepoint(_) | Release(_) | RollbackTo(_) | Set { .. } | Reset(_) | Show(_) | Empty
+            )
+        };
+        if requirements.has_unparsed {
+            Self::Data
+        } else if requirements.all(is_control) {
+            Self::Control
+        } else if requirements.is_sent_whole() && requirements.sent.iter().all(only_sets_settings) {
+            Self::Settings
+        } else {
+            Self::Data
+        }
+    }
+}
+
+/// Whether a statement only calls `set_config`, at the top of its SELECT list, where the session reads what it sets.
+fn only_sets_settings(sent: &Sent) -> bool {
+    let statement = sent.statement();
+    !statement.settings.is_empty()
+        && statement.verb == Verb::Select
+        && statement.reads.is_empty()
+        && statement.types.is_empty()
+        && statement.functions.iter().all(|function| function.name == SETS)
+        && statement.settings.len() == sent.mentions(SETS)
+}
+
+/// Whether statements call `set_config` somewhere else than at the top of a SELECT list.
+fn sets_unseen(requirements: &Requirements) -> bool {
+    let followed: usize = requirements.statements.iter().map(|statement| statement.settings.len()).sum();
+    let mentioned: usize = requirements.sent.iter().map(|sent| sent.mentions(SETS)).sum();
+    requirements.any(|statement| statement.calls(SETS))
+        && !(requirements.is_sent_whole() && mentioned == followed)
+}
+
+#[cfg(test)]
+mod tests;
