@@ -82,7 +82,7 @@ impl Committer<'_> {
         let coordinator = &self.link.worker.coordinator;
         // Elsewhere it draws what was lent, which marks cover.
         let is_anchor = update.replica == coordinator.anchor();
-        let asks = update.drawn.ask(is_anchor, || coordinator.sequences().reading());
+        let asks = update.sequences.ask(is_anchor, || coordinator.sequences().reading());
         let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
         let is_prepared = server.own.has_identity_insert(name);
         let name = name.as_bytes();
@@ -98,7 +98,7 @@ impl Committer<'_> {
         let proof = coordinator.local.seal.proof(update.identity).to_be_bytes();
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
-        let which = update.drawn.parameter();
+        let which = update.sequences.parameter();
         let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..]), Some(&proof[..]), which.as_deref()];
         encode::bind(output, b"", name, &values[..parameters], encode::Format::Binary);
         encode::execute(output, b"", 0);
@@ -116,8 +116,8 @@ impl Committer<'_> {
         let lsn = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
         let states = row.next().flatten();
         if let (Some(lsn), Transaction::Update(update)) = (lsn, &mut self.txn.state) {
-            update.lock_lsn = Some(lsn);
-            update.drawn.answered(states.as_deref())?;
+            update.preparation.lock_lsn = Some(lsn);
+            update.sequences.answered(states.as_deref())?;
             let server = self.link.servers.get(update.replica);
             let name = if states.is_some() { DRAWN_STATEMENT } else { APPLIED_STATEMENT };
             server.own.add_identity_insert(name);
@@ -155,7 +155,7 @@ impl Committer<'_> {
         if let Transaction::Update(update) = &mut self.txn.state
             && is_analysis_outdated
         {
-            update.is_suspect = true;
+            update.unseen.suspect();
             let home = update.replica;
             self.connector().doubt_traces(home);
         }
@@ -167,12 +167,12 @@ impl Committer<'_> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("the update transaction is gone"));
         };
-        let (home, is_suspect) = (update.replica, update.is_suspect);
+        let (home, is_suspect) = (update.replica, update.unseen.is_suspect());
         // Also where the one row that was written is the one that could not be understood.
-        if !leaves_record && !update.drawn.has_marks() && update.capture.broken.is_none() {
+        if !leaves_record && !update.sequences.has_marks() && update.capture.broken.is_none() {
             return Ok(false);
         }
-        if update.has_hold {
+        if update.server.has_held_cursor {
             return Err(Refusal::unsupported(
                 "a WITH HOLD cursor in a transaction that writes",
                 "Its query runs inside COMMIT, which must not fail any more. Declare it in a transaction of its own.",
@@ -252,7 +252,7 @@ impl Committer<'_> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let (identity, has_file) = (update.identity, update.has_file);
+        let (identity, has_file) = (update.identity, update.preparation.has_file);
         let committed = self.commit_logged().await;
         if committed.is_err() && has_file {
             forget_file(Arc::clone(&self.link.worker.coordinator), identity).await;
@@ -265,9 +265,9 @@ impl Committer<'_> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let (home, lock_lsn) = (update.replica, update.lock_lsn);
+        let (home, lock_lsn) = (update.replica, update.preparation.lock_lsn);
         let is_serializable = update.options.isolation == Some(Isolation::Serializable);
-        let read = if is_serializable { update.read.take() } else { Reads::All };
+        let read = if is_serializable { update.reads.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
         let catalogue = self.link.coordinator().catalogue();

@@ -120,7 +120,8 @@ impl Driver<'_> {
     /// Gives the home's connection up, and with it what is open on it.
     pub(crate) fn abandon_home(&mut self) {
         if let Transaction::Update(update) = &self.txn.state {
-            let (replica, options, is_implicit) = (update.replica, update.options, update.is_implicit);
+            let (replica, options, is_implicit) =
+                (update.replica, update.options, update.boundary.is_implicit());
             self.link.servers.close(replica);
             self.end_transaction(false);
             if !is_implicit {
@@ -153,7 +154,7 @@ impl Driver<'_> {
     /// transaction is rolled back. Without anything to be kept the connection is closed, which takes no time.
     pub(crate) async fn step_back(&mut self) {
         let Transaction::Update(update) = &self.txn.state else { return };
-        let (replica, options, is_implicit) = (update.replica, update.options, update.is_implicit);
+        let (replica, options, is_implicit) = (update.replica, update.options, update.boundary.is_implicit());
         if !self.link.is_worth_keeping(replica) {
             return self.abandon_home();
         }

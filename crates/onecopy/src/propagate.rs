@@ -56,9 +56,9 @@ impl Recorder<'_> {
             let Transaction::Update(update) = &mut self.txn.state else {
                 return Err(broken("the update transaction is gone"));
             };
-            update.has_file = update.capture.hand_over().await?;
+            update.preparation.has_file = update.capture.hand_over().await?;
             // Marks stay out of the file, since the core looks at them when it orders the record.
-            let mut marks = update.drawn.take_marks();
+            let mut marks = update.sequences.take_marks();
             if update.replica == self.link.worker.coordinator.anchor() {
                 marks.append(&mut self.link.worker.coordinator.wanted_marks());
             }

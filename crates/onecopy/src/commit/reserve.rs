@@ -9,6 +9,7 @@ use cluster::record::Mark;
 use crate::commit::Committer;
 use crate::error::{Fault, broken};
 use crate::transaction::open::Transaction;
+use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 
@@ -46,8 +47,10 @@ impl Committer<'_> {
         if !has_unreserved_writes && !has_many_rows {
             return Ok(());
         }
-        let (is_alone, home) =
-            (has_unreserved_writes && update.is_alone && !self.link.client.shown, update.replica);
+        let (is_alone, home) = (
+            has_unreserved_writes && update.boundary == Boundary::Statement && !self.link.client.shown,
+            update.replica,
+        );
         match self.secure(Mark::default()).await? {
             None => Ok(()),
             Some((rival, written)) if is_alone => {

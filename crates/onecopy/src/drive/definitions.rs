@@ -24,7 +24,7 @@ impl View<'_> {
         let nothing = BTreeSet::new();
         let (isolation, own) = match &self.txn.state {
             Transaction::Begun(options) => (self.link.resolve(*options).isolation, &nothing),
-            Transaction::Update(update) => (update.options.isolation, &update.definitions.own.made),
+            Transaction::Update(update) => (update.options.isolation, &update.schema.definitions.own.made),
             _ => (None, &nothing),
         };
         let is_serializable = isolation == Some(Isolation::Serializable);
@@ -43,9 +43,9 @@ impl View<'_> {
         if !coordinator.is_outdated(of_rows.min(update.generation)) {
             return false;
         }
-        let mentioned = &update.definitions.mentioned;
+        let mentioned = &update.schema.definitions.mentioned;
         let mut names = mentioned.by_generation();
-        for id in rows.iter().filter(|id| !update.definitions.own.tables.contains(id)) {
+        for id in rows.iter().filter(|id| !update.schema.definitions.own.tables.contains(id)) {
             let Some(table) = catalogue.table(*id) else { return true };
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
@@ -96,7 +96,7 @@ impl Driver<'_> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let own = &mut update.definitions.own;
+        let own = &mut update.schema.definitions.own;
         let made = numbers.iter().filter(|(thing, _)| thing.starts_with("table "));
         let made: BTreeSet<TableId> = made.map(|(_, number)| TableId(*number)).collect();
         own.tables.extend(&made);

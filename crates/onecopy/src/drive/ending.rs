@@ -47,10 +47,15 @@ impl Driver<'_> {
     /// At the end of an interactive transaction, or as soon as it is known to need the anchor.
     pub(crate) fn note_beginning(&mut self) {
         let Transaction::Update(update) = &mut self.txn.state else { return };
-        if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
+        if let Some(template) = update.profile.template.take().filter(|_| !update.boundary.is_implicit()) {
             let coordinator = &self.link.worker.coordinator;
             let generation = coordinator.catalogue().generation();
-            coordinator.workload.note_beginning(template, generation, update.needs_anchor, &update.draws);
+            coordinator.workload.note_beginning(
+                template,
+                generation,
+                update.profile.needs_anchor,
+                &update.profile.draws,
+            );
         }
     }
 

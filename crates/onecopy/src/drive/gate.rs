@@ -15,10 +15,11 @@ use crate::error::{Fault, Refusal};
 use crate::link::wait::{Aim, Wait, is_free};
 use crate::local::session_registry::Doing as Shown;
 use crate::logging::stage_span;
+use crate::transaction::UPDATE_COST_US;
 use crate::transaction::definitions::names_in;
 use crate::transaction::open::{Admission, Assignment, Transaction};
+use crate::transaction::read_set::lock_reads;
 use crate::transaction::view::View;
-use crate::transaction::{UPDATE_COST_US, lock_reads};
 
 impl View<'_> {
     pub(crate) fn needs(self, reads: Reads, writes: Claims) -> Needs {
@@ -51,7 +52,7 @@ impl Driver<'_> {
         }
         let reads = match &self.txn.state {
             Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
-                match update.has_snapshot {
+                match update.server.has_snapshot {
                     false => Reads::All,
                     // What its constraints find is not of the snapshot, but of now.
                     true if is_write => reads,
@@ -72,7 +73,7 @@ impl Driver<'_> {
         nowait: bool,
     ) -> Result<(), Fault> {
         if let Transaction::Update(update) = &self.txn.state {
-            update.definitions.leave_out_known(&mut writes);
+            update.schema.definitions.leave_out_known(&mut writes);
         }
         let asked = names_in(&writes);
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
@@ -82,7 +83,7 @@ impl Driver<'_> {
                 if let Transaction::Update(update) = &mut self.txn.state {
                     let elements = update.capture.record.elements();
                     update.capture.claims.begin_turn(elements);
-                    update.definitions.note_asked(asked);
+                    update.schema.definitions.note_asked(asked);
                 }
                 Ok(())
             }

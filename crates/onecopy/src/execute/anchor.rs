@@ -29,8 +29,8 @@ impl Executor<'_> {
         }
         self.placer().note_anchor_needed();
         let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
-        let (options, was_implicit) = (update.options, update.is_implicit);
-        let may_move = update.only_read
+        let (options, boundary) = (update.options, update.boundary);
+        let may_move = update.profile.is_movable
             && update.capture.record.is_empty()
             && options.isolation <= Some(Isolation::ReadCommitted)
             && self.txn.savepoints.is_empty()
@@ -44,7 +44,7 @@ impl Executor<'_> {
         self.driver().roll_back_home().await;
         let opening =
             PlaceDecision { home: Home::Anchor, ..self.placer().opening(analysis, BTreeSet::new(), false) };
-        self.placer().open_update(options, opening, was_implicit).await?;
+        self.placer().open_update(options, opening, boundary).await?;
         Ok(true)
     }
 

@@ -20,6 +20,7 @@ use crate::local::count;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
+use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
 /// How often a single statement that lost against another transaction is run again, unseen.
@@ -174,15 +175,13 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let options = self.link.resolve(TransactionOptions::default());
         let opening = self.placer().opening_alone(analysis, ends).await?;
-        self.placer().open_update(options, opening, true).await?;
+        let boundary = if ends { Boundary::Statement } else { Boundary::Implicit };
+        self.placer().open_update(options, opening, boundary).await?;
         self.claim(analysis);
         if !ends {
             return self.at_home_guarded(analysis, work).await;
         }
         self.txn.note_unreserved(!self.view().may_write_unreserved(analysis));
-        if let Transaction::Update(update) = &mut self.txn.state {
-            update.is_alone = true;
-        }
         if self.can_identify_ahead(analysis, options) {
             return self.update_ahead(work).await;
         }

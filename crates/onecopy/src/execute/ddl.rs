@@ -29,6 +29,7 @@ use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::definitions::SchemaChangeReport;
 use crate::transaction::open::{Admission, Transaction};
+use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
 /// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
@@ -70,7 +71,7 @@ impl View<'_> {
         let catalogue = self.link.coordinator().catalogue();
         let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let knows = match &self.txn.state {
-            Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
+            Transaction::Update(update) => update.schema.leaves_known(&facts.relations),
             _ => true,
         };
         match std::str::from_utf8(text) {
@@ -151,7 +152,11 @@ impl Executor<'_> {
                     Box::pin(self.view().analyse_update(&requirements)).await.writes(self.link.id)
                 };
                 self.placer()
-                    .open_update(options, PlaceDecision { writes, ..PlaceDecision::unbounded() }, true)
+                    .open_update(
+                        options,
+                        PlaceDecision { writes, ..PlaceDecision::unbounded() },
+                        Boundary::Implicit,
+                    )
                     .await?;
             }
             Transaction::Begun(_) => self.start_transaction(&requirements).await?,
@@ -244,7 +249,7 @@ impl Executor<'_> {
         if circumstances.pop().flatten().as_deref() == Some(capture::MADE_TEMPORARY.as_bytes()) {
             // Of this session alone. The applier would have to make it, too, and could do so once.
             if let Transaction::Update(update) = &mut self.txn.state {
-                update.is_suspect = true;
+                update.unseen.suspect();
             }
             return Ok(());
         }
@@ -261,10 +266,11 @@ impl Executor<'_> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        update.has_ddl = true;
-        update.schema_changes.note(facts);
-        update.is_suspect |= !matches!(effect, RowEffect::Same);
-        update.drawn.schema_changed();
+        update.schema.note_change(facts);
+        if !matches!(effect, RowEffect::Same) {
+            update.unseen.suspect();
+        }
+        update.sequences.set();
         if keeps_lent {
             record.settings.push((KEEPS_LENT.to_owned(), "on".to_owned()));
         } else if BOUNDS_SEQUENCES.contains(&facts.tag) {

@@ -22,6 +22,7 @@ use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::definitions;
 use crate::transaction::open::{ReadOnly, Transaction};
+use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -117,17 +118,17 @@ impl Executor<'_> {
         }
         self.txn.state = Transaction::None;
         let mut opening = self.placer().opening_interactive(&analysis).await?;
-        let mut opened = self.placer().open_update(options, opening, false).await;
+        let mut opened = self.placer().open_update(options, opening, Boundary::Block).await;
         while let Err(Fault::Unplaced(_)) = opened {
             analysis = self.view().analyse_update(requirements).await;
             opening = self.placer().opening_interactive(&analysis).await?;
-            opened = self.placer().open_update(options, opening, false).await;
+            opened = self.placer().open_update(options, opening, Boundary::Block).await;
         }
         if opened.is_err() {
             self.txn.state = Transaction::Begun(said);
         }
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.first = analysis.template;
+            update.profile.template = analysis.template;
         }
         opened
     }
@@ -240,24 +241,26 @@ impl Executor<'_> {
         }
         self.placer().note_place_of_draws(analysis);
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.has_hold |= analysis.execution.holds_cursor;
-            update.has_locks |= analysis.rows.has_locks;
-            update.has_uncounted = analysis.rows.has_uncounted;
+            update.server.has_held_cursor |= analysis.execution.holds_cursor;
+            update.unseen.has_locks |= analysis.rows.has_locks;
+            update.unseen.has_uncounted = analysis.rows.has_uncounted;
             update.generation = update.generation.min(analysis.generation());
-            update.drawn.note(analysis, &catalogue);
+            update.sequences.note(analysis, &catalogue);
             for claims in &analysis.claims {
                 update.capture.claims.add(claims, analysis.touched.as_deref(), &catalogue);
             }
             if analysis.knowledge.has_unparsed {
                 update.capture.claims.add_everything();
             }
-            update.definitions.begin_statement(analysis);
+            update.schema.definitions.begin_statement(analysis);
             if update.options.isolation == Some(sql::Isolation::Serializable) {
-                update.read.add(&analysis.home_reads());
-                update.read.add(&definitions::read(analysis));
-                update.is_certified |= analysis.rows.may_write;
+                update.reads.add(&analysis.home_reads());
+                update.reads.add(&definitions::read(analysis));
+                update.reads.may_have_written |= analysis.rows.may_write;
             }
-            update.is_suspect |= analysis.is_suspect();
+            if analysis.is_suspect() {
+                update.unseen.suspect();
+            }
         }
     }
 

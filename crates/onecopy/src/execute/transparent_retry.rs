@@ -140,7 +140,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let before = self.txn.rows_captured();
         let is_there = match &mut self.txn.state {
-            Transaction::Update(update) => std::mem::replace(&mut update.is_guarded, true),
+            Transaction::Update(update) => std::mem::replace(&mut update.server.has_own_savepoint, true),
             _ => false,
         };
         if let Some(tenancy) = self.link.tenancy.as_ref().filter(|_| may_be_evicted) {

@@ -331,7 +331,7 @@ impl Placer<'_> {
         self.note_anchor_needed();
         self.txn.retry_hints.needs_anchor = true;
         if let Transaction::Update(update) = &self.txn.state {
-            let (options, was_implicit) = (update.options, update.is_implicit);
+            let (options, was_implicit) = (update.options, update.boundary.is_implicit());
             self.driver().roll_back_home().await;
             if !was_implicit {
                 self.txn.lose(options);
@@ -344,7 +344,7 @@ impl Placer<'_> {
     /// The open transaction has met something that only the anchor can do.
     pub(crate) fn note_anchor_needed(&mut self) {
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.needs_anchor = true;
+            update.profile.needs_anchor = true;
         }
         self.driver().note_beginning();
     }

@@ -19,10 +19,11 @@ use crate::place::home_choice::{PlaceDecision, inside};
 use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::definitions::names_in;
 use crate::transaction::open::{Admission, Assignment, RETRY_PAUSE, Transaction};
+use crate::transaction::read_set::lock_reads;
 use crate::transaction::sequence_use::HeldLeases;
+use crate::transaction::update::{Boundary, Update};
 use crate::transaction::view::View;
 use crate::transaction::wait_stats::WaitStats;
-use crate::transaction::{Update, lock_reads};
 use crate::writeset::Capture;
 
 /// How often its home may be lost before anything of it has run there until the client is told.
@@ -40,7 +41,7 @@ impl Placer<'_> {
         &mut self,
         options: TransactionOptions,
         opening: PlaceDecision,
-        is_implicit: bool,
+        boundary: Boundary,
     ) -> impl Future<Output = Result<(), Fault>> {
         async move {
             self.link.settle().await;
@@ -80,7 +81,7 @@ impl Placer<'_> {
                 let Link { worker, servers, settings, .. } = &mut *self.link;
                 match servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await {
                     Ok(_) => {
-                        self.begin_at(place, options, is_implicit, uses, &writes)?;
+                        self.begin_at(place, options, boundary, uses, &writes)?;
                         if place.replica == self.link.anchor() {
                             self.link.count(|stats| reason.counter(stats));
                         }
@@ -105,7 +106,7 @@ impl Placer<'_> {
         &mut self,
         place: Assignment,
         options: TransactionOptions,
-        is_implicit: bool,
+        boundary: Boundary,
         uses: HeldLeases,
         asked: &Claims,
     ) -> Result<(), Fault> {
@@ -119,10 +120,10 @@ impl Placer<'_> {
         capture.claims.begin_turn(0);
         worker.local.memory_budget.begin(progress, place.replica);
         let is_leased = place.replica != worker.coordinator.anchor();
-        let update = Update::new((identity, place.replica), options, is_implicit, capture);
+        let mut update = Update::new(identity, place.replica, boundary, options, capture);
         self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
-        let mut update = Update { is_leased, uses, ..update };
-        update.definitions.note_asked(names_in(asked));
+        (update.sequences.is_leased, update.sequences.leases) = (is_leased, uses);
+        update.schema.definitions.note_asked(names_in(asked));
         self.txn.state = Transaction::Update(Box::new(update));
         (self.txn.last_home, self.link.tenancy) = (place.replica, Some(tenancy));
         tracing::debug!(replica = ?place.replica, %identity, "an update transaction begins");

@@ -25,6 +25,7 @@ use crate::place::Placer;
 use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::open::Transaction;
+use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -80,7 +81,7 @@ impl Placer<'_> {
         let (reads, writes) = (Reads::Tables([].into()), Claims::default());
         let opening =
             PlaceDecision { reads, writes, reason: AnchorReason::Interactive, ..PlaceDecision::unbounded() };
-        let opened = self.open_update(options, opening, false).await;
+        let opened = self.open_update(options, opening, Boundary::Block).await;
         match opened {
             // The statement for which it came asks for its own turn.
             Ok(()) => self.link.executed(),

@@ -132,7 +132,7 @@ impl Placer<'_> {
         let Some(mut uses) = self.await_leases(&analysis.draws(), replica).await? else { return Ok(true) };
         self.txn.lease_use.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.uses.append(&mut uses);
+            update.sequences.leases.append(&mut uses);
         }
         Ok(false)
     }
@@ -239,7 +239,7 @@ impl Placer<'_> {
             self.link.servers.draw_at(replica);
             self.txn.lease_use.last_at = Some(replica);
             if let Transaction::Update(update) = &mut self.txn.state {
-                update.draws.extend(draws);
+                update.profile.draws.extend(draws);
             }
         } else if analysis.may_draw_unseen() || analysis.sequences.calls_setval() {
             self.link.servers.may_draw_at(replica);

@@ -52,9 +52,9 @@ impl Recorder<'_> {
             return Err(broken("no update transaction is open"));
         };
         for table in update.capture.record.tables() {
-            update.drawn.written(*table, &catalogue);
+            update.sequences.written(*table, &catalogue);
         }
-        Ok(update.drawn.is_any() && update.options.read_only != Some(true))
+        Ok(update.sequences.is_any() && update.options.read_only != Some(true))
     }
 
     /// Whether the open update transaction has drawn where the sequences count, so that marks have to cover it. What was
@@ -67,20 +67,19 @@ impl Recorder<'_> {
         if is_anchor || !draws {
             return Ok(draws);
         }
-        if update.is_leased
-            && !update.drawn.from_any
+        if update.sequences.is_leased
+            && let Some(ids) = update.sequences.known()
             && !self.link.coordinator().voids_lent(update.generation)
         {
             let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
-            let (ids, replica) = (update.drawn.from.clone(), update.replica);
-            self.view().use_lease(&ids, replica, rows.saturating_sub(1));
+            self.view().use_lease(ids, update.replica, rows.saturating_sub(1));
             return Ok(false);
         }
-        let (_, states) = match self.txn.drawn()?.told.take() {
+        let (_, states) = match self.txn.sequences()?.take_answer() {
             Some(told) => told,
             None => self.read_all_sequences().await?,
         };
-        if states.is_empty() && self.txn.drawn()?.from_any {
+        if states.is_empty() && self.txn.sequences()?.known().is_none() {
             return Ok(false);
         }
         Err(Fault::Rival(Refusal::retry(
@@ -89,18 +88,18 @@ impl Recorder<'_> {
     }
 
     async fn read_all_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
-        self.txn.drawn()?.may_be_any();
+        self.txn.sequences()?.may_set_any();
         self.read_sequences().await
     }
 
     /// Finds the marks that the record of the open update transaction needs for what it has drawn. It leaves a record only
     /// for them, unless it has one in any case.
     pub(crate) async fn mark_sequences(&mut self, has_record: bool) -> Result<(), Fault> {
-        if self.txn.drawn()?.is_marked {
+        if self.txn.sequences()?.is_marked() {
             return Ok(());
         }
         for _ in 0..READINGS_MAX {
-            let (reading, states) = match self.txn.drawn()?.told.take() {
+            let (reading, states) = match self.txn.sequences()?.take_answer() {
                 Some(told) => told,
                 None => self.read_sequences().await?,
             };
@@ -128,12 +127,12 @@ impl Recorder<'_> {
 
     async fn read_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
         let reading = self.link.coordinator().sequences().reading();
-        let query = self.txn.drawn()?.query();
+        let query = self.txn.sequences()?.query();
         let ended = self.driver().own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
-        let drawn = self.txn.drawn()?;
+        let drawn = self.txn.sequences()?;
         drawn.tell(reading, &answer)?;
-        drawn.told.take().ok_or_else(|| broken("what was told is gone"))
+        drawn.take_answer().ok_or_else(|| broken("what was told is gone"))
     }
 
     /// Whether the record has what it needs; if not, the sequences must be read again.
@@ -149,23 +148,23 @@ impl Recorder<'_> {
         let coordinator = &self.link.worker.coordinator;
         let durable = coordinator.log.durable();
         let mut sequences = coordinator.sequences();
-        if update.drawn.from_any {
-            if update.drawn.may_be_set {
+        if update.sequences.known().is_none() {
+            if update.sequences.may_have_set() {
                 for state in states {
                     sequences.leases.void(state.id);
                 }
             }
             self.link.servers.drew_at(update.replica, !states.is_empty());
         }
-        let is_exact = update.drawn.are_set;
-        if is_exact && std::mem::take(&mut update.drawn.are_set) && sequences.set(states) {
+        let is_exact = update.sequences.take_set();
+        if is_exact && sequences.set(states) {
             return Ok(false);
         }
         let holder = update.replica;
         match sequences.judge(Question { holder, reading, states, is_exact, has_record, durable }) {
             Verdict::ReadAgain => Ok(false),
             Verdict::Add(marks) => {
-                (update.drawn.marks, update.drawn.is_marked) = (marks, true);
+                update.sequences.mark(marks);
                 Ok(true)
             }
         }

@@ -32,10 +32,10 @@ impl Recorder<'_> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        if update.shared_changes.is_some() {
+        if update.schema.shared_changes.is_some() {
             return self.check_shared_changes().await;
         }
-        if !update.is_suspect {
+        if !update.unseen.is_suspect() {
             return Ok(());
         }
         match self
@@ -56,7 +56,7 @@ impl Recorder<'_> {
     pub(crate) async fn after_shared_change(&mut self) -> Result<(), Fault> {
         let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.shared_changes = Some(changes);
+            update.schema.shared_changes = Some(changes);
         }
         Ok(())
     }
@@ -65,9 +65,9 @@ impl Recorder<'_> {
     async fn check_shared_changes(&mut self) -> Result<(), Fault> {
         let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
         match &self.txn.state {
-            Transaction::Update(update) if update.shared_changes.as_ref() != Some(&changes) => Err(refused(
-                b"a change of roles or of what all databases share inside a function or DO block",
-            )),
+            Transaction::Update(update) if update.schema.shared_changes.as_ref() != Some(&changes) => Err(
+                refused(b"a change of roles or of what all databases share inside a function or DO block"),
+            ),
             _ => Ok(()),
         }
     }
@@ -78,12 +78,11 @@ impl Recorder<'_> {
             return Err(broken("no update transaction is open"));
         };
         let has_rows = !update.capture.record.is_empty();
-        let must_ask = update.is_suspect || update.is_uncaptured || (update.has_locks && !has_rows);
-        if !must_ask {
+        if !update.unseen.must_ask_home(has_rows) {
             return Ok(has_rows);
         }
-        let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
-        let has_shared = update.shared_changes.is_some();
+        let (has_locks, is_suspect) = (update.unseen.has_locks, update.unseen.is_suspect());
+        let has_shared = update.schema.shared_changes.is_some();
         if has_shared {
             self.check_shared_changes().await?;
         }
@@ -93,7 +92,7 @@ impl Recorder<'_> {
         let answer = row.next().flatten();
         let states = row.next().flatten().unwrap_or_default();
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.drawn.tell(reading, &states)?;
+            update.sequences.tell(reading, &states)?;
         }
         match answer.as_deref() {
             None => Ok(has_rows),

@@ -9,6 +9,7 @@ use wire::sqlstate;
 use super::Session;
 use crate::error::{Fault, Refusal};
 use crate::transaction::open::Transaction;
+use crate::transaction::update::Boundary;
 
 impl Session {
     /// Handles transaction control; the command tag, or `None` when the statement is something else.
@@ -31,7 +32,7 @@ impl Session {
         match &mut self.txn.state {
             Transaction::None => self.txn.state = Transaction::Begun(options),
             // BEGIN inside a query string makes the implicit transaction explicit.
-            Transaction::Update(update) if update.is_implicit => {
+            Transaction::Update(update) if update.boundary.is_implicit() => {
                 if options != TransactionOptions::default() {
                     return Err(Refusal::unsupported(
                         "BEGIN with options after other statements in one query string",
@@ -39,7 +40,7 @@ impl Session {
                     )
                     .into());
                 }
-                update.is_implicit = false;
+                update.boundary = Boundary::Block;
             }
             _ => {
                 self.link

@@ -20,7 +20,7 @@ impl View<'_> {
             return None;
         }
         let is_own = match &self.txn.state {
-            Transaction::Update(update) => update.has_ddl || update.is_suspect,
+            Transaction::Update(update) => update.schema.has_changes() || update.unseen.is_suspect(),
             _ => false,
         };
         if is_own || self.link.leftovers.pinned || self.link.settings.is_astray() {

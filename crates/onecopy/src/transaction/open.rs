@@ -15,10 +15,10 @@ use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal, broken};
 use crate::relay::Ended;
-use crate::transaction::Update;
 use crate::transaction::conflict_detail::ConflictDetail;
 use crate::transaction::profile::TxnProfile;
 use crate::transaction::sequence_use::{LeaseUse, SequenceUse};
+use crate::transaction::update::Update;
 use crate::transaction::wait_stats::WaitStats;
 
 /// How often a single-statement transaction is run again, unseen.
@@ -148,15 +148,15 @@ impl OpenTransaction {
     /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
     pub(crate) fn must_certify(&self) -> bool {
         matches!(&self.state, Transaction::Update(update)
-            if update.is_certified && update.options.read_only != Some(true))
+            if update.reads.may_have_written && update.options.read_only != Some(true))
     }
 
     pub(crate) fn has_ddl(&self) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.has_ddl)
+        matches!(&self.state, Transaction::Update(update) if update.schema.has_changes())
     }
 
     pub(crate) fn is_identified(&self) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.lock_lsn.is_some())
+        matches!(&self.state, Transaction::Update(update) if update.preparation.is_identified())
     }
 
     /// The status that the client is to be told.
@@ -188,9 +188,9 @@ impl OpenTransaction {
         update.capture.record.push_statement(recorded).map_err(|_| too_large())
     }
 
-    pub(crate) fn drawn(&mut self) -> Result<&mut SequenceUse, Fault> {
+    pub(crate) fn sequences(&mut self) -> Result<&mut SequenceUse, Fault> {
         match &mut self.state {
-            Transaction::Update(update) => Ok(&mut update.drawn),
+            Transaction::Update(update) => Ok(&mut update.sequences),
             _ => Err(broken("no update transaction is open")),
         }
     }
@@ -206,8 +206,8 @@ impl OpenTransaction {
     /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
     pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
         if let Transaction::Update(update) = &mut self.state {
-            let may_have_written = update.has_uncounted || rows_written(tag) > 0;
-            update.is_uncaptured |= may_have_written && update.capture.record.rows() == rows_before;
+            let is_captured = update.capture.record.rows() != rows_before;
+            update.unseen.note_written(rows_written(tag), is_captured);
         }
     }
 
@@ -225,7 +225,7 @@ impl OpenTransaction {
         }
         match &mut self.state {
             Transaction::Read(read) => read.has_snapshot = read.is_snapshot,
-            Transaction::Update(update) => update.has_snapshot = true,
+            Transaction::Update(update) => update.server.has_snapshot = true,
             _ => {}
         }
     }
@@ -233,8 +233,8 @@ impl OpenTransaction {
     /// What the transaction's home depends on.
     pub(crate) fn record_profile(&mut self, requirements: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
-            update.only_read &= analysis.is_movable_read(requirements);
-            update.needs_anchor |= !analysis.may_leave_anchor;
+            update.profile.is_movable &= analysis.is_movable_read(requirements);
+            update.profile.needs_anchor |= !analysis.may_leave_anchor;
         }
     }
 
@@ -253,7 +253,7 @@ impl OpenTransaction {
     /// The client sets or ends savepoints of its own: ours may be gone, or lie under them.
     pub(crate) fn leave_guard(&mut self) {
         if let Transaction::Update(update) = &mut self.state {
-            update.is_guarded = false;
+            update.server.has_own_savepoint = false;
         }
     }
 
@@ -275,7 +275,7 @@ impl OpenTransaction {
 
     /// Whether the open transaction is one that the client did not ask for.
     pub(crate) fn is_implicit(&self) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.is_implicit)
+        matches!(&self.state, Transaction::Update(update) if update.boundary.is_implicit())
     }
 
     pub(crate) fn chain(&mut self, chain: bool, options: Option<TransactionOptions>) {
@@ -299,7 +299,7 @@ impl OpenTransaction {
 
     /// Whether the open transaction itself has defined anew what these statements use.
     pub(crate) fn has_redefined(&self, analysis: &StatementAnalysis) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.definitions.own.concern(analysis))
+        matches!(&self.state, Transaction::Update(update) if update.schema.definitions.own.concern(analysis))
     }
 }
 

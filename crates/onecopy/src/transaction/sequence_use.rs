@@ -1,4 +1,7 @@
-//! What the open transaction has drawn from sequences, and where rows that draw are written.
+//! What the open transaction does to sequences, which leases it draws from, and where rows that draw are written.
+//!
+//! At its end a transaction that may have drawn asks its home how far the sequences are ([`crate::propagate::sequence_marks`]).
+//! Example: after `INSERT INTO t DEFAULT VALUES`, where `t.id` is serial, [`Extent::DrawsFrom`] holds one sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,33 +16,58 @@ use crate::classify::effects::SetsSequences;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, broken};
 
-/// What is known of an update transaction's draws.
+/// The sequences that an update transaction uses.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceUse {
-    pub(crate) from: BTreeSet<SequenceId>,
-    pub(crate) from_any: bool,
-    /// What ran may have set any, and nobody would know.
-    pub(crate) may_be_set: bool,
-    pub(crate) are_set: bool,
-    /// When the question was sent with the identity.
-    pub(crate) asked: Option<Reading>,
-    /// What came of that.
-    pub(crate) told: Option<(Reading, Vec<State>)>,
+    extent: Extent,
+    answer: Answer,
     /// What the record needs, once that is known.
-    pub(crate) marks: Vec<Sequence>,
-    pub(crate) is_marked: bool,
+    marks: Option<Vec<Sequence>>,
+    /// The transaction began where sequences are leased to, not at the anchor.
+    pub(crate) is_leased: bool,
+    /// What it draws from there.
+    pub(crate) leases: HeldLeases,
+}
+
+/// What was done to sequences. Each step includes the ones before it, and nothing leads back but [`SequenceUse::take_set`].
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Extent {
+    /// Statements may have drawn from these.
+    DrawsFrom(BTreeSet<SequenceId>),
+    /// Statements may have drawn from any, but set none.
+    DrawsFromAny,
+    /// Statements may have set any, without saying so.
+    MaySet,
+    /// Statements say that they set sequences.
+    Sets,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self::DrawsFrom(BTreeSet::new())
+    }
+}
+
+/// The home's answer to the question how far the sequences are.
+#[derive(Debug, Default)]
+enum Answer {
+    #[default]
+    None,
+    /// The question was sent with the identity.
+    Asked(Reading),
+    Known(Reading, Vec<State>),
 }
 
 impl SequenceUse {
     /// A statement is about to run: which sequences it may draw from or set.
     pub(crate) fn note(&mut self, analysis: &StatementAnalysis, catalogue: &Catalogue) {
         if analysis.sequences.sets != SetsSequences::No {
-            self.are_set();
+            self.set();
         }
         if analysis.may_set_unseen() {
-            self.may_be_any();
+            self.may_set_any();
         } else if analysis.may_draw_unseen() {
-            self.draws_from_any();
+            self.raise(Extent::DrawsFromAny);
         }
         for table in analysis.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
             self.written(*table, catalogue);
@@ -47,87 +75,144 @@ impl SequenceUse {
     }
 
     /// Something ran that may do anything with any sequence.
-    pub(crate) fn may_be_any(&mut self) {
-        self.may_be_set = true;
-        self.draws_from_any();
+    pub(crate) fn may_set_any(&mut self) {
+        self.raise(Extent::MaySet);
     }
 
-    /// Something ran that may draw from any sequence, but sets none.
-    pub(crate) fn draws_from_any(&mut self) {
-        if !std::mem::replace(&mut self.from_any, true) {
-            self.told = None;
+    /// A statement says that it sets sequences, or is a schema change, which may make, change or restart any.
+    pub(crate) fn set(&mut self) {
+        self.raise(Extent::Sets);
+    }
+
+    fn raise(&mut self, extent: Extent) {
+        if matches!(self.extent, Extent::DrawsFrom(_)) {
+            self.forget_answer();
+        }
+        if extent > self.extent {
+            self.extent = extent;
         }
     }
 
-    /// A statement says that it sets sequences.
-    pub(crate) fn are_set(&mut self) {
-        self.are_set = true;
-        self.may_be_any();
-    }
-
-    /// A schema change may make, change or restart any.
-    pub(crate) fn schema_changed(&mut self) {
-        self.are_set();
+    /// What the home has answered does not cover what was drawn since.
+    fn forget_answer(&mut self) {
+        if let Answer::Known(..) = self.answer {
+            self.answer = Answer::None;
+        }
     }
 
     /// Rows were written to a table.
     pub(crate) fn written(&mut self, table: TableId, catalogue: &Catalogue) {
         match catalogue.draws(table) {
             None => {}
-            Some(sql::Draws::FromSome) => self.may_be_any(),
-            Some(sql::Draws::From(ids)) => {
-                let before = self.from.len();
-                self.from.extend(ids);
-                if self.from.len() > before && !self.from_any {
-                    self.told = None;
-                }
-            }
+            Some(sql::Draws::FromSome) => self.may_set_any(),
+            Some(sql::Draws::From(ids)) => self.draw_from(ids.iter().copied()),
+        }
+    }
+
+    fn draw_from(&mut self, ids: impl IntoIterator<Item = SequenceId>) {
+        let Extent::DrawsFrom(known) = &mut self.extent else { return };
+        let before = known.len();
+        known.extend(ids);
+        if known.len() > before {
+            self.forget_answer();
         }
     }
 
     /// Whether the home has to be asked.
     pub(crate) fn is_any(&self) -> bool {
-        self.from_any || !self.from.is_empty()
+        !matches!(&self.extent, Extent::DrawsFrom(ids) if ids.is_empty())
+    }
+
+    /// The sequences that may have been drawn from; `None` for any.
+    pub(crate) fn known(&self) -> Option<&BTreeSet<SequenceId>> {
+        match &self.extent {
+            Extent::DrawsFrom(ids) => Some(ids),
+            Extent::DrawsFromAny | Extent::MaySet | Extent::Sets => None,
+        }
+    }
+
+    /// Whether any sequence may have been set.
+    pub(crate) fn may_have_set(&self) -> bool {
+        self.extent >= Extent::MaySet
+    }
+
+    /// Whether a statement has said that it sets sequences, which is asked once.
+    pub(crate) fn take_set(&mut self) -> bool {
+        let sets = self.extent == Extent::Sets;
+        if sets {
+            self.extent = Extent::MaySet;
+        }
+        sets
     }
 
     /// Whether the question goes with the identity, if it is to; then, when it was asked.
     pub(crate) fn ask(&mut self, may: bool, reading: impl FnOnce() -> Reading) -> bool {
-        self.asked = (may && self.is_any() && self.told.is_none()).then(reading);
-        self.asked.is_some()
+        if let Answer::Known(..) = self.answer {
+            return false;
+        }
+        let asks = may && self.is_any();
+        self.answer = if asks { Answer::Asked(reading()) } else { Answer::None };
+        asks
     }
 
     /// The answer to the question that went with the identity.
     pub(crate) fn answered(&mut self, answer: Option<&[u8]>) -> Result<(), Fault> {
-        match (self.asked.take(), answer) {
-            (Some(reading), Some(answer)) => self.tell(reading, answer),
-            (None, _) => Ok(()),
-            (Some(_), None) => Err(broken("the home was asked for its sequences and said nothing")),
+        match (&self.answer, answer) {
+            (Answer::Asked(reading), Some(answer)) => self.tell(*reading, answer),
+            (Answer::Asked(_), None) => Err(broken("the home was asked for its sequences and said nothing")),
+            (Answer::None | Answer::Known(..), _) => Ok(()),
         }
+    }
+
+    /// The home has answered what was asked at this reading.
+    pub(crate) fn tell(&mut self, reading: Reading, answer: &[u8]) -> Result<(), Fault> {
+        let states = std::str::from_utf8(answer).ok().and_then(states);
+        self.answer =
+            Answer::Known(reading, states.ok_or_else(|| broken("the home does not know its sequences"))?);
+        Ok(())
+    }
+
+    /// What the home has answered, which is used once.
+    pub(crate) fn take_answer(&mut self) -> Option<(Reading, Vec<State>)> {
+        match std::mem::take(&mut self.answer) {
+            Answer::Known(reading, states) => Some((reading, states)),
+            other => {
+                self.answer = other;
+                None
+            }
+        }
+    }
+
+    /// The record needs these marks, and no more.
+    pub(crate) fn mark(&mut self, marks: Vec<Sequence>) {
+        self.marks = Some(marks);
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marks.is_some()
     }
 
     /// Whether there are marks to be added to the record.
     pub(crate) fn has_marks(&self) -> bool {
-        !self.marks.is_empty()
+        self.marks.as_ref().is_some_and(|marks| !marks.is_empty())
     }
 
     /// The marks that the record needs.
     pub(crate) fn take_marks(&mut self) -> Vec<Sequence> {
-        std::mem::take(&mut self.marks)
+        self.marks.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The argument of [`STATES_CALL`] as a binary parameter; NULL asks about all.
     pub(crate) fn parameter(&self) -> Option<Vec<u8>> {
         const INT4_OID: i32 = 23;
-        if self.from_any {
-            return None;
-        }
-        let count = i32::try_from(self.from.len()).ok()?;
-        let mut array = Vec::with_capacity(20 + 8 * self.from.len());
+        let ids = self.known()?;
+        let count = i32::try_from(ids.len()).ok()?;
+        let mut array = Vec::with_capacity(20 + 8 * ids.len());
         // One dimension, no NULL, its length, counted from 1.
         for number in [1, 0, INT4_OID, count, 1] {
             array.extend_from_slice(&number.to_be_bytes());
         }
-        for id in &self.from {
+        for id in ids {
             array.extend_from_slice(&4_i32.to_be_bytes());
             array.extend_from_slice(&id.0.to_be_bytes());
         }
@@ -135,22 +220,15 @@ impl SequenceUse {
     }
 
     pub(crate) fn query(&self) -> String {
-        if self.from_any {
+        let Some(ids) = self.known() else {
             return format!("SELECT {STATES_CALL}(NULL)");
-        }
-        let ids: Vec<String> = self.from.iter().map(ToString::to_string).collect();
+        };
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         format!("SELECT {STATES_CALL}('{{{}}}')", ids.join(","))
-    }
-
-    /// The home has answered what was asked at this reading.
-    pub(crate) fn tell(&mut self, reading: Reading, answer: &[u8]) -> Result<(), Fault> {
-        let states = std::str::from_utf8(answer).ok().and_then(states);
-        self.told = Some((reading, states.ok_or_else(|| broken("the home does not know its sequences"))?));
-        Ok(())
     }
 }
 
-/// By which it is known that a transaction draws from what its home was lent.
+/// Leases that a transaction draws from. As long as it has them they stay valid for it.
 pub(crate) type HeldLeases = BTreeMap<SequenceId, Use>;
 
 /// Where a session's rows are written that draw from sequences by defaults.
@@ -160,4 +238,62 @@ pub(crate) struct LeaseUse {
     pub(crate) last_at: Option<ReplicaId>,
     /// The ranges that the present transaction, or the last one, draws from.
     pub(crate) ranges: BTreeMap<SequenceId, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading() -> Reading {
+        cluster::parts::sequences::Sequences::default().reading()
+    }
+
+    fn told() -> SequenceUse {
+        let mut used = SequenceUse::default();
+        used.draw_from([SequenceId(1)]);
+        used.tell(reading(), b"").unwrap();
+        used
+    }
+
+    #[test]
+    fn an_answer_holds_until_more_is_drawn_from() {
+        let mut used = told();
+        used.draw_from([SequenceId(1)]);
+        assert!(used.take_answer().is_some(), "it was asked about");
+        let mut used = told();
+        used.draw_from([SequenceId(2)]);
+        assert!(used.take_answer().is_none());
+        let mut used = told();
+        used.may_set_any();
+        assert!(used.take_answer().is_none());
+        used.tell(reading(), b"").unwrap();
+        used.set();
+        assert!(used.take_answer().is_some(), "the question was about all sequences");
+    }
+
+    #[test]
+    fn the_extent_only_grows_until_what_was_set_is_taken() {
+        let mut used = SequenceUse::default();
+        assert!(!used.is_any() && used.known().is_some());
+        used.raise(Extent::DrawsFromAny);
+        assert!(used.is_any() && used.known().is_none() && !used.may_have_set());
+        used.set();
+        used.may_set_any();
+        assert!(used.may_have_set() && used.take_set());
+        assert!(used.may_have_set() && !used.take_set());
+    }
+
+    #[test]
+    fn the_home_is_asked_once() {
+        let mut used = SequenceUse::default();
+        assert!(!used.ask(true, reading), "nothing was drawn");
+        used.draw_from([SequenceId(1)]);
+        assert!(!used.ask(false, reading) && used.ask(true, reading));
+        used.answered(None).unwrap_err();
+        used.answered(Some(b"")).unwrap();
+        assert!(!used.ask(true, reading), "the answer is there");
+        assert_eq!((used.is_marked(), used.has_marks()), (false, false));
+        used.mark(Vec::new());
+        assert_eq!((used.is_marked(), used.has_marks()), (true, false));
+    }
 }

@@ -1,0 +1,212 @@
+//! The state of an update transaction at its home, in parts: what it wrote, read, locked, drew and redefined so far, and
+//! how far its commit is prepared.
+//!
+//! Example: after `BEGIN; UPDATE t SET v = 1 WHERE k = 7` the row is in `capture`, `boundary` says that the client ends the
+//! transaction, and `preparation` is empty until COMMIT.
+
+use std::collections::BTreeSet;
+
+use cluster::ids::{Identity, ReplicaId, SequenceId, Version};
+use sql::{TemplateId, TransactionOptions};
+
+use super::read_set::ReadSet;
+use super::schema_state::SchemaState;
+use super::sequence_use::SequenceUse;
+use crate::writeset::Capture;
+
+/// A transaction that may write.
+#[derive(Debug)]
+pub(crate) struct Update {
+    pub(crate) identity: Identity,
+    pub(crate) replica: ReplicaId,
+    pub(crate) boundary: Boundary,
+    /// As the client asked for it, with the session's defaults put in.
+    pub(crate) options: TransactionOptions,
+    pub(crate) capture: Capture,
+    /// It has written rows that it has not reserved before, nor since.
+    pub(crate) has_unreserved_writes: bool,
+    pub(crate) sequences: SequenceUse,
+    pub(crate) schema: SchemaState,
+    pub(crate) unseen: UnseenEffects,
+    pub(crate) server: ServerState,
+    pub(crate) profile: HomeProfile,
+    /// At SERIALIZABLE.
+    pub(crate) reads: ReadSet,
+    /// The oldest catalogue by which one of its statements was analysed.
+    pub(crate) generation: Version,
+    pub(crate) preparation: Preparation,
+}
+
+impl Update {
+    /// One that has done nothing yet.
+    pub(crate) fn new(
+        identity: Identity,
+        replica: ReplicaId,
+        boundary: Boundary,
+        options: TransactionOptions,
+        capture: Capture,
+    ) -> Self {
+        Self {
+            identity,
+            replica,
+            boundary,
+            options,
+            capture,
+            has_unreserved_writes: false,
+            sequences: SequenceUse::default(),
+            schema: SchemaState::default(),
+            unseen: UnseenEffects::default(),
+            server: ServerState::default(),
+            profile: HomeProfile::default(),
+            reads: ReadSet::default(),
+            generation: Version(u64::MAX),
+            preparation: Preparation::default(),
+        }
+    }
+}
+
+/// What ends the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Boundary {
+    /// The client, which has said BEGIN.
+    Block,
+    /// The query string or the batch of which it is a part.
+    Implicit,
+    /// Its only statement, which is run again if another transaction was first.
+    Statement,
+}
+
+impl Boundary {
+    /// The client did not say BEGIN.
+    pub(crate) fn is_implicit(self) -> bool {
+        self != Self::Block
+    }
+}
+
+/// What the transaction did, or may have done, that capture does not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnseenEffects {
+    suspicion: Suspicion,
+    /// A statement locks rows without writing them.
+    pub(crate) has_locks: bool,
+    /// The present statement writes what its tag does not count.
+    pub(crate) has_uncounted: bool,
+}
+
+/// Why the home has to be asked what the transaction wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Suspicion {
+    #[default]
+    None,
+    /// A statement wrote rows, by its tag, of which none was captured.
+    RowsMissing,
+    /// A statement ran whose effects are not bounded.
+    Unbounded,
+}
+
+impl UnseenEffects {
+    /// A statement ran whose effects are not bounded: it may have touched anything.
+    pub(crate) fn suspect(&mut self) {
+        self.suspicion = Suspicion::Unbounded;
+    }
+
+    pub(crate) fn is_suspect(self) -> bool {
+        self.suspicion == Suspicion::Unbounded
+    }
+
+    /// A statement has ended: how many rows it wrote by its tag, and whether any row of it was captured.
+    pub(crate) fn note_written(&mut self, rows_by_tag: u64, is_captured: bool) {
+        if !is_captured && (self.has_uncounted || rows_by_tag > 0) {
+            self.suspicion = self.suspicion.max(Suspicion::RowsMissing);
+        }
+    }
+
+    /// Whether the home has to be asked what the transaction wrote beside the captured rows.
+    pub(crate) fn must_ask_home(self, has_captured: bool) -> bool {
+        self.suspicion > Suspicion::None || (self.has_locks && !has_captured)
+    }
+}
+
+/// What is open at the home's server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerState {
+    /// A statement has run that takes the snapshot which REPEATABLE READ keeps.
+    pub(crate) has_snapshot: bool,
+    /// A savepoint of ours was set before the last statement that may have to be undone.
+    pub(crate) has_own_savepoint: bool,
+    /// A WITH HOLD cursor is open. Its query runs inside COMMIT and may fail there.
+    pub(crate) has_held_cursor: bool,
+}
+
+/// What the workload statistics learn: whether a transaction that begins like this one can leave the anchor.
+#[derive(Clone, Debug)]
+pub(crate) struct HomeProfile {
+    /// The template that the transaction began with, until it is learned from.
+    pub(crate) template: Option<TemplateId>,
+    /// Only the anchor can be its home.
+    pub(crate) needs_anchor: bool,
+    /// It has only read, in a way that does not show where, so it can still move.
+    pub(crate) is_movable: bool,
+    /// The sequences that its statements may have drawn from by defaults.
+    pub(crate) draws: BTreeSet<SequenceId>,
+}
+
+impl Default for HomeProfile {
+    fn default() -> Self {
+        Self { template: None, needs_anchor: false, is_movable: true, draws: BTreeSet::new() }
+    }
+}
+
+/// How far the commit is prepared at the home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preparation {
+    /// The number that the home drew when the identity was inserted; it orders transactions whose locks came first.
+    pub(crate) lock_lsn: Option<u64>,
+    /// Rows of the transaction are in a file, which was given to the log.
+    pub(crate) has_file: bool,
+}
+
+impl Preparation {
+    /// The identity is in `onecopy.applied` of the home.
+    pub(crate) fn is_identified(self) -> bool {
+        self.lock_lsn.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspicion_only_grows() {
+        let mut unseen = UnseenEffects::default();
+        unseen.note_written(3, true);
+        assert!(!unseen.must_ask_home(true), "all of it was captured");
+        unseen.note_written(0, false);
+        assert!(!unseen.must_ask_home(false), "nothing was written");
+        unseen.note_written(3, false);
+        assert!(unseen.must_ask_home(true) && !unseen.is_suspect());
+        unseen.suspect();
+        unseen.note_written(3, false);
+        assert!(unseen.is_suspect());
+    }
+
+    #[test]
+    fn a_statement_whose_tag_does_not_count_counts_as_one_that_writes() {
+        let mut unseen = UnseenEffects { has_uncounted: true, ..UnseenEffects::default() };
+        unseen.note_written(0, false);
+        assert!(unseen.must_ask_home(true));
+    }
+
+    #[test]
+    fn locks_alone_matter_where_no_row_was_captured() {
+        let unseen = UnseenEffects { has_locks: true, ..UnseenEffects::default() };
+        assert!(unseen.must_ask_home(false) && !unseen.must_ask_home(true));
+    }
+
+    #[test]
+    fn a_block_is_the_clients_own() {
+        assert!(!Boundary::Block.is_implicit());
+        assert!(Boundary::Implicit.is_implicit() && Boundary::Statement.is_implicit());
+    }
+}
