@@ -16,7 +16,7 @@ use crate::time::Time;
 #[derive(Debug)]
 pub struct Alarms<A> {
     set: BTreeMap<A, Time>,
-    /// What the driver was asked for last.
+    /// The time that the driver was asked for last.
     asked: Option<Time>,
 }
 
@@ -61,7 +61,7 @@ mod tests {
         Time { us }
     }
 
-    /// What a protocol does when the driver comes back at a time: which alarms are due, and what it asks for.
+    /// Acts like a protocol to which the driver comes back. Returns the alarms that are due, and the times asked for.
     fn come_back(alarms: &mut Alarms<char>, now: Time) -> (String, Vec<Time>) {
         let (mut due, mut asked) = (String::new(), Vec::new());
         for (alarm, at) in alarms.ring() {

@@ -102,7 +102,7 @@ mod tests {
         let near = Wish { near: Some(ReplicaId(2)), ..wish(3) };
         let chosen: Vec<_> = (0..2 * STAYS).filter_map(|_| balancer.choose(&replicas, near)).collect();
         assert_eq!(chosen.iter().filter(|&&i| i != 2).count(), 1, "one of many goes to whose turn it is");
-        assert_eq!(balancer.choose(&replicas, wish(3)), Some(2), "it was nobody's turn meanwhile");
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(2), "no replica had its turn meanwhile");
         replicas[2].outstanding_us = STAY_US;
         assert_eq!(balancer.choose(&replicas, near), Some(2));
         replicas[2].outstanding_us = STAY_US + 1;

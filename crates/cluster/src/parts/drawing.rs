@@ -1,4 +1,4 @@
-//! Where a transaction begins that draws from sequences: at the anchor as long as that has room.
+//! The home of a transaction that draws from sequences: the anchor as long as that has room.
 //!
 //! Sequences count at the anchor. As long as all transactions draw there, values ascend over all sessions, as on one server.
 //! Other replicas draw from leased ranges ([`crate::parts::sequences::leases`]), without gaps inside a range and without order

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(
             flight.overlap(Place(2), &rows(&[(1, 7), (1, 8)])),
             Some(Place(1)),
-            "nobody waits for itself"
+            "a transaction does not wait for itself"
         );
         flight.remove(Place(2), &rows(&[(1, 7), (1, 8)]));
         assert_eq!(flight.overlap(END, &rows(&[(1, 7)])), Some(Place(1)));

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use crate::claims::Claims;
 
-/// How many finished transactions are remembered.
+/// The number of finished transactions that are remembered.
 pub const REMEMBERED_MAX: usize = 1_024;
 
 /// The numbers and claims of the transactions of one home that finished last.

@@ -39,7 +39,7 @@ pub enum Ordering {
     Statements(LockTable),
 }
 
-/// What a transaction wants.
+/// A wish of a transaction, for one of its statements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The index of the replica where the transaction runs.

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_concerns_all() {
+    fn unknown_changes_concern_all_names() {
         let mut changes = SchemaChanges::since(Version(0));
         changes.note(Version(2), Defined::of(&Claims::everything()));
         assert!(changes.concern(Version(1), &[]) && changes.void_lent(Version(1)));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_concerns_all() {
+    fn forgotten_changes_concern_all_names() {
         let mut changes = SchemaChanges::since(Version(0));
         (1..=CHANGES_MAX as u64 + 2).for_each(|version| changes.note(Version(version), names(&[7])));
         assert!(changes.concern(Version(1), &[]) && !changes.concern(Version(2), &[]));

@@ -1,15 +1,14 @@
-//! How far sequences may have come: the marks in the log, and when a transaction has to leave a new one.
+//! Marks in the log: bounds on how far sequences have come, and the rule for when a transaction has to add one.
 //!
-//! A sequence belongs to no transaction, and what a server's crash takes from its end takes moves of sequences along.
-//! So before a transaction that drew a value is acknowledged, a *mark* at or beyond that value must be durable in the
-//! log: after a crash the sequence goes on behind its mark. A mark is set well ahead of what was drawn, as PostgreSQL's
-//! own log does, so that most transactions find one that is good for them. Holders of several replicas have marks of
-//! their own.
+//! A sequence belongs to no transaction, and a server that crashes may lose its last moves of sequences. So before a transaction
+//! that drew a value is acknowledged, a *mark* at or beyond that value must be durable in the log: after a crash the sequence
+//! goes on behind its mark. A mark is set well ahead of the value, as in PostgreSQL's own log, so most transactions find one
+//! that covers them. Each replica that draws has marks of its own.
 //!
 //! `setval`, RESTART and the end of a cycle set a sequence back. Then a new *generation* begins, in which no mark of the
-//! former ones counts. Who notices first announces it here and reads the sequence once more: whoever relied on a mark of
-//! the former generation has drawn before that, so the second reading covers its values. And whoever read the sequence
-//! before the announcement has to read it again, too. So all marks of a generation lie at or beyond everything that was
+//! former ones counts. The session that notices first announces it here and reads the sequence once more. A transaction that relied on a
+//! mark of the former generation has drawn before that, so the second reading covers its values. A session that read the
+//! sequence before the announcement has to read it again, too. So all marks of a generation lie at or beyond everything that was
 //! acknowledged before it or in it, and the order in which they reach the log does not matter.
 //!
 //! Invariant: when [`Sequences::judge`] finds that nothing needs to be added, what was drawn is covered by a durable
@@ -27,15 +26,15 @@ use crate::ids::{ReplicaId, SequenceId, Version};
 use crate::record::Sequence;
 use leases::{Leases, Loan};
 
-/// So many values may be drawn before the next mark is due.
+/// The number of values that may be drawn before the next mark is due.
 pub const AHEAD_VALUES: u32 = 1_000;
 /// Of a cycle at most this part is marked ahead, since a crash makes the holder skip it.
 const CYCLE_PARTS: i128 = 32;
 
-/// What a server says of a sequence.
+/// The state of a sequence, as a server reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Which.
+    /// The sequence.
     pub id: SequenceId,
     /// The last value, those that a session has in its cache included.
     pub value: i64,
@@ -49,7 +48,7 @@ pub struct State {
     pub max: i64,
     /// It begins anew after the last value.
     pub cycles: bool,
-    /// Where it began.
+    /// Its first value.
     pub start: i64,
 }
 
@@ -73,16 +72,16 @@ impl State {
     }
 }
 
-/// When sequences were read: what had happened here before that.
+/// A point in time before sequences were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// So many generations had begun.
+    /// The number of generations that had begun.
     begun: u64,
-    /// So many readings had been judged.
+    /// The number of readings that had been judged.
     judged: u64,
 }
 
-/// What a transaction has to do before it may be acknowledged.
+/// The duty of a transaction before it may be acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Its record needs these marks; mostly none.
@@ -91,14 +90,14 @@ pub enum Verdict {
     ReadAgain,
 }
 
-/// What is asked about a transaction.
+/// A transaction that may have drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question<'a> {
-    /// Where it ran.
+    /// The replica where it ran.
     pub holder: ReplicaId,
     /// Taken before the sequences were read.
     pub reading: Reading,
-    /// What was read.
+    /// The states that were read.
     pub states: &'a [State],
     /// A statement of it says that it sets them: then not a value more than needed is marked.
     pub is_exact: bool,
@@ -111,7 +110,7 @@ pub struct Question<'a> {
 #[derive(Debug, Default)]
 struct Known {
     generation: u64,
-    /// Which of all the generations that have begun it is.
+    /// The number of its generation among all that have begun.
     begun: u64,
     /// It began by a setting, which no mark shows yet.
     is_set: bool,
@@ -151,12 +150,12 @@ impl Known {
     }
 }
 
-/// What the leader knows of all sequences.
+/// The marks of all sequences, at the leader.
 #[derive(Debug, Default)]
 pub struct Sequences {
     known: BTreeMap<SequenceId, Known>,
     now: Reading,
-    /// What is lent to replicas that are not the anchor.
+    /// The leases of replicas that are not the anchor.
     pub leases: Leases,
 }
 
@@ -194,7 +193,7 @@ impl Sequences {
         known.seen.clear();
     }
 
-    /// What a transaction that may have drawn has to add to its record.
+    /// The marks that a transaction which may have drawn has to add to its record.
     pub fn judge(&mut self, question: Question<'_>) -> Verdict {
         let Question { holder, reading, .. } = question;
         self.now.judged += 1;
@@ -235,7 +234,7 @@ impl Sequences {
         Some(state.mark(question.holder, known.generation, if is_exact { 0 } else { AHEAD_VALUES }))
     }
 
-    /// The marks that somebody waits for who has drawn what is to be lent, for the next record of the anchor's.
+    /// The marks that drawn ranges wait for before they can be lent, for the next record of the anchor.
     pub fn wanted_marks(&mut self, anchor: ReplicaId, durable: Version) -> Vec<Sequence> {
         let mut furthest: BTreeMap<SequenceId, Sequence> = BTreeMap::new();
         for (values, state) in self.leases.drawn() {

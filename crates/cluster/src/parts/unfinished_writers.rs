@@ -66,7 +66,7 @@ mod tests {
         let locks = [(item, Mode::Write), (orders, Mode::Read)];
         writers.begin(&locks);
         assert!(!writers.is_free(0, &[(item, Mode::Read)]));
-        assert!(writers.is_free(0, &[(orders, Mode::Read)]), "readers are in nobody's way");
+        assert!(writers.is_free(0, &[(orders, Mode::Read)]), "readers block no one");
         writers.end(1, &locks);
         assert!(writers.is_free(1, &[(item, Mode::Read), (orders, Mode::Read)]));
         assert!(!writers.is_free(0, &[(item, Mode::Read)]));

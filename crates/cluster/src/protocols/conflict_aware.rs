@@ -8,7 +8,7 @@
 
 use super::shipping::{Acknowledge, Choices, Place};
 
-/// What makes it: where reads go, and which reply counts.
+/// Its choices among those of the family.
 pub const CONFLICT_AWARE: Choices =
     Choices { name: "conflict-aware", place: Place::VariableByConflict, acknowledge: Acknowledge::First };
 

@@ -8,7 +8,7 @@
 
 use super::shipping::{Acknowledge, Choices, Place};
 
-/// What makes it: where reads go, and which reply counts.
+/// Its choices among those of the family.
 pub const EAGER: Choices =
     Choices { name: "eager", place: Place::VariableByLoad, acknowledge: Acknowledge::All };
 

@@ -9,7 +9,7 @@
 
 use super::shipping::{Acknowledge, Choices, Place};
 
-/// What makes it: where reads go, and which reply counts.
+/// Its choices among those of the family.
 pub const FR_C: Choices =
     Choices { name: "fr-c", place: Place::FixedByConflict, acknowledge: Acknowledge::Chosen };
 

@@ -7,7 +7,7 @@
 
 use super::shipping::{Acknowledge, Choices, Place};
 
-/// What makes it: where reads go, and which reply counts.
+/// Its choices among those of the family.
 pub const FR_L: Choices =
     Choices { name: "fr-l", place: Place::FixedByLoad, acknowledge: Acknowledge::Chosen };
 

@@ -32,5 +32,5 @@
 
 use super::rows::{Choices, Order};
 
-/// What makes it: transactions of different homes lock statement by statement.
+/// Transactions of different homes lock statement by statement.
 pub const ONECOPY: Choices = Choices { name: "onecopy", order: Order::Statements };

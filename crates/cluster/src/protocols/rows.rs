@@ -67,7 +67,7 @@ pub const REFRESH_BYTES_MAX: usize = 4 << 20;
 /// Most COMMITs under way at one home. After a crash, as many versions before the last one that a home has may be missing.
 pub const COMMITS_TOGETHER_MAX: u64 = 32;
 
-/// How long versions that are not waited for are collected into a batch: see [`apply_batching`].
+/// The pause during which versions that are not waited for are collected into a batch: see [`apply_batching`].
 pub const REFRESH_PAUSE_US: u64 = 20_000;
 
 /// Statements of one transaction that are certified apart. Those after them are certified as if the last of these had

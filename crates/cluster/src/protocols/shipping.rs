@@ -41,7 +41,7 @@ pub use message::{
 pub use proxy::{Proxy, ProxyOutput, Work};
 pub use scheduler::{Output, Scheduler};
 
-/// Where the reads of a transaction go.
+/// The replicas to which the reads of a transaction go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// All to the replica that was least loaded when the transaction began (section 6.2).
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-/// Which reply to a lock request, a write or a commit is passed on to the client.
+/// The reply to a lock request, a write or a commit that is passed on to the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledge {
     /// The first one (section 3.3).
@@ -75,13 +75,13 @@ pub enum Acknowledge {
     All,
 }
 
-/// What makes one scheduler of the family.
+/// The choices of one scheduler of the family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choices {
     /// Its name on the command line and in reports.
     pub name: &'static str,
-    /// Where reads go.
+    /// The replicas to which reads go.
     pub place: Place,
-    /// Which reply counts.
+    /// The reply that counts.
     pub acknowledge: Acknowledge,
 }

@@ -7,7 +7,7 @@
 
 use super::shipping::{Acknowledge, Choices, Place};
 
-/// What makes it: where reads go, and which reply counts.
+/// Its choices among those of the family.
 pub const VR_L: Choices =
     Choices { name: "vr-l", place: Place::VariableByLoad, acknowledge: Acknowledge::First };
 

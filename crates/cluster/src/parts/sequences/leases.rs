@@ -1,17 +1,18 @@
-//! Ranges of sequences lent to replicas, so that they can be the homes of what draws: the meaning of `CACHE`.
+//! Sequence leases: ranges of values lent to replicas, so that transactions that draw can have their home there. `CACHE` in
+//! PostgreSQL means the same for sessions.
 //!
-//! The anchor is where a sequence counts. What another replica is to give out is drawn there first, by `nextval` like
-//! anybody's draw, so no second authority hands out values: a setting, a bound, a crash of the anchor mean what they
-//! mean anyway. A range may be lent when a durable mark covers its last value, since until then the anchor's server could
-//! lose its draws and repeat them. At the borrower the sequence is put at the first value and bounded by the last,
-//! so the server itself never gives out more than was lent; a transaction that meets the end is run again at the anchor.
-//! Whatever sets a sequence voids what is lent of it: no statement that begins later draws from that.
+//! The sequence counts at the anchor. A range for another replica is drawn there first, by `nextval` like any other value. So
+//! no second authority hands out values, and a setting, a bound or a crash of the anchor mean what they mean anyway. A range
+//! may be lent when a durable mark covers its last value: until then the anchor's server could lose its draws and repeat them.
+//! At the borrower the sequence is set to the first value and bounded by the last, so the server never gives out more than was
+//! lent. A transaction that meets the end is run again at the anchor. Setting a sequence voids its leases: no statement that
+//! begins later draws from them.
 //!
-//! A bound that is lowered may be noticed late by a transaction of the borrower's that has drawn before. So a range that
-//! does not lie beyond all that the replica was lent in this life of its server waits for the end of these.
+//! A transaction of the borrower that has drawn before may notice late that a bound was lowered. So a range that does not lie
+//! beyond all that the replica was lent in this life of its server waits until such transactions are over.
 //!
-//! Invariant: no value is in two ranges that were lent, and none in one is drawn again by anybody else, unless a
-//! client sets the sequence back. What is lent and not used is lost: a gap.
+//! Invariant: no value is in two ranges that were lent, and no value of a range is drawn again elsewhere, unless a client sets the
+//! sequence back. Values that are lent and not used are a gap.
 //!
 //! Non-goals: sequences that cycle or are small; counting exactly what is left (the server knows).
 
@@ -24,48 +25,48 @@ use std::sync::Arc;
 use super::State;
 use crate::ids::{ReplicaId, SequenceId};
 
-/// So many values are lent at first; each time they were used up it is twice as many, and half when they became void.
+/// The values of a first lease. Each time a lease is used up, the next is twice as large; after one that became void, half.
 pub const LEASE_VALUES_FIRST: u32 = 256;
-/// At most so many values are lent at a time.
+/// Most values of a lease.
 pub const LEASE_VALUES_MAX: u32 = 8_192;
-/// At most so many when a single statement needs more, which cannot run elsewhere.
+/// Most values of a lease if a single statement needs more.
 pub const LEASE_VALUES_LARGE: u32 = 65_536;
-/// Fewer are not worth lending.
+/// Fewer values than this are not worth a lease.
 pub const LEASE_VALUES_MIN: u32 = 16;
-/// At most this part of what a sequence has left is lent at a time.
+/// At most one part in so many of the values that a sequence has left is lent at a time.
 const RANGE_PARTS: i128 = 64;
-/// The next range is fetched when this part of the present one is left.
+/// The next range is fetched when one part in so many of the present one is left.
 const LOW_PART: i64 = 4;
 
-/// What a replica is to be lent.
+/// A lease that a replica is to get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// Of this sequence.
+    /// The sequence.
     pub id: SequenceId,
-    /// To this replica.
+    /// The replica.
     pub replica: ReplicaId,
-    /// At most so many values.
+    /// Most values of the range.
     pub values: u32,
     ticket: u64,
 }
 
-/// Values that the anchor has drawn in one go, nobody else any between them.
+/// Values that the anchor has drawn in one go, with none drawn elsewhere between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// The first of them.
     pub first: i64,
     /// The last of them; the smaller one if the sequence descends.
     pub last: i64,
-    /// How many there are.
+    /// The number of values.
     pub count: u32,
 }
 
 /// A range that is to be put into force at its replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loan {
-    /// Who wants it.
+    /// The lease that it is for.
     pub want: Want,
-    /// What it gets.
+    /// The range.
     pub range: Range,
 }
 
@@ -78,7 +79,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// Which of all the ranges that were lent it found in force.
+    /// The number of the range, among all that were lent, that was in force.
     pub fn range(&self) -> u64 {
         self.range
     }
@@ -102,16 +103,16 @@ struct Lease {
     is_good: bool,
     /// It cannot be lent.
     is_refused: bool,
-    /// The last range was too small for somebody.
+    /// The last range was too small for a statement.
     is_short: bool,
-    /// Which of all ranges it is that is in force, or was last.
+    /// The number of the range that is in force, or was last.
     range: u64,
     /// The size of the last range, and about how much of it is left.
     values: u32,
     left: i64,
     /// The furthest value that was lent, negated if the sequence descends.
     reach: Option<i128>,
-    /// Who draws has a copy.
+    /// Each transaction that draws has a copy.
     uses: Arc<()>,
 }
 
@@ -130,20 +131,20 @@ impl Lease {
     }
 }
 
-/// What is lent to whom.
+/// All leases.
 #[derive(Debug, Default)]
 pub struct Leases {
     all: BTreeMap<(SequenceId, ReplicaId), Lease>,
-    /// Nothing more is lent to them in this life of their servers.
+    /// Replicas that get no more leases in this life of their servers.
     barred: BTreeSet<ReplicaId>,
-    /// Nothing is lent to them while a schema change is applied there.
+    /// Replicas that get no leases while a schema change is applied there.
     closed: BTreeSet<ReplicaId>,
     last_ticket: u64,
 }
 
 impl Leases {
-    /// Whether a statement that may draw from a sequence may run at a replica, which needs about so many values. If not, or
-    /// if little is left, more is asked for.
+    /// Whether a statement that needs about this many values of a sequence may run at a replica. If not, or if little is left, a
+    /// new range is asked for.
     pub fn ask(&mut self, id: SequenceId, replica: ReplicaId, values: u32) -> Option<Use> {
         if self.barred.contains(&replica) || self.closed.contains(&replica) {
             return None;
@@ -213,7 +214,7 @@ impl Leases {
         true
     }
 
-    /// What the anchor has drawn for it; `state` is what it then said of the sequence.
+    /// The anchor has drawn a range for it, and has reported this state of the sequence after that.
     pub fn drew(&mut self, want: Want, range: Range, state: State) {
         let Some(lease) = self.of(want).filter(|lease| lease.stage == Stage::Drawing) else { return };
         let last = State { value: range.last, called: true, ..state };
@@ -233,7 +234,7 @@ impl Leases {
         }
     }
 
-    /// What waits for a mark, with how many values were drawn.
+    /// The ranges that wait for a mark, with the number of their values.
     pub(super) fn drawn(&self) -> impl Iterator<Item = (u32, State)> + '_ {
         self.all.values().filter_map(|lease| match lease.stage {
             Stage::Drawn(range, state) => Some((range.count, state)),
@@ -269,13 +270,13 @@ impl Leases {
         self.of(loan.want).is_some_and(|lease| lease.stage == Stage::Lending)
     }
 
-    /// All that a replica was lent is about to be taken back, for a schema change.
+    /// All leases of a replica are about to be revoked, for a schema change.
     pub fn close(&mut self, replica: ReplicaId) {
         self.closed.insert(replica);
         self.all.iter_mut().filter(|((_, of), _)| *of == replica).for_each(|(_, lease)| lease.void());
     }
 
-    /// It was.
+    /// All leases of a replica were revoked.
     pub fn open(&mut self, replica: ReplicaId) {
         self.closed.remove(&replica);
     }
@@ -286,12 +287,12 @@ impl Leases {
         self.all.iter_mut().filter(|((_, of), _)| *of == replica).for_each(|(_, lease)| lease.void());
     }
 
-    /// Who begins now must not draw from what is lent of this sequence.
+    /// Voids the leases of a sequence: statements that begin now must not draw from them.
     pub fn void(&mut self, id: SequenceId) {
         self.all.iter_mut().filter(|((of, _), _)| *of == id).for_each(|(_, lease)| lease.void());
     }
 
-    /// The same of all sequences.
+    /// Voids the leases of all sequences.
     pub fn void_all(&mut self) {
         self.all.values_mut().for_each(Lease::void);
     }
@@ -310,7 +311,7 @@ fn place(value: i64, increment: i64) -> i128 {
     if increment < 0 { -i128::from(value) } else { i128::from(value) }
 }
 
-/// How many values may be lent of a sequence that stands so, if so many are wanted; none if it has to stay at the anchor.
+/// The number of values that may be lent of a sequence in this state, if `wanted` are wanted; none if it has to stay at the anchor.
 pub fn lendable(state: &State, wanted: u32) -> Option<u32> {
     let bound = i128::from(if state.increment > 0 { state.max } else { state.min });
     let left = (bound - i128::from(state.value)) / i128::from(state.increment);

@@ -33,7 +33,7 @@ fn a_mark_is_good_for_many() {
     let reading = sequences.reading();
     let states = [state(2, true)];
     let at = |durable, has_record| Question { has_record, durable, ..question(&states, reading) };
-    // Not durable yet: good for whoever comes behind it in the log, and for nobody else.
+    // Not durable yet: it covers only transactions that come behind it in the log.
     assert_eq!(added(sequences.judge(at(Version(6), true))), []);
     assert_eq!(added(sequences.judge(at(Version(6), false))).len(), 1);
     assert_eq!(added(sequences.judge(at(Version(7), false))), []);
@@ -66,7 +66,7 @@ fn marks_keep_to_the_bounds() {
 }
 
 #[test]
-fn what_is_set_is_marked_as_it_is() {
+fn a_value_that_is_set_is_marked_as_it_is() {
     let mut sequences = Sequences::default();
     // Restored into a new database: nothing was marked before.
     let restored = [state(42, true)];
@@ -82,7 +82,7 @@ fn what_is_set_is_marked_as_it_is() {
     assert_eq!(sequences.judge(stale), Verdict::ReadAgain);
     let marks = added(sequences.judge(question(&back, sequences.reading())));
     assert_eq!((marks[0].value, marks[0].called, marks[0].generation), (1, false, 1));
-    // A setting that nobody spoke of, as by a function, is noticed by who reads it next.
+    // A setting that was not announced, as by a function, is noticed at the next reading.
     let drawn = |value, sequences: &mut Sequences| {
         let reading = sequences.reading();
         sequences.judge(question(&[state(value, true)], reading))
@@ -90,7 +90,7 @@ fn what_is_set_is_marked_as_it_is() {
     assert_eq!(added(drawn(500, &mut sequences))[0].generation, 1);
     assert_eq!(drawn(20, &mut sequences), Verdict::ReadAgain);
     assert_eq!(added(drawn(21, &mut sequences))[0].value, 21);
-    // One that was read before somebody else's reading was judged is only late.
+    // One that was read before another reading was judged is only late.
     let early = sequences.reading();
     assert_eq!(added(drawn(30, &mut sequences))[0].generation, 2);
     assert_eq!(added(sequences.judge(question(&[state(29, true)], early)))[0].generation, 2);
@@ -104,7 +104,7 @@ fn a_new_sequence_needs_no_mark() {
 }
 
 #[test]
-fn who_read_before_a_generation_began_reads_again() {
+fn a_reading_before_a_generation_began_is_repeated() {
     let mut sequences = Sequences::default();
     let marks = added(sequences.judge(question(&[state(100, true)], sequences.reading())));
     sequences.note(Version(1), marks[0]);

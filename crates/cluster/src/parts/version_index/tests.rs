@@ -1,4 +1,4 @@
-//! What is needed and what conflicts, by example.
+//! Needed versions and conflicts, by example.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn a_read_needs_the_last_writer_of_what_it_reads() {
     index.settle();
     assert_eq!(index.need(&row(1, 7)), Version(11));
     assert_eq!(index.need(&row(1, 8)), Version(12));
-    assert_eq!(index.need(&row(1, 9)), Version(10), "nobody wrote it since");
+    assert_eq!(index.need(&row(1, 9)), Version(10), "it was not written since");
     assert_eq!(index.need(&tables(&[1])), Version(12));
     assert_eq!(index.need(&tables(&[3])), Version(10), "what was in the log at the start is needed");
     assert_eq!(index.need(&Reads::All), Version(12));
@@ -70,7 +70,7 @@ fn a_read_needs_the_last_writer_of_what_it_reads() {
 }
 
 #[test]
-fn what_is_not_durable_is_needed_by_nobody() {
+fn versions_that_are_not_durable_are_not_needed() {
     let mut index = VersionIndex::recovered(Version::ZERO);
     index.write(H1, &rows(&[(1, 7)]));
     index.settle();

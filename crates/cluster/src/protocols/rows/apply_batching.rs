@@ -1,4 +1,4 @@
-//! When a replica is sent the versions that it lacks.
+//! Apply batching: the time at which a replica is sent the versions that it lacks.
 //!
 //! A refresh transaction costs a replica as much as the rows of several small records, whatever is in it: a BEGIN, the insert
 //! of identities, a COMMIT, and a wake-up for each. So versions are collected into batches. The first one after a quiet time
@@ -23,7 +23,7 @@ use crate::ids::Version;
 use crate::parts::replica::{Replica, State};
 use crate::time::Time;
 
-/// What the protocol looks at again when a time has come.
+/// A reason to look again at a later time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Alarm {
     /// The pause of the replica with this index is over.

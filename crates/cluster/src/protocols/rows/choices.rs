@@ -1,11 +1,11 @@
-//! What makes one protocol of the family: the decisions in which its members differ.
+//! The decisions in which the protocols of the family differ.
 //!
 //! Choices are features. The switches of [`super::Rules`] are none: tests turn a rule off to see that a checker notices, and
 //! no protocol works without one.
 //!
 //! A choice has a field here when there is code that asks for it, so today there is the order alone, and it has one value.
-//! The type stands all the same: whoever builds an instance names its protocol, and a second protocol is a constant beside
-//! [`super::super::onecopy::ONECOPY`] and a variant here. To come, with the protocols that need them:
+//! The type stands all the same: each instance is built with the name of its protocol, and a second protocol is a constant
+//! beside [`super::super::onecopy::ONECOPY`] and a variant here. To come, with the protocols that need them:
 //!
 //! - `Order`: chains of conflicting transactions (Gargamel); timestamps (preventive replication); none at all,
 //!   where certification alone decides.
@@ -22,7 +22,7 @@ use crate::parts::order::lock_table::LockTable;
 pub struct Choices {
     /// Its name on the command line and in reports.
     pub name: &'static str,
-    /// What makes conflicting transactions of different homes wait for each other.
+    /// How conflicting transactions of different homes are made to wait for each other.
     pub order: Order,
 }
 

@@ -34,8 +34,8 @@ impl Bench {
         Self::placed(Placement::full(3))
     }
 
-    /// As [`Bench::new`], where what nobody waits for is gathered for so long.
-    fn gathering(refresh_pause_us: u64) -> Self {
+    /// As [`Bench::new`], with batches that are collected for this long.
+    fn batching(refresh_pause_us: u64) -> Self {
         Self::with(Placement::full(3), refresh_pause_us)
     }
 
@@ -225,7 +225,7 @@ fn an_overlapping_transaction_is_appended_only_after_the_commit_it_may_depend_on
 }
 
 #[test]
-fn who_seems_overtaken_draws_again_and_goes_on_only_if_it_can() {
+fn a_transaction_that_seems_overtaken_draws_again() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
     bench.begin(S2, false);
@@ -258,7 +258,7 @@ fn one_that_waits_overtakes_as_well_as_one_that_is_in_the_log() {
 }
 
 #[test]
-fn who_finishes_while_another_draws_waits_for_it() {
+fn a_transaction_that_overlaps_one_that_draws_waits_for_it() {
     let mut bench = Bench::new();
     for session in [S1, S2, S3] {
         bench.begin(session, false);
@@ -359,7 +359,7 @@ fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
     for replica in 0..3 {
         bench.feed(Event::ReplicaLost { replica: ReplicaId(replica), incarnation: Incarnation(1) });
     }
-    assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty(), "nobody can");
+    assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty(), "no replica can");
     let reads = Reads::Catalogue;
     bench.feed(Event::Read {
         session: S1,
@@ -375,7 +375,7 @@ fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
 }
 
 #[test]
-fn what_an_earlier_incarnation_says_is_not_heard() {
+fn reports_of_an_earlier_incarnation_are_ignored() {
     let mut bench = Bench::new();
     bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });
     let up = Event::ReplicaUp { replica: ANCHOR, incarnation: Incarnation(2), applied: Version::ZERO };
@@ -452,7 +452,7 @@ fn a_session_counts_once_as_load() {
     };
     let once = read(&mut bench);
     assert!(once > 0);
-    assert_eq!(read(&mut bench), once, "nobody said that the first one has ended");
+    assert_eq!(read(&mut bench), once, "the end of the first one was not reported");
     bench.feed(Event::Executed { session: S1 });
     assert!(bench.protocol.replicas().iter().all(|replica| replica.expected_wait_us == 0));
 }

@@ -432,7 +432,7 @@ fn each_broken_rule_is_found() {
 }
 
 #[test]
-fn what_is_low_is_renewed_and_what_is_behind_is_not_lent() {
+fn a_low_lease_is_renewed_and_a_range_behind_is_not_lent() {
     let mut leases = Leases::default();
     let replica = ReplicaId(1);
     let lend = |leases: &mut Leases, first: i64| {
@@ -490,7 +490,7 @@ fn small_ones_and_wheels_are_not_lent() {
 }
 
 #[test]
-fn what_becomes_void_again_and_again_costs_few_values() {
+fn leases_that_become_void_again_and_again_cost_few_values() {
     let (mut leases, replica) = (Leases::default(), ReplicaId(1));
     let mut first = 1;
     let mut lend = |leases: &mut Leases| {

@@ -1,4 +1,4 @@
-//! When a replica is sent what it lacks.
+//! Batches of refreshes: when each is sent.
 
 use super::*;
 use crate::record::Statement;
@@ -19,7 +19,7 @@ fn record(bench: &mut Bench, table: u32) -> Vec<String> {
 
 /// The first record is applied everywhere, and then a few more come at once.
 fn after_a_few(pause_us: u64) -> (Bench, u64) {
-    let mut bench = Bench::gathering(pause_us);
+    let mut bench = Bench::batching(pause_us);
     assert_eq!(record(&mut bench, 7), ["apply 1..1 at 1", "apply 1..1 at 2"], "after a quiet time");
     bench.applied(1, 1);
     let rested = bench.now + pause_us;
@@ -35,7 +35,7 @@ fn wake_up(bench: &mut Bench, at: u64) -> Vec<String> {
 }
 
 #[test]
-fn what_nobody_waits_for_goes_together_after_a_pause() {
+fn versions_that_are_not_waited_for_go_together_after_a_pause() {
     let (mut bench, rested) = after_a_few(PAUSE_US);
     assert_eq!(
         wake_up(&mut bench, rested),
@@ -50,7 +50,7 @@ fn what_nobody_waits_for_goes_together_after_a_pause() {
 }
 
 #[test]
-fn what_a_statement_waits_for_goes_at_once_with_all_that_is_there() {
+fn a_version_that_a_statement_waits_for_goes_at_once_with_all_others() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let reads = Reads::Tables([TableId(7)].into());
     let at = Some(ReplicaId(1));
@@ -61,7 +61,7 @@ fn what_a_statement_waits_for_goes_at_once_with_all_that_is_there() {
 }
 
 #[test]
-fn who_waits_for_what_is_not_durable_yet_is_seen_when_it_is() {
+fn a_waiter_for_a_version_is_seen_when_that_is_durable() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     bench.begin(S1, false);
     bench.finish(S1, 7, 3);
@@ -75,7 +75,7 @@ fn who_waits_for_what_is_not_durable_yet_is_seen_when_it_is() {
 }
 
 #[test]
-fn what_stands_before_a_commit_of_its_own_goes_at_once() {
+fn versions_before_a_commit_of_its_own_go_at_once() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let needs = writing(Level::ReadCommitted, &[70]);
     let (session, level, home) = (S2, Level::ReadCommitted, Home::At(ReplicaId(1)));
@@ -88,7 +88,7 @@ fn what_stands_before_a_commit_of_its_own_goes_at_once() {
 }
 
 #[test]
-fn what_was_lost_against_for_want_of_it_goes_at_once() {
+fn a_version_that_a_transaction_lost_against_goes_at_once() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let needs = writing(Level::ReadCommitted, &[70]);
     let (session, level, home) = (S2, Level::ReadCommitted, Home::At(ReplicaId(1)));

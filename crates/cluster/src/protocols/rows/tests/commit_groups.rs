@@ -1,4 +1,4 @@
-//! What home commits together.
+//! Commit groups: what is in them, and when they are sent.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn three_of_one_home() -> Bench {
 }
 
 #[test]
-fn who_finishes_meanwhile_is_appended_home_by_home_beginning_with_the_last() {
+fn transactions_that_finish_meanwhile_are_appended_home_by_home() {
     let mut bench = Bench::new();
     assert_eq!(finishes(&mut bench, 1, 1), ["append 1"]);
     for (session, home) in [(2, 0), (3, 1), (4, 2), (5, 0), (6, 1)] {
@@ -68,7 +68,7 @@ fn neighbours_are_committed_together_and_count_in_their_order() {
 }
 
 #[test]
-fn what_home_commits_together_is_one_refresh_elsewhere() {
+fn a_commit_group_is_one_refresh_elsewhere() {
     let mut bench = three_of_one_home();
     bench.applied(1, 1);
     logged(&mut bench, 2);
@@ -102,7 +102,7 @@ fn what_home_commits_together_is_one_refresh_elsewhere() {
 }
 
 #[test]
-fn what_another_replica_has_shown_apart_home_commits_apart() {
+fn versions_that_another_replica_has_shown_apart_are_committed_apart() {
     let mut bench = three_of_one_home();
     // Replica 1, the home, is still busy with version 1; replica 2 goes ahead.
     bench.applied(2, 1);
@@ -113,7 +113,7 @@ fn what_another_replica_has_shown_apart_home_commits_apart() {
 }
 
 #[test]
-fn what_a_replica_has_when_it_comes_up_home_commits_apart() {
+fn versions_that_a_replica_has_when_it_comes_up_are_committed_apart() {
     let mut bench = three_of_one_home();
     let (replica, incarnation) = (ReplicaId(2), Incarnation(1));
     bench.feed(Event::ReplicaLost { replica, incarnation });
@@ -123,7 +123,7 @@ fn what_a_replica_has_when_it_comes_up_home_commits_apart() {
 }
 
 #[test]
-fn who_waited_for_a_replica_does_not_read_there_between_neighbours() {
+fn a_waiter_for_a_replica_does_not_read_inside_a_commit_group() {
     let mut bench = three_of_one_home();
     let (replica, incarnation) = (ANCHOR, Incarnation(1));
     bench.feed(Event::ReplicaLost { replica, incarnation });
@@ -172,7 +172,7 @@ fn a_home_that_is_lost_among_them_gets_the_rest_from_the_log() {
 }
 
 #[test]
-fn who_finishes_when_another_one_is_answered_is_appended_when_that_is_sent() {
+fn a_transaction_that_finishes_after_an_answer_is_appended_after_its_commit_is_sent() {
     let mut bench = three_of_one_home();
     logged(&mut bench, 4);
     assert!(finishes(&mut bench, 5, 1).is_empty() && finishes(&mut bench, 6, 1).is_empty());

@@ -35,18 +35,18 @@ impl Bench {
 
 /// Thousands of new rows claim their table, where others have put theirs.
 #[test]
-fn who_may_meet_another_waits_until_home_has_that() {
+fn a_held_claim_waits_until_home_has_the_other_version() {
     for (theirs, mine) in [(rows(&[5]), table()), (table(), rows(&[6]))] {
         let mut bench = Bench::behind_one_that_claimed(&theirs);
         assert!(bench.finish_held(S2, mine).is_empty(), "home lacks version 1");
-        assert!(bench.lock_lsn_drawn(S2).is_empty(), "nor has it when nobody asked");
+        assert!(bench.lock_lsn_drawn(S2).is_empty(), "nor has it when it was not asked");
         assert_eq!(bench.applied(2, 1), ["draw 2"], "its backend may have died, and its locks with it");
         assert_eq!(bench.lock_lsn_drawn(S2), ["append 2"]);
     }
 }
 
 #[test]
-fn what_home_has_applied_is_proved_only() {
+fn versions_that_home_has_only_need_a_proof() {
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
     bench.applied(2, 1);
     assert_eq!(bench.finish_held(S2, rows(&[5])), ["draw 2"], "its statement met it there");
@@ -54,13 +54,13 @@ fn what_home_has_applied_is_proved_only() {
 }
 
 #[test]
-fn who_meets_another_in_a_row_that_home_lacks_loses() {
+fn a_conflict_in_a_row_that_home_lacks_aborts() {
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
     assert_eq!(bench.finish_held(S2, rows(&[4, 5])), ["conflict 2 with 1"]);
 }
 
 #[test]
-fn who_is_gone_does_not_prove_anything() {
+fn a_transaction_that_is_over_proves_nothing() {
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
     bench.finish_held(S2, table());
     bench.feed(Event::End { session: S2 });
@@ -69,7 +69,7 @@ fn who_is_gone_does_not_prove_anything() {
 }
 
 #[test]
-fn what_was_appended_meanwhile_is_waited_for_too() {
+fn versions_appended_meanwhile_are_waited_for_too() {
     let mut bench = Bench::behind_one_that_claimed(&rows(&[5]));
     bench.finish_held(S2, table());
     bench.applied(2, 1);
@@ -88,9 +88,9 @@ fn what_was_appended_meanwhile_is_waited_for_too() {
     assert_eq!(bench.lock_lsn_drawn(S2), ["append 3"]);
 }
 
-/// Nor is a lock on the table, of which no refresh is in anybody's way.
+/// Nor is a lock on the table, which no refresh conflicts with.
 #[test]
-fn what_nobody_can_bound_is_not_waited_for() {
+fn unbounded_claims_are_not_waited_for() {
     for theirs in [Claims::everything(), table()] {
         let mut bench = Bench::behind_one_that_claimed(&theirs);
         bench.applied(2, 1);
@@ -100,7 +100,7 @@ fn what_nobody_can_bound_is_not_waited_for() {
 
 /// READ COMMITTED: a row that home holds is another's only if home lacks what that one wrote.
 #[test]
-fn what_home_has_is_nobody_elses() {
+fn rows_that_home_has_are_reserved() {
     let reserve_late = |bench: &mut Bench| {
         bench.feed(Event::ReserveLate { session: S2, claims: Claims::default(), held: rows(&[5]) })
     };

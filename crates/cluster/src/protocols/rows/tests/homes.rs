@@ -18,7 +18,7 @@ impl Bench {
         self.protocol.transactions[&session].home
     }
 
-    /// The version is durable and committed at its home; it has reached nobody else yet.
+    /// The version is durable and committed at its home. No other replica has it yet.
     fn commit(&mut self, session: SessionId, version: u64) {
         self.feed(Event::Logged { upto: Version(version) });
         self.feed(Event::Committed { session });
@@ -59,7 +59,7 @@ fn a_statement_waits_for_who_holds_its_row_elsewhere_and_then_for_the_row() {
 /// DESIGN section 3: "every written row is certified at every isolation level, against what was known to be applied at
 /// home when that statement was sent".
 #[test]
-fn what_was_not_foreseen_is_certified() {
+fn rows_that_were_not_predicted_are_certified() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[]);
     bench.roam(S2, RC, &[]);
@@ -68,17 +68,21 @@ fn what_was_not_foreseen_is_certified() {
     assert_eq!(bench.finish_with(S2, &[rows(&[5])], Reads::All), ["conflict 2 with 1"]);
 }
 
-/// READ COMMITTED waits as on one server: whoever has written what he did not ask for asks afterwards, and if it is another's
+/// READ COMMITTED waits as on one server: a transaction that has written rows without asking asks afterwards, and if they are another's
 /// he undoes it and waits.
 #[test]
-fn what_was_not_foreseen_is_asked_for_afterwards() {
+fn rows_that_were_not_predicted_are_reserved_late() {
     let mut bench = Bench::new();
     let reserve_late = |bench: &mut Bench, session, keys: &[u64]| {
         bench.feed(Event::ReserveLate { session, claims: rows(keys), held: Claims::default() })
     };
     bench.roam(S1, RC, &[]);
     bench.roam(S2, RC, &[6]);
-    assert_eq!(reserve_late(&mut bench, S1, &[5, 6]), ["not reserved 1 from 2 with 0"], "somebody has it");
+    assert_eq!(
+        reserve_late(&mut bench, S1, &[5, 6]),
+        ["not reserved 1 from 2 with 0"],
+        "another transaction has it"
+    );
     assert_eq!(reserve_late(&mut bench, S1, &[5]), ["reserved 1"]);
     assert_eq!(reserve_late(&mut bench, S2, &[5]), ["not reserved 2 from 1 with 0"]);
     assert!(bench.write(S2, &[5]).is_empty(), "it waits for what it wrote");
@@ -144,7 +148,7 @@ fn serializable_transactions_wait_for_what_they_read_by_key() {
     };
     assert_eq!(read(&mut bench, S1, SER), ["execute 1 at 1"]);
     assert!(read(&mut bench, S2, SER).is_empty(), "at the same home, too");
-    assert_eq!(read(&mut bench, S3, RC), ["execute 3 at 2"], "a reader at another level waits for nobody");
+    assert_eq!(read(&mut bench, S3, RC), ["execute 3 at 2"], "a reader at another level does not wait");
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], reading(&[5])), ["append 1"]);
     assert_eq!(bench.feed(Event::Logged { upto: Version(1) })[2], "commit 1");
     let committed = bench.feed(Event::Committed { session: S1 });
@@ -153,7 +157,7 @@ fn serializable_transactions_wait_for_what_they_read_by_key() {
 }
 
 #[test]
-fn what_a_serializable_transaction_has_read_is_certified() {
+fn reads_of_a_serializable_transaction_are_certified() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, SER, &[6]);
@@ -197,14 +201,14 @@ fn a_ring_through_the_locks_of_a_server_is_broken_when_that_is_known() {
     bench.roam(S2, RC, &[6]);
     assert_eq!(bench.roam(S3, RC, &[6, 8]), ["execute 3 at 2"], "it waits for 2 inside its server");
     assert!(bench.write(S2, &[5]).is_empty());
-    assert!(bench.write(S1, &[8]).is_empty(), "nobody knows of the ring yet");
+    assert!(bench.write(S1, &[8]).is_empty(), "the ring is not known yet");
     let edges = vec![(S3, S2)];
     assert!(bench.feed(Event::ServerWaits { edges: edges.clone() }).is_empty(), "it may be over by now");
     assert_eq!(bench.feed(Event::ServerWaits { edges }), ["deadlock 2"]);
 }
 
 #[test]
-fn who_is_in_the_way_of_a_refresh_is_rolled_back_unless_it_is_logged() {
+fn a_transaction_that_blocks_a_refresh_is_rolled_back_unless_it_is_logged() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
@@ -256,7 +260,7 @@ fn whole_tables_and_everything_meet_all_rows() {
     );
 }
 
-/// A record with nothing in it: it was certified, and nobody but its home has anything to do for it.
+/// An empty record: it was certified, and only its home has anything to do for it.
 #[test]
 fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
     let mut placement = Placement::full(3);
@@ -273,7 +277,7 @@ fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
 }
 
 #[test]
-fn who_waits_for_an_empty_record_goes_on_when_it_is_passed_over() {
+fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
     let mut placement = Placement::full(3);
     placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::first(1));
     let mut bench = Bench::placed(placement);
@@ -298,7 +302,7 @@ fn who_waits_for_an_empty_record_goes_on_when_it_is_passed_over() {
 }
 
 #[test]
-fn nobody_waits_for_who_has_failed() {
+fn no_transaction_waits_for_a_failed_one() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
@@ -309,7 +313,7 @@ fn nobody_waits_for_who_has_failed() {
 }
 
 #[test]
-fn who_waits_for_a_connection_is_load_and_holds_nothing() {
+fn a_session_that_waits_for_a_connection_is_load_and_holds_nothing() {
     let mut bench = Bench::new();
     let loads = |bench: &Bench| -> Vec<bool> {
         bench.protocol.replicas().iter().map(|replica| replica.expected_wait_us > 0).collect()
@@ -353,7 +357,7 @@ fn who_waits_for_a_connection_is_load_and_holds_nothing() {
 }
 
 #[test]
-fn who_withdraws_a_statement_goes_on_without_it() {
+fn a_transaction_that_withdraws_a_statement_goes_on_without_it() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
@@ -365,14 +369,14 @@ fn who_withdraws_a_statement_goes_on_without_it() {
     );
     assert!(bench.feed(Event::Withdraw { session: S2 }).is_empty());
     assert_eq!(bench.protocol.waiting(), []);
-    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "nobody is let run");
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "no statement is let run");
     bench.feed(Event::Logged { upto: Version(1) });
     assert_eq!(bench.write(S2, &[7]), ["execute 2 at 2"]);
     assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[7])], Reads::All), ["append 2"]);
 }
 
 #[test]
-fn what_draws_stays_at_the_anchor_while_that_has_room() {
+fn transactions_that_draw_stay_at_the_anchor_while_that_has_room() {
     let mut bench = Bench::new();
     let anchor = ReplicaId(0);
     let draw = |bench: &mut Bench, session: u64, last| {
@@ -416,9 +420,9 @@ fn what_draws_stays_at_the_anchor_while_that_has_room() {
     assert_eq!(writes, [full + 1, 0, 1]);
 }
 
-/// It would not be looked at again before somebody ends, or has more: found by the simulator, where the core gave up.
+/// It would not be looked at again before another transaction ends or asks for more: found by the simulator, where the core gave up.
 #[test]
-fn who_waits_for_one_at_the_new_anchor_goes_on_there() {
+fn a_waiter_for_one_at_the_new_anchor_goes_on_there() {
     let mut bench = Bench::new();
     assert_eq!(bench.roam(S1, Level::ReadCommitted, &[5]), ["execute 1 at 1"]);
     let bound = Event::Begin {

@@ -85,7 +85,7 @@ fn one_that_left_is_lost_for_ever_and_its_number_can_be_given_again() {
 }
 
 #[test]
-fn whoever_waits_for_an_anchor_that_left_runs_when_its_number_is_back() {
+fn a_waiter_for_an_anchor_that_left_runs_when_its_number_is_back() {
     let mut bench = Bench::new();
     let anchor = ReplicaId(0);
     for other in [1, 2] {
@@ -96,7 +96,7 @@ fn whoever_waits_for_an_anchor_that_left_runs_when_its_number_is_back() {
     let (session, level, nonce) = (S1, Level::ReadCommitted, Nonce(1));
     let begin =
         Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen: Claims::default() };
-    assert!(bench.feed(begin).is_empty(), "nobody else takes what is new");
+    assert!(bench.feed(begin).is_empty(), "no other replica takes new work");
     bench.feed(Event::Joined { replica: anchor });
     bench.feed(Event::Rebuilt { replica: anchor });
     let ran = bench.feed(up(anchor, 2, 0));
@@ -162,7 +162,7 @@ fn an_anchor_that_is_drained_gives_its_place_up_and_only_if_another_one_can_have
     bench.feed(up(ANCHOR, 2, 0));
     assert_eq!(bench.begin(S2, false), ["execute 2 at 1"], "it is there again, and keeps out of it");
     bench.feed(drain(ReplicaId(2)));
-    assert!(bench.feed(drain(ReplicaId(1))).is_empty(), "nobody else is left");
+    assert!(bench.feed(drain(ReplicaId(1))).is_empty(), "no other replica is left");
     assert!(!bench.protocol.replicas()[1].is_drained);
     // A drained one does not become the anchor, however long the anchor is lost.
     bench.feed(Event::ReplicaLost { replica: ReplicaId(1), incarnation: Incarnation(1) });
