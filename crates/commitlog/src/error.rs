@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cluster::ids::{ClusterId, Version};
 use cluster::record::DecodeError;
+use tokio::task::JoinError;
 
 /// Why a log was not opened, read or trimmed.
 #[derive(Debug)]
@@ -59,6 +60,11 @@ pub enum LogError {
         missing: Version,
         /// The first version of the one that follows.
         next: Version,
+    },
+    /// The process is about to end, or an earlier failure has made the work pointless.
+    Interrupted {
+        /// The cause.
+        source: io::Error,
     },
     /// The version asked for was trimmed away.
     Trimmed {
@@ -117,6 +123,12 @@ impl LogError {
     }
 }
 
+impl From<JoinError> for LogError {
+    fn from(error: JoinError) -> Self {
+        Self::Interrupted { source: error.into() }
+    }
+}
+
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,6 +161,7 @@ impl fmt::Display for LogError {
                  put the missing file back",
                 dir.display()
             ),
+            Self::Interrupted { source } => write!(f, "the log was not read to the end: {source}"),
             Self::Trimmed { asked, first_retained } => write!(
                 f,
                 "version {asked} is not in the log any more, it begins with version {first_retained}; \
@@ -161,7 +174,7 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Io { source, .. } | Self::Interrupted { source } => Some(source),
             _ => None,
         }
     }

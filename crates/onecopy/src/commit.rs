@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Version};
+use commitlog::LogRefusal;
 use sql::Isolation;
 use tracing::Instrument;
 use wire::frontend::Target;
@@ -34,7 +35,7 @@ use crate::transaction::open::{RETRY_PAUSE, Transaction};
 use crate::transaction::stage::stage;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
-use crate::writeset::forget_file;
+use crate::writeset::forget_spilled;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::lock_lsns`); a sequence would do as well, but change `lastval()`.
@@ -61,14 +62,14 @@ stage! {
 impl View<'_> {
     /// Once the record is handed to the log the transaction cannot be refused any more.
     fn check_room(self) -> Result<(), Fault> {
-        if !self.link.coordinator().log.is_full() {
-            return Ok(());
+        match self.link.coordinator().log.refusal() {
+            None => Ok(()),
+            Some(LogRefusal::DiskFull) => Err(Fault::Refused(Refusal::new(
+                sqlstate::DISK_FULL,
+                "no space is left on the disk of Onecopy's log, so nothing can be committed",
+                "Free some space there. Reads go on, and so do writes as soon as there is room.",
+            ))),
         }
-        Err(Fault::Refused(Refusal::new(
-            sqlstate::DISK_FULL,
-            "no space is left on the disk of Onecopy's log, so nothing can be committed",
-            "Free some space there. Reads go on, and so do writes as soon as there is room.",
-        )))
     }
 }
 
@@ -255,7 +256,7 @@ impl Committer<'_> {
         let (identity, has_file) = (update.identity, update.preparation.has_file);
         let committed = self.commit_logged().await;
         if committed.is_err() && has_file {
-            forget_file(Arc::clone(&self.link.worker.coordinator), identity).await;
+            forget_spilled(Arc::clone(&self.link.worker.coordinator), identity).await;
         }
         committed
     }

@@ -38,7 +38,7 @@ use cluster::parts::sequences::Sequences;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
 use cluster::time::Time;
-use commitlog::{FileLog, LogFailure};
+use commitlog::{LogEngine, LogFailure};
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
 use tokio::runtime::Handle;
@@ -105,7 +105,7 @@ pub(crate) struct Coordinator {
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
     /// The log.
-    pub(crate) log: FileLog,
+    pub(crate) log: Arc<dyn LogEngine>,
     /// The replicas.
     pub(crate) seats: Seats,
     /// How this node keeps its replicas equal.
@@ -166,7 +166,7 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     /// Nothing runs yet; the log's writer is started by the caller.
-    pub(crate) fn new(log: FileLog, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
+    pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
             options;
         let CoordinatorOptions { kind, core, identities, quarantines, limits, local, .. } = options;

@@ -1,7 +1,7 @@
 //! What capture has found in the open update transaction, in bounded memory.
 //!
 //! Rows come as notices while a reply is relayed. They are kept in the growing record; when that has grown too large,
-//! what it holds leaves as a chunk for the transaction's file in the log, and its claims are kept in its place. Nothing
+//! what it holds leaves as a chunk of spilled rows beside the log, and its claims are kept in its place. Nothing
 //! more is read from the server meanwhile, so it is slowed down to what the disk takes.
 //!
 //! Invariant: whoever adds to the record calls [`Capture::make_room`] before much more is added; when that fails the
@@ -11,11 +11,12 @@ pub(crate) mod claims;
 pub(crate) mod replay_chunks;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use cluster::ids::{Identity, TableId, Version};
-use cluster::record::RecordBuilder;
-use commitlog::SpillFile;
+use cluster::record::{Chunk, RecordBuilder};
+use commitlog::SpillWriter;
 use wire::backend::Fields;
 use wire::sqlstate;
 
@@ -72,7 +73,7 @@ pub(crate) struct Capture {
     /// What was claimed, rows that are still in memory aside.
     pub(crate) claims: ClaimsSoFar,
     replay_order: ReplayOrder,
-    file: Option<SpillFile>,
+    spilled: Option<Box<dyn SpillWriter>>,
     /// What of the record's memory the coordinator was told of.
     counted_bytes: usize,
     coordinator: Arc<Coordinator>,
@@ -95,7 +96,7 @@ impl Capture {
             generation: Version(u64::MAX),
             claims: ClaimsSoFar::new(identity.nonce),
             replay_order: ReplayOrder::default(),
-            file: None,
+            spilled: None,
             counted_bytes: 0,
             coordinator,
             identity,
@@ -234,64 +235,53 @@ impl Capture {
         }
         self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
         self.counted_bytes = 0;
-        let (coordinator, identity, file) = (Arc::clone(&self.coordinator), self.identity, self.file.take());
-        let written = tokio::task::spawn_blocking(move || {
-            let mut file = match file {
-                Some(file) => file,
-                None => coordinator.log.spills().create(identity)?,
-            };
-            file.append(&chunk).map(|()| file)
-        });
-        match finished(written.await) {
-            Ok(file) => {
-                self.file = Some(file);
-                Ok(())
-            }
-            Err(fault) => {
-                // What was to be written is gone, so whatever its owner does now, it cannot be committed.
-                self.broken = Some(Captured::TooLarge);
-                Err(fault)
-            }
+        if let Err(error) = self.append(chunk).await {
+            // The chunk is gone, so the transaction cannot be committed any more.
+            self.broken = Some(Captured::TooLarge);
+            return Err(not_written(&error));
         }
+        Ok(())
     }
-    /// Makes the file durable, if there is one, and gives it to the log; to be called last of all that can fail. Then
-    /// its owner must either hand the record over, or call [`forget_file`]. Whether there was one.
+
+    /// An error, or to be dropped early, deletes all that was spilled.
+    async fn append(&mut self, chunk: Chunk) -> io::Result<()> {
+        let mut writer = match self.spilled.take() {
+            Some(writer) => writer,
+            None => self.coordinator.log.spills().create(self.identity).await?,
+        };
+        writer.append(chunk).await?;
+        self.spilled = Some(writer);
+        Ok(())
+    }
+
+    /// Makes spilled rows durable and gives them to the log; to be called last of all that can fail. Then the caller must
+    /// either append the record, or call [`forget_spilled`]. Returns whether there are any.
     pub(crate) async fn hand_over(&mut self) -> Result<bool, Fault> {
         // The last chunk, unless it is the only one.
-        if self.file.is_some() {
+        if self.spilled.is_some() {
             self.spill().await?;
         }
-        let Some(file) = self.file.take() else { return Ok(false) };
-        finished(tokio::task::spawn_blocking(move || file.finish()).await).map(|()| true)
+        let Some(writer) = self.spilled.take() else { return Ok(false) };
+        writer.finish().await.map(|()| true).map_err(|error| not_written(&error))
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
         self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
-        // Deleting a large file takes a while.
-        if let (Some(file), Ok(runtime)) = (self.file.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn_blocking(move || drop(file));
-        }
     }
 }
 
-/// The record will never be in the log, so nothing needs its file.
-pub(crate) async fn forget_file(coordinator: Arc<Coordinator>, identity: Identity) {
-    let removed = tokio::task::spawn_blocking(move || coordinator.log.spills().remove(identity)).await;
-    if let Ok(Err(error)) = removed {
+/// The record will never be in the log, so nothing needs its spilled rows.
+pub(crate) async fn forget_spilled(coordinator: Arc<Coordinator>, identity: Identity) {
+    if let Err(error) = coordinator.log.spills().remove(identity).await {
         tracing::warn!(%identity, %error, "the rows of a transaction that did not commit could not be deleted");
     }
 }
 
-fn finished<T>(written: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result<T, Fault> {
-    let error = match written {
-        Ok(Ok(done)) => return Ok(done),
-        Ok(Err(error)) => error,
-        Err(error) => std::io::Error::other(error),
-    };
+fn not_written(error: &io::Error) -> Fault {
     tracing::warn!(%error, "rows of a transaction could not be written");
-    let (code, what, hint) = if error.kind() == std::io::ErrorKind::StorageFull {
+    let (code, what, hint) = if error.kind() == io::ErrorKind::StorageFull {
         (
             sqlstate::DISK_FULL,
             "no space is left on Onecopy's disk for the rows of the transaction".to_owned(),
@@ -304,7 +294,7 @@ fn finished<T>(written: Result<std::io::Result<T>, tokio::task::JoinError>) -> R
             "Look at the disk that holds Onecopy's data folder.",
         )
     };
-    Err(Fault::Refused(Refusal::new(code, what, hint)))
+    Fault::Refused(Refusal::new(code, what, hint))
 }
 
 /// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is

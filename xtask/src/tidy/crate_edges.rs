@@ -28,7 +28,7 @@ const EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The crates that may depend on tokio and what is built on it.
-const ASYNCHRONOUS: [&str; 5] = ["pgserver", "onecopy", "testbed", "conformance", "bench"];
+const ASYNCHRONOUS: [&str; 6] = ["commitlog", "pgserver", "onecopy", "testbed", "conformance", "bench"];
 
 /// Crates that a pure crate must not depend on, except in its tests.
 const IMPURE: [&str; 7] = ["getrandom", "libc", "mio", "nix", "rand", "rustix", "socket2"];

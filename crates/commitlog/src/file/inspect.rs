@@ -236,7 +236,7 @@ fn contents(spills: &SpillFolder, record: &Record) -> Result<Contents, LogError>
     let mut contents = Contents::default();
     if let Some(spilled) = record.spilled() {
         contents.spilled_bytes = Some(spilled.bytes);
-        let mut reader = spills.open(record)?;
+        let mut reader = spills.open_file(record)?;
         while let Some(chunk) = reader.next_chunk()? {
             chunk.items().for_each(|item| note(&mut contents, item));
         }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,40 +20,11 @@ use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
 use super::writer::Active;
+use crate::engine::{NEWEST_IDENTITIES, Recovered};
 use crate::error::{Damage, LogError};
 
 /// The file whose lock keeps a second process out.
 pub(super) const LOCK_FILE: &str = "lock";
-
-/// So many of the newest identities are known by heart. That is what replicas which are up ask for, with room for bursts;
-/// older ones are in the records.
-pub const NEWEST_IDENTITIES: usize = 100_000;
-
-/// What an opened log holds.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The last version; all up to it are durable.
-    pub last: Version,
-    /// The highest epoch that was ever written.
-    pub last_epoch: Epoch,
-    /// Who left the newest records, in version order.
-    pub identities: VecDeque<(Identity, Version)>,
-    /// There was no log in the folder, and one was begun: wrong, if a replica has applied anything.
-    pub begun: bool,
-    /// What a crash had left half written, and was cut off.
-    pub torn_tail: Option<TornTail>,
-}
-
-/// The trace of a crash in the middle of a write.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TornTail {
-    /// The file.
-    pub file: PathBuf,
-    /// Where it was cut.
-    pub offset: u64,
-    /// The version that had not been written whole.
-    pub version: Version,
-}
 
 pub(super) struct Opened {
     pub(super) recovered: Recovered,
@@ -123,7 +94,7 @@ pub(super) fn recover(
     for (at, &first) in earlier.iter().enumerate() {
         reading.read_sealed(first, firsts[at + 1])?;
     }
-    let (active, torn_tail) = reading.read_last(last, disk)?;
+    let (active, was_torn) = reading.read_last(last, disk)?;
     // Only now is it known that no record names them.
     reading.spills.remove_strangers(&reading.spilled)?;
     let last = reading.segments.last().expect("the last one was just read").last;
@@ -133,7 +104,7 @@ pub(super) fn recover(
             last_epoch: reading.epoch,
             identities: reading.identities,
             begun,
-            torn_tail,
+            was_torn,
         },
         segments: reading.segments,
         spilled: reading.spilled,
@@ -180,11 +151,7 @@ impl Reading<'_> {
     }
 
     /// Reads the segment that will be written on.
-    fn read_last(
-        &mut self,
-        first: Version,
-        disk: &mut dyn Disk,
-    ) -> Result<(Active, Option<TornTail>), LogError> {
+    fn read_last(&mut self, first: Version, disk: &mut dyn Disk) -> Result<(Active, bool), LogError> {
         let mut segment = Segment::new(self.dir, first);
         let file = self.open(&segment)?;
         let refused = |source| LogError::io("read", &segment::path_of(self.dir, first), source);
@@ -193,15 +160,14 @@ impl Reading<'_> {
         let (end, next) = (scanner.offset(), scanner.expected());
         let tail = scan::tail(&file, self.place(first), end, next).map_err(refused)?;
         self.refuse_damage(&segment, &scanner, stopped, tail)?;
-        let torn_tail =
-            (tail == Tail::Torn).then(|| TornTail { file: segment.path.clone(), offset: end, version: next });
+        let was_torn = tail == Tail::Torn;
         let len = file.metadata().map_err(refused)?.len();
         let cannot = |doing, source| LogError::io(doing, &segment::path_of(self.dir, first), source);
-        if let Some(torn) = &torn_tail {
+        if was_torn {
             tracing::warn!(
-                file = %torn.file.display(),
-                offset = torn.offset,
-                version = torn.version.0,
+                file = %segment.path.display(),
+                offset = end,
+                version = next.0,
                 "cut the end of the log, which a crash had left half written; nothing acknowledged was in it"
             );
             cut(&file, end, len, disk).map_err(|source| cannot("cut the torn end of", source))?;
@@ -223,7 +189,7 @@ impl Reading<'_> {
             file,
         };
         self.segments.push(segment);
-        Ok((active, torn_tail))
+        Ok((active, was_torn))
     }
 
     /// The records ended: was that the end of the log, or a crash, or is there damage?

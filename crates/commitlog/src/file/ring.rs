@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cluster::ids::Version;
 use cluster::record::Record;
 
+use crate::engine::InMemory;
+
 /// Bounded by bytes; what falls out is still in the file.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -29,9 +31,8 @@ impl Ring {
         }
     }
 
-    /// How many records there are, their bytes, and at most how many bytes there can be.
-    pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        (self.records.len(), self.bytes, self.limit_bytes)
+    pub(super) fn sizes(&self) -> InMemory {
+        InMemory { records: self.records.len(), bytes: self.bytes, limit_bytes: self.limit_bytes }
     }
 
     /// Adds records from `version` on to `out` until `max_bytes` are reached, at least one; false when it is not here.

@@ -18,6 +18,7 @@ use super::scan::{Scanner, Step};
 use super::segment::{Place, Segment};
 use super::space::Space;
 use super::spill::SpillFolder;
+use crate::engine::InMemory;
 use crate::error::{Damage, LogError};
 
 /// Above this there is no room in the queue.
@@ -196,6 +197,18 @@ impl Shared {
         }
     }
 
+    /// Records that can be had without the disk; `None` where it takes the disk.
+    pub(super) fn read_from_memory(
+        &self,
+        version: Version,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<Arc<Record>>>, LogError> {
+        let mut records = Vec::new();
+        let piece = self.plan(version.max(Version::ZERO.next()), max_bytes, &mut records)?;
+        Ok(piece.is_none().then_some(records))
+    }
+
+    /// Blocks on the disk.
     pub(super) fn read_from(&self, version: Version, max_bytes: usize) -> Result<Vec<Arc<Record>>, LogError> {
         let mut records = Vec::new();
         let mut from = version.max(Version::ZERO.next());
@@ -245,10 +258,6 @@ impl Shared {
         }))
     }
 
-    pub(super) fn trim(&self, upto: Version) -> Result<Version, LogError> {
-        self.shrink(upto, 0)
-    }
-
     pub(super) fn shrink(&self, upto: Version, max_bytes: u64) -> Result<Version, LogError> {
         let _alone = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -273,7 +282,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn in_memory(&self) -> (usize, usize, usize) {
+    pub(super) fn in_memory(&self) -> InMemory {
         self.account().ring.sizes()
     }
 
@@ -295,7 +304,7 @@ impl Shared {
             account.spilled.extract_if(.., |(version, _)| *version < first).collect()
         };
         for (version, identity) in gone {
-            if let Err(error) = self.spills.remove(identity) {
+            if let Err(error) = self.spills.remove_file(identity) {
                 tracing::warn!(%version, %error, "the rows of a trimmed version could not be deleted");
             }
         }

@@ -1,17 +1,10 @@
-//! Files for what does not fit into a record: one for each transaction that was too large for memory.
+//! Spilled rows in files beside the segments, one for each transaction.
 //!
-//! A transaction's first items leave memory as chunks ([`cluster::record::Chunk`]), which are appended to a file beside
-//! the segments. Its name is the transaction's identity, so the record need not say it. The file is durable before the
-//! record is appended, and belongs to it from then on: it is kept until the record is trimmed. A file that no record
-//! names is the trace of a transaction that did not commit, and is deleted when the log is opened, or before, when its
-//! transaction ends.
+//! A file's name is the transaction's identity. The file is durable before the record is appended. A file that no record names
+//! is deleted when the log is opened, or before, when its transaction ends.
 //!
-//! Invariant: where a record is in the log, its file is whole; so one that is missing or damaged means that the log is
-//! damaged, never that a crash came in between.
-//!
-//! What is written is made durable every so many bytes: whoever captures waits for that, so rows are taken from a server
-//! no faster than the disk takes them. Some space is left for the log itself, which must not fail because one
-//! transaction filled the disk.
+//! What is written is made durable every so many bytes, which slows the capture of rows down to the pace of the disk. Some space
+//! is left for the log itself, which must not fail because one transaction filled the disk.
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
@@ -36,7 +29,7 @@ const MAGIC: [u8; 8] = *b"1cpROWS\n";
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".rows";
 
-/// Where the files are.
+/// The folder of the files.
 #[derive(Clone, Debug)]
 pub struct SpillFolder {
     dir: PathBuf,
@@ -53,7 +46,7 @@ impl SpillFolder {
     }
 
     /// Begins the file of a transaction. Blocks on the disk.
-    pub fn create(&self, identity: Identity) -> io::Result<SpillFile> {
+    pub(super) fn create_file(&self, identity: Identity) -> io::Result<SpillFile> {
         self.create_with(identity, Box::new(RealDisk))
     }
 
@@ -70,12 +63,12 @@ impl SpillFolder {
     }
 
     /// Deletes the file of a transaction whose record is not in the log.
-    pub fn remove(&self, identity: Identity) -> io::Result<()> {
+    pub(super) fn remove_file(&self, identity: Identity) -> io::Result<()> {
         fs::remove_file(self.path(identity))
     }
 
     /// Opens the file of a record. Blocks on the disk.
-    pub fn open(&self, record: &Record) -> Result<SpillReader, LogError> {
+    pub(super) fn open_file(&self, record: &Record) -> Result<SpillFileReader, LogError> {
         let version = record.header().last;
         let path = self.path(record.header().identity);
         let damaged = |cause| LogError::Damaged { file: path.clone(), offset: 0, version, cause };
@@ -92,12 +85,12 @@ impl SpillFolder {
             return Err(damaged(Damage::SpillHeader));
         }
         let tables = record.tables().collect();
-        Ok(SpillReader { path, file, version, check: ChunkCheck::new(spilled), tables })
+        Ok(SpillFileReader { path, file, version, check: ChunkCheck::new(spilled), tables })
     }
 
     /// Reads a record's file to its end.
     pub(super) fn verify(&self, record: &Record) -> Result<(), LogError> {
-        let mut reader = self.open(record)?;
+        let mut reader = self.open_file(record)?;
         while reader.next_chunk()?.is_some() {}
         Ok(())
     }
@@ -136,21 +129,21 @@ impl SpillFolder {
     }
 }
 
-/// A file that grows. It is deleted when this goes away, unless it was finished and handed over.
-pub struct SpillFile {
+/// A file that grows. It is deleted on drop, unless it was finished.
+pub(super) struct SpillFile {
     dir: PathBuf,
     path: PathBuf,
     file: File,
     end: u64,
     synced: u64,
     reserve_bytes: u64,
-    /// None once the file was handed over, or before it was begun.
+    /// `None` once the file was finished, or before it was begun.
     disk: Option<Box<dyn Disk>>,
 }
 
 impl SpillFile {
     /// Adds a chunk. Blocks on the disk.
-    pub fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
+    pub(super) fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
         let need_bytes = self.reserve_bytes.saturating_add(chunk.bytes().len() as u64);
         let space = rustix::fs::fstatvfs(&self.file)?;
         if space.f_bavail.saturating_mul(space.f_frsize) < need_bytes {
@@ -166,9 +159,8 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Makes it durable, and hands it over: whoever appends the record answers for the file from here on. Blocks on the
-    /// disk.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Makes the file durable; from here on it belongs to the record. Blocks on the disk.
+    pub(super) fn finish(mut self) -> io::Result<()> {
         if let Some(disk) = &mut self.disk {
             disk.sync(&self.file)?;
         }
@@ -198,7 +190,7 @@ impl Drop for SpillFile {
 
 /// Reads a record's file, chunk by chunk.
 #[derive(Debug)]
-pub struct SpillReader {
+pub(super) struct SpillFileReader {
     path: PathBuf,
     file: File,
     version: Version,
@@ -206,9 +198,9 @@ pub struct SpillReader {
     tables: Vec<TableId>,
 }
 
-impl SpillReader {
+impl SpillFileReader {
     /// The next chunk without what was undone; `None` after the last. Blocks on the disk.
-    pub fn next_chunk(&mut self) -> Result<Option<Chunk>, LogError> {
+    pub(super) fn next_chunk(&mut self) -> Result<Option<Chunk>, LogError> {
         if self.check.is_complete() {
             return Ok(None);
         }

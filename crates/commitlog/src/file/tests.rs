@@ -1,4 +1,4 @@
-//! What every test of the log needs, and the tests of its ordinary life.
+//! The file engine passes the conformance tests; these are the tests of what is its own.
 
 mod crash;
 mod faults;
@@ -9,24 +9,31 @@ mod spilled;
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, TableId, Version};
-use cluster::record::{Header, Record, RecordBuilder};
+use cluster::ids::{ClusterId, Epoch, TableId, Version};
+use cluster::record::{Record, RecordBuilder};
+
+use faults::FullDisk;
 
 use super::disk::{Disk, RealDisk};
-use super::{FileLog, LogError, LogFailure, Notices, Recovered, Sizes};
+use super::{FileLog, Sizes};
+use crate::conformance::{CLUSTER, PATIENCE, Subject, block_on, conformance, identity, record, record_of};
+use crate::{LogEngine, LogError, LogFailure, Notices, Recovered};
 
-const CLUSTER: ClusterId = ClusterId(0x5eed);
-/// Long enough that only a test which fails waits for it.
-const PATIENCE: Duration = Duration::from_mins(2);
 const TINY: Sizes = Sizes { segment_bytes: 2048, ring_bytes: 0 };
 
 /// A folder that goes away with the test.
 struct Folder(PathBuf);
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Folder {
     fn new() -> Self {
@@ -59,29 +66,7 @@ impl Drop for Folder {
     }
 }
 
-fn identity(version: u64) -> Identity {
-    Identity { epoch: Epoch(7), n: version * 10, nonce: Nonce(0xabc) }
-}
-
-/// A record whose content follows from its version.
-fn record_of(cluster: ClusterId, version: u64, payload_bytes: usize) -> Arc<Record> {
-    let mut builder = RecordBuilder::new();
-    builder.push_insert(TableId(0x0303_0303), &vec![version as u8 | 1; payload_bytes]).unwrap();
-    Arc::new(builder.finish(Header {
-        cluster,
-        identity: identity(version),
-        first: Version(version),
-        last: Version(version),
-        database: DatabaseId(1),
-        service: ServiceId(0),
-    }))
-}
-
-fn record(version: u64, payload_bytes: usize) -> Arc<Record> {
-    record_of(CLUSTER, version, payload_bytes)
-}
-
-/// A log with somebody who listens to its notices.
+/// A log that runs, and what it has reported.
 struct Running {
     log: Arc<FileLog>,
     recovered: Recovered,
@@ -107,6 +92,14 @@ impl Running {
         }
     }
 
+    fn read_from(&self, version: Version, max_bytes: usize) -> Result<Vec<Arc<Record>>, LogError> {
+        block_on(self.log.read_from(version, max_bytes))
+    }
+
+    fn trim(&self, upto: Version) -> Result<Version, LogError> {
+        block_on(self.log.trim(upto))
+    }
+
     /// Appends and waits, so that each record is a batch of its own.
     fn append_and_wait(&self, version: u64, payload_bytes: usize) {
         self.log.append(record(version, payload_bytes));
@@ -118,7 +111,7 @@ impl Running {
         let mut all: Vec<Arc<Record>> = Vec::new();
         loop {
             let next = all.last().map_or(Version(from), |record| record.header().last.next());
-            let records = self.log.read_from(next, max_bytes).unwrap();
+            let records = self.read_from(next, max_bytes).unwrap();
             if records.is_empty() {
                 return all;
             }
@@ -219,6 +212,39 @@ impl Disk for GatedDisk {
     }
 }
 
+/// The file engine as a subject of the conformance tests: small segments, and a disk that can be full.
+#[derive(Default)]
+pub(crate) struct Files {
+    folder: Folder,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Files {
+    /// As if a file had been deleted by hand.
+    pub(crate) fn lose_spilled_rows(&self) {
+        for path in spilled::files(&self.folder) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+impl Subject for Files {
+    const PATIENCE: Duration = PATIENCE;
+
+    fn open(&self) -> (Box<dyn LogEngine>, Recovered) {
+        let (sizes, disk) =
+            (Sizes { segment_bytes: 2048, ring_bytes: 1000 }, FullDisk(Arc::clone(&self.is_full)));
+        let (log, recovered) = FileLog::open_with(&self.folder.0, CLUSTER, sizes, Box::new(disk)).unwrap();
+        (Box::new(log), recovered)
+    }
+
+    fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+}
+
+conformance!(Files);
+
 #[test]
 fn what_was_appended_is_there_after_opening_again() {
     let folder = Folder::new();
@@ -228,7 +254,7 @@ fn what_was_appended_is_there_after_opening_again() {
         assert_eq!(running.recovered.last, Version::ZERO);
         assert!(running.recovered.begun);
         assert_eq!(running.log.first_retained(), Version(1));
-        assert_eq!(running.log.read_from(Version(1), 1000).unwrap(), vec![]);
+        assert_eq!(running.read_from(Version(1), 1000).unwrap(), vec![]);
         for version in 1..=50 {
             running.log.append(record(version, 40));
         }
@@ -238,7 +264,7 @@ fn what_was_appended_is_there_after_opening_again() {
     let recovered = &running.recovered;
     assert_eq!(recovered.last, Version(50));
     assert_eq!(recovered.last_epoch, Epoch(7));
-    assert_eq!(recovered.torn_tail, None);
+    assert!(!recovered.was_torn);
     assert!(!recovered.begun);
     let expected: Vec<_> = (1..=50).map(|v| (identity(v), Version(v))).collect();
     assert_eq!(recovered.identities, expected);
@@ -279,15 +305,15 @@ fn segments_roll_are_read_across_and_are_trimmed() {
         let versions: Vec<_> = read.iter().map(|record| record.header().first.0).collect();
         assert_eq!(versions, (from..=60).collect::<Vec<_>>());
     }
-    assert_eq!(running.log.read_from(Version(61), 700).unwrap(), vec![]);
-    assert_eq!(running.log.read_from(Version(20), 1).unwrap(), vec![record(20, 5000)]);
+    assert_eq!(running.read_from(Version(61), 700).unwrap(), vec![]);
+    assert_eq!(running.read_from(Version(20), 1).unwrap(), vec![record(20, 5000)]);
 
-    assert_eq!(running.log.trim(Version(segments[2] - 2)).unwrap(), Version(segments[1]));
-    assert_eq!(running.log.trim(Version(segments[2] - 1)).unwrap(), Version(segments[2]));
+    assert_eq!(running.trim(Version(segments[2] - 2)).unwrap(), Version(segments[1]));
+    assert_eq!(running.trim(Version(segments[2] - 1)).unwrap(), Version(segments[2]));
     assert_eq!(folder.segments(), segments[2..]);
-    let error = running.log.read_from(Version(segments[2] - 1), 700).unwrap_err();
+    let error = running.read_from(Version(segments[2] - 1), 700).unwrap_err();
     assert!(matches!(error, LogError::Trimmed { first_retained, .. } if first_retained.0 == segments[2]));
-    assert_eq!(running.log.trim(Version(60)).unwrap(), Version(*segments.last().unwrap()));
+    assert_eq!(running.trim(Version(60)).unwrap(), Version(*segments.last().unwrap()));
     drop(running);
     let running = Running::open(&folder.0, TINY, RealDisk).unwrap();
     assert_eq!(running.recovered.last, Version(60));
@@ -374,11 +400,11 @@ fn readers_follow_the_writer_from_memory_and_from_the_file() {
         let reader = std::thread::spawn(move || {
             let mut next = 1;
             while next <= 3000 {
-                for read in log.read_from(Version(next), 5000).unwrap() {
+                for read in block_on(log.read_from(Version(next), 5000)).unwrap() {
                     assert_eq!(*read, *record(next, (next % 300) as usize));
                     next += 1;
                 }
-                log.trim(Version(next.saturating_sub(200))).unwrap();
+                block_on(log.trim(Version(next.saturating_sub(200)))).unwrap();
             }
         });
         for version in 1..=3000 {

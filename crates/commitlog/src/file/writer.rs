@@ -11,10 +11,10 @@ use std::time::Duration;
 use cluster::ids::{Epoch, Version};
 use cluster::record::Record;
 
-use super::Notices;
 use super::disk::{self, Disk};
 use super::segment::{self, MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::shared::Shared;
+use crate::engine::Notices;
 use crate::error::{LogFailure, SYNCHRONISE};
 
 /// Between two attempts to write to a full disk.

@@ -1,18 +1,20 @@
-//! Which version each transaction in the log has, by its identity: what a replica's own rows say is told by it.
+//! The version of each transaction in the log, by its identity. So a replica's applied set, which holds identities, says up to
+//! which version the replica has applied the log.
 //!
-//! The newest are in memory. A replica that is up asks for no others, so older ones are read from the log when a replica
-//! comes back that was away for longer: it has to be brought what the log has since then anyway, which is more. So memory
-//! does not grow with the log, which is kept for whoever is away.
+//! The newest identities are in memory, and a replica that is up asks for no others. Older ones are read from the log when a
+//! replica comes back that was away for longer. It needs all records since then anyway, which is more to read. So memory does
+//! not grow with the log, which is kept for replicas that are away.
 //!
-//! Invariant: what is not in memory and not in the log is no longer of use to any member, since the log is trimmed behind
-//! them all.
+//! Invariant: an identity that is neither in memory nor in the log is of no use to any member, since the log is trimmed
+//! behind them all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
 use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
-use commitlog::{FileLog, LogError, NEWEST_IDENTITIES};
+use commitlog::{BoxFuture, LogEngine, LogError, NEWEST_IDENTITIES};
 
 /// Most identities forgotten at a time.
 pub(crate) const FORGET_MAX: usize = 20_000;
@@ -21,7 +23,7 @@ pub(crate) const IDENTITY_BYTES: usize = 2 * size_of::<(Identity, Version)>() * 
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
-/// Shared by all replica_drivers.
+/// Shared by the drivers of all replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Identities(Mutex<Known>);
 
@@ -44,28 +46,74 @@ impl Known {
     }
 }
 
-/// Where older ones are found.
-pub(crate) trait Records {
-    /// The lowest version that it has.
+/// The records with the older identities.
+pub(crate) trait Records: Sync {
+    /// The lowest version that can be read.
     fn first_retained(&self) -> Version;
 
-    /// The identities of the versions from this one on, or from the lowest that it has, in order: not all, but at least
-    /// one if there is one.
-    fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String>;
+    /// The identities of the versions from this one on, or from the lowest that can be read, in order: not all, but at
+    /// least one if there is one.
+    fn identities_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>>;
 }
 
-impl Records for FileLog {
+impl Records for Arc<dyn LogEngine> {
     fn first_retained(&self) -> Version {
-        Self::first_retained(self)
+        self.as_ref().first_retained()
     }
 
-    fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String> {
-        let records = match self.read_from(version, READ_BYTES_MAX) {
-            Err(LogError::Trimmed { first_retained, .. }) => self.read_from(first_retained, READ_BYTES_MAX),
-            other => other,
-        };
-        let records = records.map_err(|error| error.to_string())?;
-        Ok(records.iter().map(|record| (record.header().identity, record.header().last)).collect())
+    fn identities_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>> {
+        Box::pin(async move {
+            let records = match self.read_from(version, READ_BYTES_MAX).await {
+                Err(LogError::Trimmed { first_retained, .. }) => {
+                    self.read_from(first_retained, READ_BYTES_MAX).await?
+                }
+                other => other?,
+            };
+            Ok(records.iter().map(|record| (record.header().identity, record.header().last)).collect())
+        })
+    }
+}
+
+/// Why an applied set does not say where a replica stands.
+#[derive(Debug)]
+pub(crate) enum AppliedSetError {
+    /// The log no longer has what comes after it.
+    Behind {
+        /// The last version of the set.
+        last: Version,
+        /// The lowest version of the log.
+        first_retained: Version,
+    },
+    /// A version is missing in the middle.
+    Gap {
+        /// The version behind the gap.
+        has: Version,
+        /// The first that is missing.
+        lacks: Version,
+    },
+    /// The log cannot be read.
+    Log(LogError),
+}
+
+impl From<LogError> for AppliedSetError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl fmt::Display for AppliedSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind { last, first_retained } => write!(
+                f,
+                "it has nothing after version {last}, and the log begins with version {first_retained}; it must be \
+                 rebuilt"
+            ),
+            Self::Gap { has, lacks } => {
+                write!(f, "it has version {has} but not version {lacks}; it must be rebuilt")
+            }
+            Self::Log(error) => error.fmt(f),
+        }
     }
 }
 
@@ -99,12 +147,12 @@ impl Identities {
 
     /// The identities of the versions after one and up to another, if they are not too many; and the version up to which
     /// these are all that can be found.
-    pub(crate) fn range(
+    pub(crate) async fn range(
         &self,
         after: Version,
         upto: Version,
         log: &impl Records,
-    ) -> Result<(Vec<Identity>, Version), String> {
+    ) -> Result<(Vec<Identity>, Version), LogError> {
         let from = after.next().max(log.first_retained());
         let in_memory = {
             let known = self.known();
@@ -114,7 +162,7 @@ impl Identities {
         };
         let mut found = match in_memory {
             Some(found) => found,
-            None if from <= upto => log.identities_from(from)?,
+            None if from <= upto => log.identities_from(from).await?,
             None => Vec::new(),
         };
         found.retain(|(_, version)| *version <= upto);
@@ -124,18 +172,19 @@ impl Identities {
     }
 
     /// What an applied set says. Reads the log if it has identities that are not in memory.
-    pub(crate) fn judge(&self, applied: &[Identity], log: &impl Records) -> Result<AppliedVerdict, String> {
-        let found = self.find(applied, log)?;
+    pub(crate) async fn judge(
+        &self,
+        applied: &[Identity],
+        log: &impl Records,
+    ) -> Result<AppliedVerdict, AppliedSetError> {
+        let found = self.find(applied, log).await?;
         let mut versions: Vec<Version> = found.values().copied().collect();
         versions.sort_unstable();
         let strangers = applied.iter().filter(|i| !found.contains_key(i)).copied().collect();
         let last = versions.last().copied().unwrap_or(Version::ZERO);
         let first_retained = log.first_retained();
         if last < Version(first_retained.0.saturating_sub(1)) {
-            return Err(format!(
-                "it has nothing after version {last}, and the log begins with version {first_retained}; it must be \
-                 rebuilt"
-            ));
+            return Err(AppliedSetError::Behind { last, first_retained });
         }
         let first = versions.first().copied().unwrap_or(Version::ZERO);
         // What is forgotten is older than all that can have been committed together with the last one.
@@ -143,18 +192,18 @@ impl Identities {
         if let Some(gap) =
             versions.windows(2).find(|pair| pair[1] != pair[0].next() && pair[0].next() < together)
         {
-            return Err(format!(
-                "it has version {} but not version {}; it must be rebuilt",
-                gap[1],
-                gap[0].next()
-            ));
+            return Err(AppliedSetError::Gap { has: gap[1], lacks: gap[0].next() });
         }
         let is_missing = |version: &Version| versions.binary_search(version).is_err();
         let missing = (together.0.max(1)..=last.0).map(Version).filter(is_missing).collect();
         Ok(AppliedVerdict { first, last, missing, strangers })
     }
 
-    fn find(&self, wanted: &[Identity], log: &impl Records) -> Result<BTreeMap<Identity, Version>, String> {
+    async fn find(
+        &self,
+        wanted: &[Identity],
+        log: &impl Records,
+    ) -> Result<BTreeMap<Identity, Version>, LogError> {
         // Before the look into memory: what falls out of it meanwhile is looked for in the log.
         let mut from = log.first_retained();
         let (mut found, end) = {
@@ -168,7 +217,7 @@ impl Identities {
         let mut missing: BTreeSet<Identity> =
             wanted.iter().filter(|identity| !found.contains_key(identity)).copied().collect();
         while from < end && !missing.is_empty() {
-            let piece = log.identities_from(from)?;
+            let piece = log.identities_from(from).await?;
             let Some((_, last)) = piece.last() else { break };
             from = last.next();
             found.extend(piece.into_iter().filter(|(identity, _)| missing.remove(identity)));
@@ -208,10 +257,14 @@ mod tests {
             Version(self.0)
         }
 
-        fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String> {
+        fn identities_from(
+            &self,
+            version: Version,
+        ) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>> {
             const PIECE: u64 = 1_000;
             let from = version.0.max(self.0);
-            Ok((from..=self.1.min(from + PIECE)).map(|n| (identity(n), Version(n))).collect())
+            let piece = (from..=self.1.min(from + PIECE)).map(|n| (identity(n), Version(n))).collect();
+            Box::pin(std::future::ready(Ok(piece)))
         }
     }
 
@@ -225,43 +278,44 @@ mod tests {
         (from..=upto).map(identity).collect()
     }
 
-    #[test]
-    fn an_applied_set_begins_where_it_was_last_forgotten() {
+    #[tokio::test]
+    async fn an_applied_set_begins_where_it_was_last_forgotten() {
         let (log, known) = (Kept(1, 100), known(100));
-        let verdict = known.judge(&has(40, 80), &log).unwrap();
+        let verdict = known.judge(&has(40, 80), &log).await.unwrap();
         assert_eq!((verdict.first, verdict.last, verdict.strangers), (Version(40), Version(80), vec![]));
-        let verdict = known.judge(&[], &log).unwrap();
+        let verdict = known.judge(&[], &log).await.unwrap();
         assert_eq!((verdict.first, verdict.last), (Version::ZERO, Version::ZERO));
         let gap = [has(20, 30), has(32, 80)].concat();
-        let reason = known.judge(&gap, &log).unwrap_err();
+        let reason = known.judge(&gap, &log).await.unwrap_err().to_string();
         assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let verdict = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
+        let verdict = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).await.unwrap();
         assert_eq!((verdict.last, verdict.strangers), (Version(80), vec![stranger]));
-        let behind = known.judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
+        let behind = known.judge(&has(1, 2), &Kept(5, 10)).await.unwrap_err().to_string();
         assert!(behind.contains("the log begins with version 5"), "{behind}");
     }
 
-    #[test]
-    fn what_can_have_been_committed_together_with_the_last_one_may_be_missing() {
+    #[tokio::test]
+    async fn what_can_have_been_committed_together_with_the_last_one_may_be_missing() {
         const LAST: u64 = 100;
         const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
         let (log, known) = (Kept(1, LAST), known(LAST));
-        let missing = |set: &[Identity]| known.judge(set, &log).map(|verdict| verdict.missing);
+        let missing = async |set: Vec<Identity>| known.judge(&set, &log).await.map(|verdict| verdict.missing);
         assert_eq!(
-            missing(&[has(1, 96), has(98, 98), has(100, 100)].concat()),
-            Ok(vec![Version(97), Version(99)])
+            missing([has(1, 96), has(98, 98), has(100, 100)].concat()).await.unwrap(),
+            [Version(97), Version(99)]
         );
-        assert_eq!(missing(&[has(1, OLDEST - 1), has(OLDEST + 1, LAST)].concat()), Ok(vec![Version(OLDEST)]));
-        missing(&[has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).unwrap_err();
+        let one = [has(1, OLDEST - 1), has(OLDEST + 1, LAST)].concat();
+        assert_eq!(missing(one).await.unwrap(), [Version(OLDEST)]);
+        missing([has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).await.unwrap_err();
         // The first ones of all.
-        assert_eq!(missing(&has(3, 4)), Ok(vec![Version(1), Version(2)]));
-        let verdict = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
+        assert_eq!(missing(has(3, 4)).await.unwrap(), [Version(1), Version(2)]);
+        let verdict = known.judge(&has(3, 4), &Kept(3, LAST)).await.unwrap();
         assert_eq!(verdict.missing, vec![], "what every replica has is not in the log any more");
     }
 
-    #[test]
-    fn memory_levels_off_and_what_fell_out_of_it_is_found_in_the_log() {
+    #[tokio::test]
+    async fn memory_levels_off_and_what_fell_out_of_it_is_found_in_the_log() {
         const MANY: u64 = 3 * NEWEST_IDENTITIES as u64;
         let (known, log) = (known(MANY), Kept(1, MANY));
         assert_eq!(known.in_memory(), NEWEST_IDENTITIES, "it grows with the log");
@@ -269,7 +323,7 @@ mod tests {
         let first = MANY - NEWEST_IDENTITIES as u64 + 1;
         // Before what is in memory, across its beginning, and in it.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
-            let verdict = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
+            let verdict = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).await.unwrap();
             let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
             let wanted = AppliedVerdict {
                 first: Version(from),
@@ -279,24 +333,25 @@ mod tests {
             };
             assert_eq!(verdict, wanted);
         }
-        let gap = known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).unwrap_err();
+        let gap =
+            known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).await.unwrap_err().to_string();
         assert!(gap.contains("but not version 12"), "{gap}");
         known.trim(Version(MANY - 4));
         assert_eq!(known.in_memory(), 5);
     }
 
-    #[test]
-    fn everything_is_forgotten_once_wherever_it_is_found() {
+    #[tokio::test]
+    async fn everything_is_forgotten_once_wherever_it_is_found() {
         const MANY: u64 = 2 * NEWEST_IDENTITIES as u64;
         let (known, log) = (known(MANY), Kept(901, MANY));
         let (mut after, mut forgotten, upto) = (Version(7), Vec::new(), Version(MANY - 50));
         while after < upto {
-            let (some, reached) = known.range(after, upto, &log).unwrap();
+            let (some, reached) = known.range(after, upto, &log).await.unwrap();
             assert!(reached > after && some.len() <= FORGET_MAX);
             forgotten.extend(some);
             after = reached;
         }
         assert!(forgotten == has(901, MANY - 50), "{} of them", forgotten.len());
-        assert_eq!(known.range(upto, upto, &log), Ok((Vec::new(), upto)));
+        assert_eq!(known.range(upto, upto, &log).await.unwrap(), (Vec::new(), upto));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Version};
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
-use commitlog::{FileLog, Recovered};
+use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
 
 use super::identities::Identities;
@@ -70,8 +70,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The folder of the log.
-    pub(crate) fn log_folder(&self) -> PathBuf {
+    /// Opens the log, or begins one.
+    pub(crate) fn open_log(&self) -> Result<(Arc<dyn LogEngine>, Recovered), LogError> {
+        let (log, recovered) = FileLog::open(&self.log_folder(), self.cluster)?;
+        Ok((Arc::new(log), recovered))
+    }
+
+    /// The folder of the log's files.
+    fn log_folder(&self) -> PathBuf {
         self.data.join(LOG_FOLDER)
     }
 
@@ -110,7 +116,7 @@ pub(crate) struct Term {
 
 /// Appends the record that opens the term after those in the log.
 pub(crate) fn fence(
-    log: &FileLog,
+    log: &dyn LogEngine,
     cluster: ClusterId,
     recovered: &Recovered,
     identities: &Identities,

@@ -5,9 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
+use commitlog::LogError;
+use tokio::runtime::Handle;
 
 use super::Coordinator;
-use super::identities::AppliedVerdict;
+use super::identities::{AppliedSetError, AppliedVerdict};
 use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
 
@@ -22,32 +24,37 @@ impl Coordinator {
         seat.unless_given_up(seat.incarnation(), work).await
     }
 
-    /// What a replica's applied set says. If it was away for long, much of the log is read for it.
-    pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<AppliedVerdict, String> {
-        let coordinator = Arc::clone(self);
-        let judging =
-            tokio::task::spawn_blocking(move || coordinator.identities.judge(&applied, &coordinator.log));
-        judging.await.unwrap_or_else(|error| Err(error.to_string()))
+    /// What a replica's applied set says. If it was away for long, much of the log is read for it. A large set takes a
+    /// while to search, so a thread for blocking work does it.
+    pub(crate) async fn judge(
+        self: &Arc<Self>,
+        applied: Vec<Identity>,
+    ) -> Result<AppliedVerdict, AppliedSetError> {
+        let (coordinator, runtime) = (Arc::clone(self), Handle::current());
+        let judging = tokio::task::spawn_blocking(move || {
+            runtime.block_on(coordinator.identities.judge(&applied, &coordinator.log))
+        });
+        judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
     }
 
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
-    pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
+    pub(crate) async fn note_durable(&self, replica: ReplicaId, upto: Version) {
         self.retention.log().note_durable(replica, upto);
-        self.trim();
+        self.trim().await;
     }
 
-    /// The log can go up to what is durable at every replica, except the last of these versions: by its identity it is
-    /// known where a replica stands that has nothing after it. Past the limit only those replicas count that are up.
-    fn trim(&self) {
+    /// Trims the log up to what is durable at every replica. The last of these versions stays: its identity tells where a
+    /// replica stands that has nothing after it. Past the limit only connected replicas hold back trimming.
+    async fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
         let Some(unneeded) = self.retention.log().unneeded() else { return };
-        let mut trimmed = self.log.trim(before(unneeded));
+        let mut trimmed = self.log.trim(before(unneeded)).await;
         if self.log.bytes() > self.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
             let unneeded = self.retention.log().unneeded_but_by(|replica| up.contains(&replica));
             if let Some(unneeded) = unneeded {
-                trimmed = self.log.shrink(before(unneeded), self.retention.log_bytes_max);
+                trimmed = self.log.shrink(before(unneeded), self.retention.log_bytes_max).await;
                 self.leave_behind(&up);
             }
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
-use commitlog::{FileLog, LogFailure, Notices, Recovered};
+use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
 
 use super::running::{Node, Shared};
@@ -25,7 +25,7 @@ use crate::shipping::{self, Shipping};
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
-    log: FileLog,
+    log: Arc<dyn LogEngine>,
     recovered: Recovered,
     identities: Identities,
     term: Term,
@@ -79,16 +79,12 @@ impl FencedLog {
         plan: &Plan,
         prepare: impl FnOnce(&Recovered) -> Result<Identities, Reason>,
     ) -> Result<Self, Reason> {
-        let (log, recovered) =
-            FileLog::open(&plan.log_folder(), plan.cluster).map_err(|error| error.to_string())?;
-        if let Some(torn) = &recovered.torn_tail {
-            tracing::warn!(?torn, "the end of the log was cut");
-        }
+        let (log, recovered) = plan.open_log().map_err(|error| error.to_string())?;
         let identities = prepare(&recovered)?;
         let coordinator: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
-        start_log(&log, &coordinator, fenced)?;
-        let term = plan::fence(&log, plan.cluster, &recovered, &identities)?;
+        start_log(log.as_ref(), &coordinator, fenced)?;
+        let term = plan::fence(log.as_ref(), plan.cluster, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(outcome) => outcome?,
             None => return Err("the log's writer has ended".into()),
@@ -134,7 +130,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
 /// Starts the writer of the log. It has reported on the fence before there is a coordinator; all later reports are for the
 /// coordinator.
 fn start_log(
-    log: &FileLog,
+    log: &dyn LogEngine,
     coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
     fenced: mpsc::Sender<Result<(), Reason>>,
 ) -> Result<(), Reason> {

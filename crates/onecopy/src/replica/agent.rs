@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
 use cluster::record::{Record, Sequence};
-use commitlog::SpillFolder;
+use commitlog::SpillStore;
 use sql::Catalogue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -73,8 +73,8 @@ pub(crate) struct Assignment {
     pub(crate) voucher: Voucher,
     /// By which we know what we wrote there.
     pub(crate) seal: Arc<Seal>,
-    /// Where rows are that stand in no record.
-    pub(crate) spills: SpillFolder,
+    /// The rows that stand in no record.
+    pub(crate) spills: Arc<dyn SpillStore>,
     /// How long a client may hold the applier up, in milliseconds; it depends on whether this is the home.
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
     /// A server that has not answered for so long is given up.

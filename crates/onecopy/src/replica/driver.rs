@@ -19,6 +19,7 @@ use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
 use super::sequence_allocator;
 use crate::coordinator::identities::AppliedVerdict;
 use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
+use home::MendError;
 
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
@@ -70,7 +71,7 @@ impl ReplicaDriver {
             cluster: coordinator.cluster_id,
             voucher: coordinator.local.voucher.clone(),
             seal: Arc::clone(&coordinator.local.seal),
-            spills: coordinator.log.spills().clone(),
+            spills: coordinator.log.spills(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
             health_deadline: coordinator.local.timeouts.health_deadline,
             is_founding: Arc::clone(&coordinator.is_founding),
@@ -98,14 +99,14 @@ impl ReplicaDriver {
             let command = tokio::select! {
                 order = orders.recv() => match order {
                     Some(AgentOrder::Leave) | None => break,
-                    Some(order) => replica_driver.order(&order),
+                    Some(order) => replica_driver.order(&order).await,
                 },
                 event = events.recv() => match event {
                     Some(event) => replica_driver.event(event).await,
                     None => break,
                 },
                 _ = maintain.tick() => {
-                    let command = replica_driver.maintain();
+                    let command = replica_driver.maintain().await;
                     if replica_driver.is_up && replica_driver.forgotten < replica_driver.forgettable() {
                         maintain.reset_after(MAINTAIN_AGAIN);
                     }
@@ -126,14 +127,14 @@ impl ReplicaDriver {
         agent.abort();
     }
 
-    fn order(&mut self, order: &AgentOrder) -> Option<Command> {
+    async fn order(&mut self, order: &AgentOrder) -> Option<Command> {
         match *order {
             AgentOrder::Apply { incarnation, from, upto } => {
                 if incarnation != self.incarnation {
                     return None;
                 }
                 self.ordered = Some(upto);
-                self.next_piece(from, upto)
+                self.next_piece(from, upto).await
             }
             AgentOrder::Leave => None,
             AgentOrder::TakeBack => {
@@ -149,8 +150,8 @@ impl ReplicaDriver {
     }
 
     /// As many of these versions as fit into memory.
-    fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
-        let reason = match self.coordinator.log.read_from(from, READ_BYTES_MAX) {
+    async fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
+        let reason = match self.coordinator.log.read_from(from, READ_BYTES_MAX).await {
             Ok(mut records) => {
                 records.retain(|record| record.header().last <= upto);
                 if !records.is_empty() {
@@ -223,7 +224,7 @@ impl ReplicaDriver {
                     return self.recover().await;
                 }
                 if let Some(ordered) = self.ordered.filter(|ordered| *ordered > upto) {
-                    return self.next_piece(upto.next(), ordered);
+                    return self.next_piece(upto.next(), ordered).await;
                 }
                 self.ordered = None;
                 self.coordinator.handle(Event::Applied { replica, incarnation, upto });
@@ -243,7 +244,7 @@ impl ReplicaDriver {
                     incarnation: self.incarnation,
                 });
             }
-            AgentEvent::Durable { upto, .. } => self.coordinator.note_durable(replica, upto),
+            AgentEvent::Durable { upto, .. } => self.coordinator.note_durable(replica, upto).await,
             AgentEvent::Catalogue { catalogue, .. } => self.coordinator.set_catalogue(*catalogue),
         }
         None
@@ -285,7 +286,7 @@ impl ReplicaDriver {
                 self.catching_up(true);
                 return self.recover().await;
             }
-            Err(reason) => self.quarantine(&reason, QuarantineDuration::UntilRestart),
+            Err(error) => self.quarantine(&error.to_string(), QuarantineDuration::UntilRestart),
         }
         None
     }
@@ -304,16 +305,16 @@ impl ReplicaDriver {
     async fn recover(&mut self) -> Option<Command> {
         let target = self.recovering?;
         if !self.missing.is_empty() {
-            return self.apply_missing();
+            return self.apply_missing().await;
         }
         if self.applied < target {
-            return self.next_piece(self.applied.next(), target);
+            return self.next_piece(self.applied.next(), target).await;
         }
         self.recovering = None;
         let mending = home::mend_sequences(&self.coordinator, self.replica, target);
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
-        if let Err(reason) = mended.unwrap_or_else(|_| Err("the server does not answer".to_owned())) {
-            tracing::warn!(%reason, "the sequences of a replica could not be mended");
+        if let Err(error) = mended.unwrap_or(Err(MendError::NoAnswer)) {
+            tracing::warn!(%error, "the sequences of a replica could not be mended");
             return Some(Command::Reset { incarnation: self.incarnation });
         }
         self.serve();
@@ -321,9 +322,9 @@ impl ReplicaDriver {
     }
 
     /// What would be there as well, had the replica not been lost in the midst of COMMITs.
-    fn apply_missing(&mut self) -> Option<Command> {
+    async fn apply_missing(&mut self) -> Option<Command> {
         let missing = std::mem::take(&mut self.missing);
-        let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX);
+        let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
         let mut records = found.unwrap_or_default();
         records.retain(|record| missing.contains(&record.header().last));
         if records.len() == missing.len() {
@@ -349,7 +350,7 @@ impl ReplicaDriver {
     }
 
     /// The next round of making durable and forgetting.
-    fn maintain(&mut self) -> Option<Command> {
+    async fn maintain(&mut self) -> Option<Command> {
         if !self.is_up {
             return None;
         }
@@ -358,9 +359,10 @@ impl ReplicaDriver {
         let limit = self.forgettable();
         let mut forget = Vec::new();
         if self.forgotten < limit {
-            match self.coordinator.identities.range(self.forgotten, limit, &self.coordinator.log) {
+            let (identities, log) = (&self.coordinator.identities, &self.coordinator.log);
+            match identities.range(self.forgotten, limit, log).await {
                 Ok((found, reached)) => (forget, self.forgotten) = (found, reached),
-                Err(reason) => tracing::warn!(%reason, "what a replica could forget cannot be read"),
+                Err(error) => tracing::warn!(%error, "what a replica could forget cannot be read"),
             }
         }
         forget.append(&mut self.strangers);

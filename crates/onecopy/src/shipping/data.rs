@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cluster::protocols::shipping::Kind;
+use commitlog::LogRefusal;
 use sql::Catalogue;
 use wire::sqlstate;
 
@@ -214,11 +215,13 @@ impl Session {
     }
 
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
-        if self.worker.coordinator.log.is_full() {
-            let hint = "Make room where Onecopy's log is.";
-            return Err(Refusal::new(sqlstate::DISK_FULL, "the disk of the log is full", hint));
+        match self.worker.coordinator.log.refusal() {
+            None => Ok(()),
+            Some(LogRefusal::DiskFull) => {
+                let hint = "Make room where Onecopy's log is.";
+                Err(Refusal::new(sqlstate::DISK_FULL, "the disk of the log is full", hint))
+            }
         }
-        Ok(())
     }
 
     fn shipment(&self, sent: &Sent<'_>, text: Vec<u8>) -> Shipment {

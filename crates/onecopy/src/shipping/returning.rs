@@ -207,7 +207,8 @@ async fn roll_forward(
     let mut from = log.first_retained();
     let first = from;
     while from <= start.upto {
-        let records = log.read_from(from, READ_BYTES).map_err(|error| Failure::Told(error.to_string()))?;
+        let records =
+            log.read_from(from, READ_BYTES).await.map_err(|error| Failure::Told(error.to_string()))?;
         let Some(last) = records.last() else { break };
         if from == first && is_beyond(&records[0], has) {
             // The log keeps for whoever counts what that one has last.
@@ -401,7 +402,7 @@ impl Shipping {
         // A commit that waits for the disk takes all before it along, if it has something of its own to write.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
         control.simple(beat).await?;
-        self.coordinator().note_durable(at.replica, over);
+        self.coordinator().note_durable(at.replica, over).await;
         let first = self.coordinator().log.first_retained();
         let first_number = {
             let mut inside = self.lock();
@@ -411,8 +412,13 @@ impl Shipping {
         // A number that is lower than all that the log has, and is there, has left the log.
         let Some(number) = first_number else { return Ok(()) };
         let (epoch, number) = (self.epoch.0.cast_signed(), number.0.cast_signed());
-        let oldest =
-            self.coordinator().log.read_from(first, 1).ok().and_then(|records| records.first().cloned());
+        let oldest = self
+            .coordinator()
+            .log
+            .read_from(first, 1)
+            .await
+            .ok()
+            .and_then(|records| records.first().cloned());
         let oldest = oldest.map_or(0, |record| record.header().identity.epoch.0.cast_signed());
         let forget = format!(
             "DELETE FROM onecopy.applied WHERE epoch < {oldest} OR (epoch = {epoch} AND n < {number})"

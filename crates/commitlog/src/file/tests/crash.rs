@@ -66,7 +66,7 @@ fn opens_with(bytes: &[u8], last: u64, torn: bool) {
     let folder = Folder::with_segment(bytes);
     let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();
     assert_eq!(running.recovered.last, Version(last));
-    assert_eq!(running.recovered.torn_tail.is_some(), torn);
+    assert_eq!(running.recovered.was_torn, torn);
     let identities: Vec<_> = (1..=last).map(|v| (identity(v), Version(v))).collect();
     assert_eq!(running.recovered.identities, identities);
     // Shorter than what was cut, so that a leftover would stand right behind it.
@@ -74,7 +74,7 @@ fn opens_with(bytes: &[u8], last: u64, torn: bool) {
     drop(running);
     let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();
     assert_eq!(running.recovered.last, Version(last + 1));
-    assert_eq!(running.recovered.torn_tail, None);
+    assert!(!running.recovered.was_torn);
     let mut expected: Vec<_> = (1..=last).map(|v| record(v, PAYLOAD_BYTES)).collect();
     expected.push(record(last + 1, 0));
     assert_eq!(running.read_all(1, 1 << 20), expected);
@@ -223,7 +223,7 @@ fn the_epoch_outlives_the_records_that_carried_it() {
     let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();
     running.append_and_wait(1, 1800);
     running.append_and_wait(2, 1800);
-    assert_eq!(running.log.trim(Version(2)).unwrap(), Version(2));
+    assert_eq!(running.trim(Version(2)).unwrap(), Version(2));
     drop(running);
     // As after a crash between the making of the segment and its first record.
     let mut image = fs::read(folder.segment(2)).unwrap();

@@ -1,7 +1,5 @@
 //! A disk that fails, and a folder that is not as it should be.
 
-use std::sync::atomic::AtomicBool;
-
 use super::*;
 use crate::error::Damage;
 
@@ -88,7 +86,7 @@ fn run_into(refuses: Refuses) -> (Folder, LogFailure, Version) {
     assert_eq!(running.log.durable(), durable, "nothing is durable after a failure");
     assert!(running.durable.try_iter().all(|reported| reported <= durable));
     assert!(running.failed.try_recv().is_err(), "it fails once");
-    assert!(running.log.read_from(durable.next(), 1000).unwrap().is_empty());
+    assert!(running.read_from(durable.next(), 1000).unwrap().is_empty());
     (folder, failure, durable)
 }
 
@@ -121,7 +119,7 @@ fn a_failed_write_is_final() {
 }
 
 /// A disk that is full while the switch is on.
-struct FullDisk(Arc<AtomicBool>);
+pub(super) struct FullDisk(pub(super) Arc<AtomicBool>);
 
 impl FullDisk {
     fn room(&self) -> io::Result<()> {
@@ -163,7 +161,7 @@ fn into_a_full_disk() -> (Folder, Running, Arc<AtomicBool>, u64) {
     let last = 60;
     (2..=last).for_each(|version| running.log.append(record(version, 100)));
     let deadline = std::time::Instant::now() + PATIENCE;
-    while !running.log.is_full() {
+    while running.log.refusal().is_none() {
         assert!(std::time::Instant::now() < deadline, "a full disk is never noticed");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -178,7 +176,7 @@ fn a_full_disk_is_waited_for() {
     running.wait_for(last);
     assert!(running.failed.try_recv().is_err(), "it is no failure");
     let deadline = std::time::Instant::now() + PATIENCE;
-    while running.log.is_full() {
+    while running.log.refusal().is_some() {
         assert!(std::time::Instant::now() < deadline, "that there is room again is never noticed");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -290,9 +288,9 @@ fn damage_under_a_running_log_is_an_error_of_the_reader() {
     let mut image = fs::read(&path).unwrap();
     image[200] ^= 1;
     fs::write(&path, &image).unwrap();
-    assert!(matches!(log.read_from(Version(1), 1 << 20), Err(LogError::Damaged { .. })));
+    assert!(matches!(block_on(log.read_from(Version(1), 1 << 20)), Err(LogError::Damaged { .. })));
     fs::remove_file(&path).unwrap();
-    assert!(matches!(log.read_from(Version(1), 1 << 20), Err(LogError::Io { .. })));
+    assert!(matches!(block_on(log.read_from(Version(1), 1 << 20)), Err(LogError::Io { .. })));
 }
 
 #[test]

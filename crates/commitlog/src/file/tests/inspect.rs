@@ -111,7 +111,7 @@ fn a_damaged_file_of_rows_is_named() {
     let chunk = builder.spill().unwrap();
     let header = *record(1, 1).header();
     let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();
-    let mut file = running.log.spills().create(header.identity).unwrap();
+    let mut file = running.log.shared.spills.create_file(header.identity).unwrap();
     file.append(&chunk).unwrap();
     file.finish().unwrap();
     running.log.append(Arc::new(builder.finish(header)));
@@ -119,7 +119,7 @@ fn a_damaged_file_of_rows_is_named() {
     running.append_and_wait(2, 10);
     running.log.close();
     assert_eq!(report(&folder.0).versions, [1, 2]);
-    let path = running.log.spills().path(header.identity);
+    let path = running.log.shared.spills.path(header.identity);
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, bytes).unwrap();

@@ -46,7 +46,7 @@ fn write_until_killed() {
             rows => spill(&log, version, rows),
         });
         if version.is_multiple_of(1000) {
-            log.trim(Version(version - 500)).unwrap();
+            block_on(log.trim(Version(version - 500))).unwrap();
         }
     }
 }

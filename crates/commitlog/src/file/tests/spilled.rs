@@ -14,7 +14,7 @@ pub(super) fn spill(log: &FileLog, version: u64, rows: u64) -> Arc<Record> {
     for row in 0..rows {
         builder.push_insert(TableId(7), &[row as u8; 40]).unwrap();
         let chunk = builder.spill().unwrap();
-        let file = file.get_or_insert_with(|| log.spills().create(identity(version)).unwrap());
+        let file = file.get_or_insert_with(|| log.shared.spills.create_file(identity(version)).unwrap());
         file.append(&chunk).unwrap();
     }
     file.unwrap().finish().unwrap();
@@ -32,7 +32,7 @@ pub(super) fn files(folder: &Folder) -> Vec<PathBuf> {
 
 pub(super) fn rows_of(log: &FileLog, record: &Record) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
-    let mut reader = log.spills().open(record).unwrap();
+    let mut reader = log.shared.spills.open_file(record).unwrap();
     let mut take = |items: cluster::record::RowChanges<'_>| {
         rows.extend(items.map(|row| match row.change {
             cluster::record::Change::Insert { new } => new.to_vec(),
@@ -70,9 +70,9 @@ fn a_file_lives_as_long_as_its_record() {
         assert_eq!(rows_of(&running.log, record), spilled_rows(version));
     }
     // However little stands in the segments, what nobody needs goes.
-    running.log.trim(Version(2)).unwrap();
+    running.trim(Version(2)).unwrap();
     assert_eq!(files(&folder).len(), 2);
-    running.log.trim(Version(5)).unwrap();
+    running.trim(Version(5)).unwrap();
     assert_eq!(files(&folder).len(), 0);
 }
 
@@ -85,7 +85,7 @@ fn what_no_record_names_is_deleted() {
     running.wait_for(1);
     // Finished, but killed before the append; and killed while it was written.
     spill(&running.log, 2, 3);
-    let growing = running.log.spills().create(identity(3)).unwrap();
+    let growing = running.log.shared.spills.create_file(identity(3)).unwrap();
     assert_eq!(files(&folder).len(), 3);
     drop(running);
     let copy = fs::read(&files(&folder)[2]).unwrap();
@@ -164,7 +164,7 @@ fn a_disk_that_fails_leaves_nothing() {
     }
     let folder = Folder::new();
     let running = Running::open(&folder.0, TINY, RealDisk).unwrap();
-    let spills = running.log.spills();
+    let spills = &running.log.shared.spills;
     assert!(spills.create_with(identity(1), Box::new(Full(0))).is_err());
     assert_eq!(files(&folder).len(), 0);
     let mut builder = RecordBuilder::new();

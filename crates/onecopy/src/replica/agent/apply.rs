@@ -21,7 +21,7 @@ use std::time::Duration;
 use cluster::ids::Version;
 use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
-use commitlog::{LogError, SpillFolder};
+use commitlog::SpillStore;
 use wire::backend::Fields;
 use wire::encode::{self, Format};
 use wire::sqlstate;
@@ -89,7 +89,7 @@ pub(super) struct Applier {
     /// The tables may be others than that by now; they are read again when the next row needs them.
     is_outdated: bool,
     prepared: Prepared,
-    spills: SpillFolder,
+    spills: Arc<dyn SpillStore>,
     seal: Arc<Seal>,
     /// The tables are as they are after this version.
     known_to: Version,
@@ -99,7 +99,7 @@ pub(super) struct Applier {
 
 impl Applier {
     pub(super) fn new(connection: Connection, tables: RefreshTables, assignment: &Assignment) -> Self {
-        let (spills, seal) = (assignment.spills.clone(), Arc::clone(&assignment.seal));
+        let (spills, seal) = (Arc::clone(&assignment.spills), Arc::clone(&assignment.seal));
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
         let (prepared, is_outdated) = (Prepared::default(), false);
         Self { connection, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
@@ -317,16 +317,13 @@ impl Applier {
         self.mixed(record.items().filter(|item| !matches!(item, Item::Spilled(_)))).await
     }
 
-    /// The chunks of a record's file, one after the other.
+    /// The chunks of a record's spilled rows, one after the other.
     async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
-        let (spills, owned) = (self.spills.clone(), Arc::clone(record));
-        let mut reader = blocking(move || spills.open(&owned)).await?;
-        loop {
-            let (back, chunk) = blocking(move || reader.next_chunk().map(|chunk| (reader, chunk))).await?;
-            reader = back;
-            let Some(chunk) = chunk else { return Ok(()) };
+        let mut reader = self.spills.open(Arc::clone(record)).await?;
+        while let Some(chunk) = reader.next_chunk().await? {
             self.mixed(chunk.items()).await?;
         }
+        Ok(())
     }
 
     async fn mixed<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) -> Result<(), Trouble> {
@@ -418,16 +415,6 @@ fn is_alone(record: &Record) -> bool {
     let mut items = record.items();
     record.is_spilled()
         || (record.writes_everything() && items.any(|item| matches!(item, Item::Statement(_))))
-}
-
-/// Does what waits for the disk.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
-) -> Result<T, Trouble> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(Trouble::Log),
-        Err(error) => Err(Trouble::Lost(std::io::Error::other(error).into())),
-    }
 }
 
 /// What puts the author's role and settings in force. The settings come first: the role may not be allowed to.

@@ -63,6 +63,12 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
+impl From<LogError> for Trouble {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
 impl From<BackendError> for Trouble {
     fn from(error: BackendError) -> Self {
         match error {

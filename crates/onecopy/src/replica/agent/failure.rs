@@ -27,7 +27,9 @@ pub(super) enum Failure {
 pub(super) fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
     let reason = describe(&trouble);
     match trouble {
-        Trouble::Lost(_) | Trouble::Log(LogError::Io { .. }) => Err(Failure::Lost(reason)),
+        Trouble::Lost(_) | Trouble::Log(LogError::Io { .. } | LogError::Interrupted { .. }) => {
+            Err(Failure::Lost(reason))
+        }
         Trouble::Server(body) => {
             let fields = Fields::new(&body);
             if is_applied_already(fields) {

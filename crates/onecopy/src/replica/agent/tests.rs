@@ -61,7 +61,7 @@ impl Running {
             cluster: CLUSTER,
             voucher: Voucher::draw().unwrap(),
             seal: Arc::new(server.seal()),
-            spills: SpillFolder::new(server.folder(), CLUSTER),
+            spills: Arc::new(SpillFolder::new(server.folder(), CLUSTER)),
         };
         let (agent, commands, events) = Agent::new(assignment);
         tokio::spawn(agent.run());

@@ -7,12 +7,14 @@
 //! The marks are those of the records in the log and those that the server remembers, which are the ones of
 //! records that were trimmed.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 
 use cluster::ids::{ReplicaId, Version};
+use commitlog::LogError;
 
 use super::READ_BYTES_MAX;
-use crate::backend::Connection;
+use crate::backend::{BackendError, Connection};
 use crate::capture::sequences::{load_marks, move_call};
 use crate::coordinator::Coordinator;
 use crate::replica::sequence_allocator::unlend;
@@ -24,50 +26,84 @@ const OPTIONS: &str =
 const IS_UNBROKEN: &str = "SELECT 1 FROM onecopy_capture.unbroken";
 const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 
+/// Why the sequences of a replica do not stand at their marks.
+#[derive(Debug)]
+pub(super) enum MendError {
+    /// The server refused something, or is lost.
+    Backend(BackendError),
+    /// The server took too long.
+    NoAnswer,
+    /// The log cannot be read.
+    Log(LogError),
+    /// The log does not have a version that it should have.
+    Missing(Version),
+}
+
+impl From<BackendError> for MendError {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+impl From<LogError> for MendError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl fmt::Display for MendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backend(error) => error.fmt(f),
+            Self::NoAnswer => f.write_str("the server does not answer"),
+            Self::Log(error) => error.fmt(f),
+            Self::Missing(version) => write!(f, "the log does not have version {version}"),
+        }
+    }
+}
+
 /// Moves the sequences to where the log says, if the server may have lost that. It has applied everything up to
 /// `upto`.
 pub(super) async fn mend_sequences(
     coordinator: &Coordinator,
     replica: ReplicaId,
     upto: Version,
-) -> Result<(), String> {
+) -> Result<(), MendError> {
     let address = &coordinator.seats[replica].address;
-    let text = |error: crate::backend::BackendError| error.to_string();
-    let mut connection =
-        Connection::open_own(address, &coordinator.served, &[("options", OPTIONS)]).await.map_err(text)?;
+    let mut connection = Connection::open_own(address, &coordinator.served, &[("options", OPTIONS)]).await?;
     learn(coordinator, &mut connection).await?;
     // Ranges were lent to the former incarnation.
     coordinator.sequences().leases.replica_changed(replica);
-    unlend(coordinator, &mut connection).await.map_err(text)?;
+    unlend(coordinator, &mut connection).await?;
     coordinator.seats[replica].is_lent.store(false, Ordering::Release);
-    if !connection.simple(IS_UNBROKEN).await.map_err(text)?.is_empty() {
+    if !connection.simple(IS_UNBROKEN).await?.is_empty() {
         return Ok(());
     }
     let marks = coordinator.sequences().marks(None, upto, coordinator.log.durable());
-    connection.simple("BEGIN").await.map_err(text)?;
+    connection.simple("BEGIN").await?;
     // Those of other holders, too: its data may be those of one of them.
     for mark in &marks {
         // One that was dropped since has no number here any more.
         let call = move_call(mark);
         let sql = format!("SELECT {call} FROM onecopy_capture.sequences WHERE id = {}", mark.id);
-        connection.simple(&sql).await.map_err(text)?;
+        connection.simple(&sql).await?;
     }
-    connection.simple(UNBROKEN).await.map_err(text)?;
-    connection.simple("COMMIT").await.map_err(text)?;
+    connection.simple(UNBROKEN).await?;
+    connection.simple("COMMIT").await?;
     tracing::info!(sequences = marks.len(), replica = %coordinator.seats[replica].name, "the sequences stand at their marks");
     Ok(())
 }
 
 /// Once in the life of a node: what the records say that are there from before, and what the server remembers.
-async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), String> {
+async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), MendError> {
     let _alone = coordinator.learning.lock().await;
     if coordinator.knows_sequences() {
         return Ok(());
     }
     let (mut next, durable) = (coordinator.log.first_retained(), coordinator.log.durable());
     while next <= durable {
-        let records = coordinator.log.read_from(next, READ_BYTES_MAX).map_err(|error| error.to_string())?;
-        let last = records.last().ok_or_else(|| format!("the log does not have version {next}"))?;
+        let records = coordinator.log.read_from(next, READ_BYTES_MAX).await?;
+        let last = records.last().ok_or(MendError::Missing(next))?;
         next = last.header().last.next();
         let mut sequences = coordinator.sequences();
         for record in &records {
@@ -76,7 +112,7 @@ async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result
             }
         }
     }
-    let remembered = load_marks(connection).await.map_err(|error| error.to_string())?;
+    let remembered = load_marks(connection).await?;
     let mut sequences = coordinator.sequences();
     for mark in remembered {
         sequences.note(Version::ZERO, mark);

@@ -63,7 +63,7 @@ impl Bringer {
         let lsn = identified?;
         let mut record = RecordBuilder::new();
         let marks = self.coordinator.wanted_marks();
-        let is_room = self.coordinator.log.has_room() && !self.coordinator.log.is_full();
+        let is_room = self.coordinator.log.has_room() && self.coordinator.log.refusal().is_none();
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
             return self.ask("ROLLBACK").await.map(drop);
         }

@@ -26,14 +26,14 @@ pub(super) struct Kept {
 pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     let Worker { coordinator, local, pools, .. } = worker;
     let keys = coordinator.keys_remembered();
-    let (records, record_bytes, limit_bytes) = coordinator.log.in_memory();
+    let log = coordinator.log.in_memory();
     let texts = pools.statements.memory();
     let identities = coordinator.identities.in_memory();
     let (templates, template_bytes, templates_max) = coordinator.workload.in_memory();
     let (captured, captured_max) = local.memory_budget.in_memory();
     let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
     vec![
-        kept("records", records, record_bytes, limit_bytes),
+        kept("records", log.records, log.bytes, log.limit_bytes),
         kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
         kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
         kept("prepared", texts.statements, texts.bytes, texts.bytes_max),

@@ -2,20 +2,22 @@
 
 use cluster::record::{Change, Item};
 
+use commitlog::SpillStore;
+
 use super::*;
 
 /// Every row of its own in the order of capture: the applier cannot mend it, and the front end refuses such.
 const OUT_OF_ORDER: &str = "SET filler = 'set'";
 
 /// The same record, with chunks of so many elements in a file.
-fn in_chunks(record: &Record, spills: &SpillFolder, elements: u64) -> Arc<Record> {
-    let mut file = spills.create(record.header().identity).unwrap();
+async fn in_chunks(record: &Record, spills: &dyn SpillStore, elements: u64) -> Arc<Record> {
+    let mut writer = spills.create(record.header().identity).await.unwrap();
     let mut builder = RecordBuilder::new();
-    let mut spill = |builder: &mut RecordBuilder| {
+    let mut spill = async |builder: &mut RecordBuilder| {
         if builder.elements().is_multiple_of(elements)
             && let Some(chunk) = builder.spill()
         {
-            file.append(&chunk).unwrap();
+            writer.append(chunk).await.unwrap();
         }
     };
     for item in record.items() {
@@ -29,18 +31,18 @@ fn in_chunks(record: &Record, spills: &SpillFolder, elements: u64) -> Arc<Record
                         Change::Truncate => builder.push_truncate(row.table),
                     }
                     .unwrap();
-                    spill(&mut builder);
+                    spill(&mut builder).await;
                 }
             }
             Item::Statement(statement) => builder.push_statement(&statement).unwrap(),
             other => panic!("{other:?} is not written by these tests"),
         }
-        spill(&mut builder);
+        spill(&mut builder).await;
     }
-    file.finish().unwrap();
+    writer.finish().await.unwrap();
     let spilled = Arc::new(builder.finish(*record.header()));
     if !spilled.is_spilled() {
-        spills.remove(record.header().identity).unwrap();
+        spills.remove(record.header().identity).await.unwrap();
     }
     spilled
 }
@@ -51,19 +53,19 @@ async fn chunks_arrive_as_whole_records_do() {
     let spills = SpillFolder::new(pair.servers[1].folder(), CLUSTER);
     for sql in SCHEMA {
         let record = pair.home.ddl(sql).await;
-        pair.second.must_apply(vec![in_chunks(&record, &spills, 1)]).await;
+        pair.second.must_apply(vec![in_chunks(&record, &spills, 1).await]).await;
     }
     for elements in [1, 7] {
         for sql in WRITES.iter().filter(|sql| !sql.contains(OUT_OF_ORDER)) {
             let record = pair.home.write(sql).await;
-            let chunked = in_chunks(&record, &spills, elements);
+            let chunked = in_chunks(&record, &spills, elements).await;
             assert!(chunked.is_spilled() || record.rows() < elements, "{sql}");
             pair.second.must_apply(vec![chunked]).await;
             pair.assert_identical().await;
         }
         let sql = "TRUNCATE accounts, wide, heap, twice, parent, parts, old_root, \"odd \"\"Name\" CASCADE";
         let record = pair.home.write(sql).await;
-        pair.second.must_apply(vec![in_chunks(&record, &spills, 2)]).await;
+        pair.second.must_apply(vec![in_chunks(&record, &spills, 2).await]).await;
     }
     // Schema and rows mixed, all in the file.
     let mut builder = RecordBuilder::new();
@@ -72,7 +74,7 @@ async fn chunks_arrive_as_whole_records_do() {
     builder.push_statement(&statement).unwrap();
     pair.home.run("INSERT INTO late SELECT generate_series(1, 20)", &mut builder).await;
     let record = pair.home.record(builder);
-    pair.second.must_apply(vec![in_chunks(&record, &spills, 6)]).await;
+    pair.second.must_apply(vec![in_chunks(&record, &spills, 6).await]).await;
     pair.assert_identical().await;
 }
 
@@ -82,8 +84,8 @@ async fn a_file_that_is_damaged_or_gone_quarantines() {
     let spills = SpillFolder::new(pair.servers[1].folder(), CLUSTER);
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
     let record = pair.home.write("INSERT INTO t SELECT generate_series(1, 20)").await;
-    let chunked = in_chunks(&record, &spills, 6);
-    spills.remove(chunked.header().identity).unwrap();
+    let chunked = in_chunks(&record, &spills, 6).await;
+    spills.remove(chunked.header().identity).await.unwrap();
     match pair.second.apply(vec![chunked]).await {
         AgentEvent::Diverged { version, reason, .. } => {
             assert_eq!(version, record.header().last);
