@@ -1,4 +1,4 @@
-//! What can go wrong with a log, by who has to act.
+//! The errors of a log.
 
 use std::fmt;
 use std::io;
@@ -18,20 +18,20 @@ pub enum LogError {
     },
     /// The operating system refused.
     Io {
-        /// What was tried.
+        /// The action, as a verb.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The answer of the system.
         source: io::Error,
     },
     /// The log belongs to another cluster.
     ForeignCluster {
-        /// The file that says so.
+        /// A file of it.
         file: PathBuf,
-        /// The cluster named there.
+        /// The cluster of the file.
         found: ClusterId,
-        /// Ours.
+        /// The cluster of the node.
         expected: ClusterId,
     },
     /// A newer Onecopy wrote it.
@@ -41,15 +41,15 @@ pub enum LogError {
         /// Its format.
         format: u32,
     },
-    /// What was durable once is not readable any more.
+    /// Something that was durable once is not readable any more.
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// The place in it.
         offset: u64,
         /// The version that should be there.
         version: Version,
-        /// What is wrong.
+        /// The kind of damage.
         cause: Damage,
     },
     /// A segment is gone from the middle.
@@ -68,37 +68,37 @@ pub enum LogError {
     },
     /// The version asked for was trimmed away.
     Trimmed {
-        /// What was asked for.
+        /// That version.
         asked: Version,
         /// The lowest that is there.
         first_retained: Version,
     },
 }
 
-/// What is wrong at a place of the log.
+/// The kind of damage at a place of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// Not a record.
+    /// The bytes are no record.
     Record(DecodeError),
-    /// A whole record, but not the one that belongs here.
+    /// A complete record, but not the one that belongs here.
     OutOfOrder {
-        /// Its version.
+        /// The version of the record.
         found: Version,
     },
-    /// A whole record of another cluster.
+    /// A complete record of another cluster.
     Foreign {
-        /// That cluster.
+        /// The other cluster.
         found: ClusterId,
     },
     /// A mark whose checksum does not match.
     Mark,
-    /// The beginning of the segment.
+    /// The header of the segment does not check.
     SegmentHeader,
     /// The records end although more follow.
     EndsEarly,
-    /// The file with the rows of a record is not there.
+    /// The file with the spilled rows of a record is missing.
     SpillMissing,
-    /// The beginning of the file with the rows of a record.
+    /// The header of the file with the spilled rows of a record does not check.
     SpillHeader,
 }
 
@@ -180,22 +180,22 @@ impl std::error::Error for LogError {
     }
 }
 
-/// What a writer does that must not be done again.
+/// The one action of a writer that must not be repeated.
 pub(super) const SYNCHRONISE: &str = "synchronise";
 
 /// Why the log stopped taking records, for good.
 #[derive(Debug)]
 pub struct LogFailure {
-    /// What was tried.
+    /// The action, as a verb.
     pub doing: &'static str,
-    /// On which file.
+    /// The file.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The answer of the system.
     pub source: io::Error,
 }
 
 impl LogFailure {
-    /// Whether it would not have happened with more room on the disk. A synchronisation may have lost pages all the same.
+    /// Whether more room on the disk would have prevented it. A failed synchronisation may have lost pages all the same.
     pub(super) fn is_full_disk(&self) -> bool {
         self.source.kind() == io::ErrorKind::StorageFull && self.doing != SYNCHRONISE
     }

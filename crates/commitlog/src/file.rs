@@ -22,7 +22,7 @@
 //!
 //! Spilled rows stand in files beside the segments: see [`spill`].
 //!
-//! Not here: who may append. The caller hands out the versions.
+//! Not here: which records are appended, and in which versions. The caller decides that.
 
 mod disk;
 mod engine;

@@ -6,9 +6,9 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What the writer needs of a disk.
+/// The calls that the writer makes.
 pub(super) trait Disk: Send {
-    /// Writes some of `slices` at `offset`; returns how many bytes.
+    /// Writes some of `slices` at `offset`; returns the number of bytes.
     fn write(&mut self, file: &File, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
     /// Returns when everything written to the file is on the disk.
     fn sync(&mut self, file: &File) -> io::Result<()>;

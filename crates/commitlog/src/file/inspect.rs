@@ -1,11 +1,11 @@
-//! Reading a log from outside: all of it, changing nothing, whatever state it is in.
+//! Reading a log from outside: all of it, in any state, changing nothing.
 //!
-//! Opening a log refuses damage and mends its end ([`super::recover`]); whoever wants to know what is in a log, or where
-//! it is broken, must get past the damage and must leave everything as it is. So each segment is judged by itself, by
+//! Opening a log refuses damage and repairs its end ([`super::recover`]). A reader who wants to know what is in a log, or where
+//! it is damaged, must get past the damage and must leave everything as it is. So each segment is judged by itself, by
 //! the same rules, and after a damaged one the next is read.
 //!
-//! A node may have the log open meanwhile: then what stands at its end is just being written, and the oldest segments
-//! may go away. Neither is damage.
+//! A node may have the log open meanwhile. Then the last bytes are just being written, and the oldest segments may go away.
+//! Neither is damage.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,20 +21,20 @@ use super::segment::{self, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
 use crate::error::{Damage, LogError};
 
-/// How many rows of one table a record changes, by what happened to them.
+/// How many rows of one table a record changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RowCounts {
-    /// Rows that came into being.
+    /// Inserted rows.
     pub inserted: u64,
-    /// Rows that changed.
+    /// Updated rows.
     pub updated: u64,
-    /// Rows that went away.
+    /// Deleted rows.
     pub deleted: u64,
-    /// How often the table was emptied.
+    /// How often the table was truncated.
     pub truncated: u64,
 }
 
-/// What a record holds, its own file of rows included.
+/// The contents of a record, its spilled rows included.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// The row changes, by table.
@@ -45,25 +45,25 @@ pub struct Contents {
     pub sequences: Vec<Sequence>,
     /// It opens an epoch.
     pub is_fence: bool,
-    /// How long its file of rows is, if it has one.
+    /// The bytes of its spilled rows, if it has any.
     pub spilled_bytes: Option<u64>,
 }
 
-/// What a reader of a log comes across, in order.
+/// One finding; they come in order.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// A record that can be read.
     Record {
         /// The segment.
         file: &'a Path,
-        /// Where it begins there.
+        /// The place where it begins.
         offset: u64,
         /// The record itself.
         record: &'a Record,
-        /// What it holds.
+        /// Its contents.
         contents: &'a Contents,
     },
-    /// Something is broken; what follows in this segment cannot be read.
+    /// Damage; the rest of this segment cannot be read.
     Damage(&'a LogError),
     /// The end of a segment.
     Segment {
@@ -75,12 +75,12 @@ pub enum Found<'a> {
         last: Version,
         /// How long the records and marks are.
         bytes: u64,
-        /// Behind them stands what a crash has left half written, or what is being written.
+        /// Behind them stands an incomplete record: of a crash, or one that is just being written.
         is_torn: bool,
     },
 }
 
-/// What was read as a whole.
+/// The log as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inspected {
     /// The cluster that the log belongs to; none when no segment says so.
@@ -91,14 +91,15 @@ pub struct Inspected {
     pub damages: u64,
 }
 
-/// Reads the log in `dir` and tells what is there. An error is what keeps it from being read at all; damage is told.
-pub fn inspect(dir: &Path, tell: &mut dyn FnMut(Found<'_>)) -> Result<Inspected, LogError> {
+/// Reads the log in `dir` and calls `visit` for each finding. Damage is a finding; an error means that the log cannot be read
+/// at all.
+pub fn inspect(dir: &Path, visit: &mut dyn FnMut(Found<'_>)) -> Result<Inspected, LogError> {
     let is_in_use = is_in_use(dir)?;
     let firsts = segment::firsts(dir)?;
     let mut inspected = Inspected { cluster: None, is_in_use, damages: 0 };
     for (at, &first) in firsts.iter().enumerate() {
         let next = firsts.get(at + 1).copied();
-        let mut reading = Reading { dir, first, inspected, tell };
+        let mut reading = Reading { dir, first, inspected, visit };
         let ended = reading.segment(next);
         inspected = reading.inspected;
         match ended {
@@ -107,7 +108,7 @@ pub fn inspect(dir: &Path, tell: &mut dyn FnMut(Found<'_>)) -> Result<Inspected,
             Err(error @ LogError::Io { .. }) => return Err(error),
             Err(damage) => {
                 inspected.damages += 1;
-                tell(Found::Damage(&damage));
+                visit(Found::Damage(&damage));
             }
         }
     }
@@ -133,7 +134,7 @@ struct Reading<'a> {
     dir: &'a Path,
     first: Version,
     inspected: Inspected,
-    tell: &'a mut dyn FnMut(Found<'_>),
+    visit: &'a mut dyn FnMut(Found<'_>),
 }
 
 impl Reading<'_> {
@@ -148,7 +149,7 @@ impl Reading<'_> {
         let (bytes, expected) = (scanner.offset(), scanner.expected());
         let tail = scan::tail(&file, place, bytes, expected).map_err(refused)?;
         let damage = judge(self.dir, &segment.path, &scanner, stopped, tail, next);
-        (self.tell)(Found::Segment {
+        (self.visit)(Found::Segment {
             file: &segment.path,
             first: self.first,
             last: Version(expected.0 - 1),
@@ -191,12 +192,12 @@ impl Reading<'_> {
             })?;
             match contents(&spills, &record) {
                 Ok(contents) => {
-                    (self.tell)(Found::Record { file: path, offset, record: &record, contents: &contents });
+                    (self.visit)(Found::Record { file: path, offset, record: &record, contents: &contents });
                 }
                 // The segment itself can be read on.
                 Err(damage @ LogError::Damaged { .. }) => {
                     self.inspected.damages += 1;
-                    (self.tell)(Found::Damage(&damage));
+                    (self.visit)(Found::Damage(&damage));
                 }
                 Err(error) => return Err(error),
             }

@@ -1,8 +1,8 @@
-//! Opening a log: reading all of it, and bringing its end in order.
+//! Opening a log: reading all of it, and repairing its end.
 //!
-//! Whatever is there after opening counts as durable, because it will be replayed at the replicas. So everything from
-//! the last mark on, which nobody proves durable, is written once more and synchronised: after a failed synchronisation
-//! the kernel may show in its cache what it never wrote.
+//! Every record that is there after opening counts as durable, because it will be replayed at the replicas. No mark proves that
+//! the records behind the last mark are on the disk: after a failed synchronisation the kernel may show in its cache what
+//! it never wrote. So these are written once more and synchronised.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -29,13 +29,13 @@ pub(super) const LOCK_FILE: &str = "lock";
 pub(super) struct Opened {
     pub(super) recovered: Recovered,
     pub(super) segments: Vec<Segment>,
-    /// Records that have rows in a file of their own; all these files are whole.
+    /// Records with spilled rows; all these files are complete.
     pub(super) spilled: Vec<(Version, Identity)>,
     pub(super) active: Active,
 }
 
-/// A process that is being started holds copies of our descriptors, and so of a lock that was given up, until it runs
-/// its own program: what seems to be in use may be free in a moment.
+/// How long a lock is waited for. A child process holds copies of our descriptors, and so of a lock that was given up, until
+/// it runs its own program: a log that seems to be in use may be free in a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -66,7 +66,7 @@ pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
     }
 }
 
-/// Reads the whole log; see the head of this file for what it writes.
+/// Reads the whole log; the head of this file says what is written.
 pub(super) fn recover(
     dir: &Path,
     cluster: ClusterId,
@@ -96,7 +96,7 @@ pub(super) fn recover(
     }
     let (active, was_torn) = reading.read_last(last, disk)?;
     // Only now is it known that no record names them.
-    reading.spills.remove_strangers(&reading.spilled)?;
+    reading.spills.remove_orphans(&reading.spilled)?;
     let last = reading.segments.last().expect("the last one was just read").last;
     Ok(Opened {
         recovered: Recovered {
@@ -134,7 +134,7 @@ impl Reading<'_> {
             return Ok(());
         }
         match stopped {
-            // With zeros to its end the segment is whole, and the one behind it is gone.
+            // With zeros to its end the segment is complete, and the one behind it is missing.
             None if scan::tail(&file, self.place(first), scanner.offset(), scanner.expected())
                 .map_err(|source| LogError::io("read", &segment.path, source))?
                 == Tail::Clean
@@ -192,7 +192,7 @@ impl Reading<'_> {
         Ok((active, was_torn))
     }
 
-    /// The records ended: was that the end of the log, or a crash, or is there damage?
+    /// Where the records end is either the end of the log, or the trace of a crash, or damage.
     fn refuse_damage(
         &self,
         segment: &Segment,
@@ -279,7 +279,7 @@ impl Reading<'_> {
     }
 }
 
-/// Makes everything from `end` on zero. A leftover could else be taken for the record that follows a later, shorter one.
+/// Makes everything from `end` on zero. Otherwise a leftover could be taken for the record that follows a later, shorter one.
 fn cut(file: &File, end: u64, len: u64, disk: &mut dyn Disk) -> std::io::Result<()> {
     file.set_len(end)?;
     disk.allocate(file, len)?;

@@ -1,4 +1,4 @@
-//! The newest durable records, in memory: those who apply them seldom touch the file.
+//! The newest durable records, in memory: replicas that follow closely need no file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

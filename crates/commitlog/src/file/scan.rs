@@ -14,10 +14,10 @@ use crate::error::Damage;
 const CHUNK_BYTES: usize = 256 << 10;
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// What stands at the next place.
+/// The bytes at the next place.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
-    /// A whole record, the one that belongs there.
+    /// A complete record, the one that belongs there.
     Record { offset: u64, envelope: Envelope, bytes: &'a [u8] },
     /// Zero, or the end of the file.
     End,
@@ -32,7 +32,7 @@ pub(super) struct Scanner<'f> {
     place: Place,
     offset: u64,
     expected: Version,
-    /// Behind the last mark that was seen, and what it said.
+    /// The place behind the last mark that was seen, and its version.
     last_mark: Option<(u64, Version)>,
     buffer: Vec<u8>,
     /// Where in the file the buffer begins.
@@ -45,7 +45,7 @@ impl<'f> Scanner<'f> {
         Self { file, place, offset, expected, last_mark: None, buffer: Vec::new(), buffer_at: offset }
     }
 
-    /// Where it stands: behind what it has read, at what it could not read.
+    /// The place behind all that was read, which is the place of what could not be read.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -55,7 +55,7 @@ impl<'f> Scanner<'f> {
         self.expected
     }
 
-    /// The place behind the last mark that was seen, and what it said.
+    /// The place behind the last mark that was seen, and its version.
     pub(super) fn last_mark(&self) -> Option<(u64, Version)> {
         self.last_mark
     }
@@ -141,7 +141,7 @@ impl<'f> Scanner<'f> {
     }
 }
 
-/// What stands behind a place where the records end.
+/// The bytes behind a place where the records end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tail {
     /// Nothing but zeros.

@@ -25,7 +25,7 @@ const SEGMENT_FORMAT: u32 = 1;
 /// Bytes between two entries of a segment's index.
 const INDEX_STEP_BYTES: u64 = 64 << 10;
 
-/// What a segment says of itself at its beginning.
+/// The header at the beginning of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SegmentHeader {
     pub(super) cluster: ClusterId,
@@ -66,7 +66,7 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// The same, of whatever cluster it is.
+    /// The same for a segment of any cluster.
     pub(super) fn read_any(file: &File, path: &Path, first: Version) -> Result<Self, LogError> {
         let damaged = || LogError::Damaged {
             file: path.to_owned(),
@@ -109,7 +109,7 @@ fn header_crc(header: &[u8]) -> u32 {
 
 /// Says that every version up to `durable` was durable when it was written.
 ///
-/// Its checksum covers where it stands, so that bytes which a client stores in a row are never taken for one.
+/// Its checksum covers its place, so bytes which a client stores in a row are never taken for a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) durable: Version,
@@ -150,7 +150,7 @@ fn mark_crc(mark: &[u8], place: Place) -> u32 {
     crc32c::crc32c_append(crc, &mark[8..])
 }
 
-/// What is known of a segment in memory.
+/// A segment, as far as it is known in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) path: PathBuf,
@@ -166,7 +166,7 @@ impl Segment {
         Self { path: path_of(dir, first), first, last: Version(first.0 - 1), index: Vec::new() }
     }
 
-    /// Takes note of a durable record that begins at `offset`.
+    /// A record that begins at `offset` is durable.
     pub(super) fn note(&mut self, first: Version, last: Version, offset: u64) {
         let due = self.index.last().is_none_or(|(_, indexed)| offset - indexed >= INDEX_STEP_BYTES);
         if due {
@@ -187,7 +187,7 @@ pub(super) fn path_of(dir: &Path, first: Version) -> PathBuf {
     dir.join(format!("{:020}.log", first.0))
 }
 
-/// The segments in a folder, by their names, in order; what a crash left half made is deleted.
+/// The segments in a folder, by their names, in order; unfinished ones of a crash are deleted.
 pub(super) fn list(dir: &Path) -> Result<Vec<Version>, LogError> {
     for path in entries(dir)? {
         if path.to_str().is_some_and(|name| name.ends_with(".log.new")) {

@@ -1,4 +1,4 @@
-//! What the callers and the writer thread share: the queue, and the account of what is durable.
+//! The state that callers and the writer thread share: the queue, and the account of what is durable.
 //!
 //! The locks of the queue and of the account are never held together, nor over a call that can wait for the disk.
 
@@ -26,7 +26,7 @@ const QUEUE_LIMIT_BYTES: usize = 64 << 20;
 /// Above this there is no room in the queue.
 const QUEUE_LIMIT_RECORDS: usize = 1 << 16;
 
-/// What was appended and is not yet being written.
+/// The records that were appended and are not yet being written.
 struct Queue {
     records: VecDeque<Arc<Record>>,
     bytes: usize,
@@ -34,16 +34,16 @@ struct Queue {
     next: Version,
     /// Whether the writer sleeps and must be woken.
     writer_sleeps: bool,
-    /// Nothing is taken any more: the log was closed, or has failed.
+    /// Records are dropped: the log was closed, or has failed.
     closed: bool,
 }
 
-/// What is durable, and where to read it.
+/// The durable records, and the places to read them.
 struct Durable {
     segments: Vec<Segment>,
     ring: Ring,
     last: Version,
-    /// Records that have rows in a file of their own.
+    /// Records with spilled rows.
     spilled: Vec<(Version, Identity)>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
     durable: Mutex<Durable>,
-    /// Held by the one who deletes segments; the oldest must go first.
+    /// Held while segments are deleted; the oldest must go first.
     trimming: Mutex<()>,
 }
 
@@ -134,7 +134,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// After a failure: what is queued will never be written.
+    /// After a failure: queued records will never be written.
     pub(super) fn give_up(&self) {
         let mut queue = self.queue();
         queue.closed = true;
@@ -216,7 +216,7 @@ impl Shared {
         while let Some(piece) = self.plan(from, budget, &mut records)? {
             let before = records.len();
             match read_piece(&piece, from, budget, &mut records) {
-                // It was trimmed after the plan was made, and the next plan says so.
+                // It was trimmed after the plan was made; the next plan notices that.
                 Err(LogError::Io { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && from < self.first_retained() =>
                 {
@@ -234,7 +234,7 @@ impl Shared {
         Ok(records)
     }
 
-    /// Reads what the ring has, or says which file has the next piece.
+    /// Reads from the ring, or names the file with the next piece.
     fn plan(
         &self,
         from: Version,
@@ -286,7 +286,7 @@ impl Shared {
         self.account().ring.sizes()
     }
 
-    /// What cannot be looked at counts as nothing: it is gone, or will be missed elsewhere.
+    /// A file that cannot be looked at counts as nothing: it is gone, or its reader will meet the error.
     pub(super) fn bytes(&self) -> u64 {
         let paths: Vec<PathBuf> = {
             let account = self.account();
@@ -296,7 +296,7 @@ impl Shared {
         paths.iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
     }
 
-    /// Deletes the files of records that are gone. What a crash leaves of them is deleted at the next opening.
+    /// Deletes the spilled rows of records that are gone. The next opening deletes what a crash leaves of them.
     fn remove_spilled(&self) {
         let gone: Vec<(Version, Identity)> = {
             let mut account = self.account();

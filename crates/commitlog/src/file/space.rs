@@ -1,23 +1,23 @@
 //! Whether the disk of the log has room.
 //!
-//! A transaction that was handed to the log can no longer be refused, so new ones are refused earlier: when less is free
-//! than what stands in the queue at most and the segments for it. The writer never meets a full disk then, unless
-//! somebody else fills it in a moment; then it waits, and this is told as well.
+//! A transaction that was appended can no longer be refused. So new ones are refused earlier: when less space is free than
+//! the queue can hold at most, with the segments for it. Then the writer meets a full disk only if another process fills it
+//! within a moment. In that case it waits, and new transactions are refused as well.
 //!
-//! The disk is asked at most every so often, since every commit asks here.
+//! Every commit asks here, so the file system is asked only every so often.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is left for what is in the queue already.
+/// Space that is left for records in the queue.
 const RESERVE_BYTES: u64 = 256 << 20;
-/// How old an answer of the disk may be.
+/// How old an answer of the file system may be.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Names a file with another reserve, in megabytes, read at every look: for tests of a full disk.
 const RESERVE_FILE_VARIABLE: &str = "ONECOPY_TEST_LOG_RESERVE_FILE";
 
-/// What is known of the room on the disk.
+/// The last answers about room on the disk.
 #[derive(Debug)]
 pub(super) struct Space {
     dir: PathBuf,
@@ -52,13 +52,13 @@ impl Space {
         self.is_scarce.load(Ordering::Relaxed) || self.writer_waits.load(Ordering::Relaxed)
     }
 
-    /// The writer has met a full disk, or goes on.
+    /// The writer waits for room, or goes on.
     pub(super) fn set_writer_waits(&self, waits: bool) {
         self.writer_waits.store(waits, Ordering::Relaxed);
     }
 
     fn look(&self) {
-        // A disk that cannot be asked is not known to be full; the writer will hear what is wrong with it.
+        // Without an answer nothing is refused; if the disk has failed, the writer gets the error.
         let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return };
         let is_scarce = disk.f_bavail.saturating_mul(disk.f_frsize) < self.reserve_bytes();
         if is_scarce != self.is_scarce.swap(is_scarce, Ordering::Relaxed) {

@@ -17,7 +17,7 @@ use cluster::record::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, DecodeError, Record};
 use super::disk::{self, Disk, RealDisk};
 use crate::error::{Damage, LogError};
 
-/// How much is written before it is made durable.
+/// How much is written between two synchronisations.
 const SYNC_EVERY_BYTES: u64 = 32 << 20;
 /// How much of the disk is left for the log itself: several segments.
 const RESERVE_BYTES: u64 = 512 << 20;
@@ -95,8 +95,8 @@ impl SpillFolder {
         Ok(())
     }
 
-    /// Deletes the files that none of these names.
-    pub(super) fn remove_strangers(&self, kept: &[(Version, Identity)]) -> Result<(), LogError> {
+    /// Deletes the files of all other records.
+    pub(super) fn remove_orphans(&self, kept: &[(Version, Identity)]) -> Result<(), LogError> {
         let refused = |source| LogError::io("list the folder", &self.dir, source);
         let kept: Vec<PathBuf> = kept.iter().map(|(_, identity)| self.path(*identity)).collect();
         for entry in fs::read_dir(&self.dir).map_err(refused)? {

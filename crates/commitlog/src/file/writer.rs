@@ -33,8 +33,8 @@ pub(super) struct Active {
     pub(super) end: u64,
     /// Length of the file.
     pub(super) len: u64,
-    /// Whether a record in it has rows in a file of their own. It takes no more: so the file goes soon after it is needed
-    /// no more, however little stands in the segments.
+    /// Whether a record in it has spilled rows. Then it takes no further records, so that it is trimmed, and the rows with it,
+    /// soon after replicas have applied them, however little stands in the segments.
     pub(super) has_spilled: bool,
     /// Whether a mark, or the segment's header, stands right before `end` and proves all before it.
     pub(super) marked: bool,
@@ -51,7 +51,7 @@ impl Active {
     }
 }
 
-/// Owns the file; there is one.
+/// Owns the file that is written; a log has one writer.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     active: Active,
@@ -73,29 +73,29 @@ impl Writer {
     }
 
     fn write_until_closed(&mut self) -> Result<(), LogFailure> {
-        // What was found when the log was opened has been made durable.
-        self.put_mark()?;
+        // The opening has made all records durable.
+        self.write_mark()?;
         while let Some(mut batch) = self.shared.take_batch() {
             while !batch.is_empty() {
-                let n = self.how_many_fit(&batch);
+                let n = self.count_fitting(&batch);
                 if n == 0 {
                     let record_bytes = batch[0].bytes().len();
-                    self.when_there_is_room(|writer| writer.roll(record_bytes))?;
+                    self.retry_while_full(|writer| writer.roll(record_bytes))?;
                     continue;
                 }
                 let records: Vec<Arc<Record>> = batch.drain(..n).collect();
-                self.when_there_is_room(|writer| writer.write(&records))?;
+                self.retry_while_full(|writer| writer.write(&records))?;
                 self.make_durable(records)?;
             }
             if self.shared.is_idle() {
-                self.put_mark()?;
+                self.write_mark()?;
             }
         }
-        self.put_mark()?;
+        self.write_mark()?;
         self.sync()
     }
 
-    fn how_many_fit(&self, batch: &VecDeque<Arc<Record>>) -> usize {
+    fn count_fitting(&self, batch: &VecDeque<Arc<Record>>) -> usize {
         let room = self.active.len.saturating_sub(self.active.record_at());
         let (mut need, mut is_closed) = (0, self.active.has_spilled);
         batch
@@ -109,20 +109,20 @@ impl Writer {
             .count()
     }
 
-    /// Does it again and again as long as the disk is full, which changes nothing about what stands in the file.
-    fn when_there_is_room(
+    /// Repeats a step as long as the disk is full. Each attempt writes the same bytes at the same place.
+    fn retry_while_full(
         &mut self,
         step: impl Fn(&mut Self) -> Result<(), LogFailure>,
     ) -> Result<(), LogFailure> {
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
             let ended = step(self);
             match ended {
                 Err(failure) if failure.is_full_disk() && !self.shared.is_closed() => {
-                    if !is_told {
+                    if !is_logged {
                         tracing::error!("{failure}");
                     }
-                    is_told = true;
+                    is_logged = true;
                     self.shared.space.set_writer_waits(true);
                     thread::sleep(ROOM_PAUSE);
                 }
@@ -146,7 +146,7 @@ impl Writer {
             .map_err(|source| self.failure("write", source))
     }
 
-    /// One synchronisation of what was written last, and the word to the callers.
+    /// Synchronises what was written last, and reports it durable.
     fn make_durable(&mut self, records: Vec<Arc<Record>>) -> Result<(), LogFailure> {
         let first_at = self.active.record_at();
         self.sync()?;
@@ -169,8 +169,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Proves what is durable, without waiting for the disk: this is for the next opening after a crash of the process.
-    fn put_mark(&mut self) -> Result<(), LogFailure> {
+    /// Marks what is durable, without waiting for the disk: the next opening after a crash of the process relies on it.
+    fn write_mark(&mut self) -> Result<(), LogFailure> {
         let active = &mut self.active;
         let behind = active.end + MARK_BYTES as u64;
         if active.marked || behind > active.len {
@@ -184,7 +184,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a new segment, in which a record of `record_bytes` has room.
+    /// Begins a new segment with room for a record of `record_bytes`.
     fn roll(&mut self, record_bytes: usize) -> Result<(), LogFailure> {
         let active = &self.active;
         active.file.set_len(active.end).map_err(|source| self.failure("give back the rest of", source))?;

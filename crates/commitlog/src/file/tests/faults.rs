@@ -246,7 +246,7 @@ fn the_log_of_another_cluster_is_refused() {
     let folder = several_segments();
     let error = FileLog::open(&folder.0, ClusterId(9)).err().unwrap();
     assert!(matches!(error, LogError::ForeignCluster { found: CLUSTER, expected: ClusterId(9), .. }));
-    // A segment of ours with somebody else's record in it.
+    // A segment of this cluster with a record of another one.
     let mut image = fs::read(folder.segment(1)).unwrap();
     let foreign = record_of(ClusterId(9), 1, 100);
     image[64..64 + foreign.bytes().len()].copy_from_slice(foreign.bytes());

@@ -1,10 +1,10 @@
-//! Promise: whatever has become of a log, a reader names the file and the place, reads all the rest, and changes nothing.
+//! Promise: whatever is wrong with a log, a reader names the file and the place, reads all the rest, and changes nothing.
 
 use super::*;
 use crate::error::Damage;
 use crate::{Found, inspect};
 
-/// What was found, in words that are easy to compare.
+/// The findings, in a form that is easy to compare.
 #[derive(Default, Debug)]
 struct Report {
     versions: Vec<u64>,

@@ -1,4 +1,4 @@
-//! A process that writes and says what was acknowledged to it, killed at any moment, many times over.
+//! A process that writes, and reports what is durable, is killed at any moment, many times over.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ fn write_until_killed() {
     log.start(Notices {
         durable: Box::new(|version| {
             let mut out = io::stdout();
-            // The parent may be gone already; then there is nobody to tell.
+            // The parent may be gone already.
             let _ = writeln!(out, "acked {version}").and_then(|()| out.flush());
         }),
         failed: Box::new(|failure| panic!("{failure}")),

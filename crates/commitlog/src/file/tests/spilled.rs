@@ -1,4 +1,4 @@
-//! Rows in files of their own: kept as long as their record is, never longer, and damage of them is damage of the log.
+//! Spilled rows: kept exactly as long as their record, and damage of them is damage of the log.
 
 use std::io::Write as _;
 
@@ -69,7 +69,7 @@ fn a_file_lives_as_long_as_its_record() {
         let version = record.header().last.0;
         assert_eq!(rows_of(&running.log, record), spilled_rows(version));
     }
-    // However little stands in the segments, what nobody needs goes.
+    // Spilled rows go with their records, however little stands in the segments.
     running.trim(Version(2)).unwrap();
     assert_eq!(files(&folder).len(), 2);
     running.trim(Version(5)).unwrap();
