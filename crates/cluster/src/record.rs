@@ -10,7 +10,7 @@
 //! and the very same bytes go to the log and to the other replicas.
 //!
 //! Invariant: the body of a [`Record`] is well formed. It was made by a [`RecordBuilder`], or it was walked to its end
-//! by [`Record::decode`]. Row images inside are opaque here; [`Image`] checks them when somebody looks.
+//! by [`Record::decode`]. Row images inside are opaque here; [`Image`] checks them when they are read.
 //!
 //! Not here: where records are stored, and how they are applied.
 
@@ -51,7 +51,7 @@ const HEADER_LIMIT_BYTES: usize = 512;
 /// The bit in the flags that says: not bounded by the list of tables.
 const WRITES_EVERYTHING: u32 = 1;
 
-/// What the log and the replicas need to know of a record without opening it.
+/// The facts of a record that the log and the replicas need without opening it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The cluster it belongs to.
@@ -68,7 +68,7 @@ pub struct Header {
     pub service: ServiceId,
 }
 
-/// A decoded header together with what it says of the body: all that a scan of a log needs.
+/// A decoded header with length and checksum of the body: all that a scan of a log needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// The header proper.
@@ -227,7 +227,7 @@ impl Record {
         &self.bytes
     }
 
-    /// How many row changes it holds; a TRUNCATE of one table counts as one.
+    /// The number of its row changes. A TRUNCATE of one table counts as one.
     pub fn rows(&self) -> u64 {
         self.envelope.rows
     }
@@ -253,7 +253,7 @@ impl Record {
         self.envelope.is_spilled()
     }
 
-    /// What stands in a file, before the other items.
+    /// The items in a file, which come before the others.
     pub fn spilled(&self) -> Option<Spilled> {
         if !self.is_spilled() {
             return None;
@@ -269,7 +269,7 @@ impl Record {
         RowChanges::new(self.items())
     }
 
-    /// How far sequences may have come with it.
+    /// Its marks of sequences.
     pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
         self.items().filter_map(|item| match item {
             Item::Sequence(sequence) => Some(sequence),
@@ -297,9 +297,9 @@ impl fmt::Debug for Record {
 pub enum DecodeError {
     /// They end too early.
     Truncated {
-        /// How many a whole one takes.
+        /// The number of bytes of a whole one.
         needed_bytes: usize,
-        /// How many there are.
+        /// The number of bytes that there are.
         have_bytes: usize,
     },
     /// They do not begin as a record does.
@@ -308,7 +308,7 @@ pub enum DecodeError {
     BadHeaderChecksum,
     /// The body was changed since it was written.
     BadBodyChecksum,
-    /// A version of Onecopy that we do not know wrote it.
+    /// An unknown version of Onecopy wrote it.
     UnknownFormat {
         /// The format it names.
         format: u16,
@@ -322,12 +322,12 @@ pub enum DecodeError {
     BadHeader,
     /// The body is whole, and not a list of items.
     BadBody {
-        /// Where in the body the reader stopped.
+        /// The place in the body where the reader stopped.
         offset: usize,
     },
     /// More bytes than the record takes.
     TrailingBytes {
-        /// How many more.
+        /// The number of bytes too many.
         extra_bytes: usize,
     },
 }

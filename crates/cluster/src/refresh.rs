@@ -4,7 +4,7 @@
 //! a row of a binary COPY, or an element of arrays that one statement unnests; statements of schema changes stay what they
 //! are. The images carry the type numbers of the server that wrote them, and those of user types differ between servers:
 //! so parameters are declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
-//! Where a type does not take back in binary form what it sends, images have text, which the server reads as input.
+//! Images have text for types that do not take back the binary form that they send. The server reads it as input.
 //!
 //! Why this may reorder: on a replica no trigger, cascade or foreign key check fires for the applier, so changes of
 //! different tables do not meet, and the whole batch becomes visible at once. Within a table a key's changes are folded
@@ -53,7 +53,7 @@ pub enum Form {
     Text,
 }
 
-/// When a column's value may be written.
+/// The statements that may write a column's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
     /// At insert and update.
@@ -77,7 +77,7 @@ pub struct RefreshColumn {
     pub array_oid: Option<u32>,
     /// The operator of equality in the primary key's index, in a form that no search path changes.
     pub equals: String,
-    /// When it may be written.
+    /// The statements that may write it.
     pub written: Written,
 }
 
@@ -96,8 +96,7 @@ pub struct RefreshTable {
     pub key_is_deferrable: bool,
     /// Indexes of the columns that matter to a unique or exclusion index beside the primary key's.
     pub other_unique: Vec<usize>,
-    /// Where users' code that runs when rows are written (of indexes, CHECKs, domains) finds what it names without a schema:
-    /// a search path, if there is such code.
+    /// The search path of users' code that runs when rows are written (of indexes, CHECKs, domains), if there is such code.
     pub code_path: Option<String>,
     /// Writing its rows calls code that must not run with the applier's rights.
     pub sandbox: Option<Sandbox>,
@@ -136,14 +135,14 @@ pub enum RefreshError {
     BadImage {
         /// The table's name.
         table: String,
-        /// What is wrong.
+        /// The error.
         error: ImageError,
     },
     /// The image has other columns than the table.
     OtherColumns {
         /// The table's name.
         table: String,
-        /// What differs.
+        /// The difference.
         difference: String,
     },
     /// A statement stands among the rows; it has to be run between two plans.
@@ -254,7 +253,7 @@ impl RefreshTable {
     }
 
     /// The columns that UPDATE has to write to turn one row into another of the same key. Those of the same bytes stay as
-    /// they are, whoever has sent these: a value that is only stored in another form is written once more.
+    /// they are, whichever server has sent these: a value that is only stored in another form is written once more.
     fn changed(&self, old: &[u8], new: &[u8]) -> Result<ColumnSet, RefreshError> {
         let (old, new) = (self.values(old)?, self.values(new)?);
         Ok(self.updated().filter(|&at| old[at] != new[at]).collect())

@@ -8,7 +8,7 @@
 //! A lock is granted when nothing before it in its queue conflicts: a reader that comes after a waiting writer waits,
 //! too. Conservative two-phase locking in one global order cannot deadlock.
 //!
-//! What is locked is a fragment: a whole table as in the paper, or a part of one as our finer classes.
+//! A lock is on a fragment: a whole table as in the paper, or a part of one, for finer classes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -34,7 +34,7 @@ impl std::error::Error for TooLarge {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     elements: u64,
-    /// How many elements were in the file.
+    /// The number of elements in the file.
     spilled: u64,
     len: usize,
     open_rows_at: Option<usize>,
@@ -57,7 +57,7 @@ impl Mark {
 pub struct RecordBuilder {
     /// Empty, or room for the header followed by the items so far.
     bytes: Vec<u8>,
-    /// Where the Rows item that still grows begins.
+    /// The place where the Rows item that still grows begins.
     open_rows_at: Option<usize>,
     rows: u64,
     statements: u32,
@@ -65,7 +65,7 @@ pub struct RecordBuilder {
     sequences: u32,
     /// Elements so far, those in the file and those to be skipped included.
     elements: u64,
-    /// What is in the file.
+    /// The items in the file.
     spilled: Option<Spilled>,
     /// Sorted. It only grows, except in `truncate_to`.
     tables: Vec<TableId>,
@@ -138,7 +138,7 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Adds how far a sequence may have come.
+    /// Adds a mark of a sequence.
     pub fn push_sequence(&mut self, sequence: &Sequence) -> Result<(), TooLarge> {
         const SEQUENCE_BYTES: usize = 4 + 2 + 8 + 8 + 1 + 1;
         self.start_item(kind::SEQUENCE, ITEM_HEAD_BYTES + SEQUENCE_BYTES)?;
@@ -237,7 +237,7 @@ impl RecordBuilder {
         }
     }
 
-    /// Takes what is in memory out, to be appended to the transaction's file by the caller, who must do so before it
+    /// Takes the items in memory out, to be appended to the transaction's file by the caller, who must do so before it
     /// hands the record on; `None` when there is nothing.
     pub fn spill(&mut self) -> Option<Chunk> {
         if self.len_bytes() == 0 {
@@ -251,7 +251,7 @@ impl RecordBuilder {
         Some(chunk)
     }
 
-    /// What is in memory as a chunk of its own, which takes the place of others from `first` on.
+    /// The items in memory as a chunk of its own, which takes the place of others from `first` on.
     pub(super) fn into_chunk(mut self, first: u64) -> Chunk {
         Chunk::seal(first, self.elements as u32, self.take_closed())
     }
@@ -295,23 +295,23 @@ impl RecordBuilder {
         self.spilled.as_ref().map_or(0, |spilled| spilled.elements)
     }
 
-    /// Length of what is in memory, in the encoded form.
+    /// Length of the items in memory, in the encoded form.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
     }
 
-    /// Length of what is in the file.
+    /// Length of the items in the file.
     pub fn spilled_bytes(&self) -> u64 {
         self.spilled.as_ref().map_or(0, |spilled| spilled.bytes)
     }
 
-    /// How many elements were added, those included that were dropped after they had been spilled. The next one has this
+    /// The number of elements that were added, with those that were dropped after they had been spilled. The next one has this
     /// number.
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// How many row changes were added.
+    /// The number of row changes that were added.
     pub fn rows(&self) -> u64 {
         self.rows
     }

@@ -13,7 +13,7 @@ const COLUMNS_LIMIT: u32 = 1664;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Image<'a> {
     width: usize,
-    /// What follows the number of columns.
+    /// The bytes after the number of columns.
     columns: &'a [u8],
 }
 
@@ -31,7 +31,7 @@ pub struct Column<'a> {
 pub enum ImageError {
     /// They end inside a column.
     Truncated {
-        /// Which column, from 0.
+        /// The column, from 0.
         column: usize,
     },
     /// A number of columns that no table has.
@@ -41,12 +41,12 @@ pub enum ImageError {
     },
     /// A length below -1.
     BadLength {
-        /// Which column, from 0.
+        /// The column, from 0.
         column: usize,
     },
     /// Bytes after the last column.
     TrailingBytes {
-        /// How many.
+        /// Their number.
         extra_bytes: usize,
     },
 }
@@ -84,7 +84,7 @@ impl<'a> Image<'a> {
         Ok(Self { width: count as usize, columns })
     }
 
-    /// How many columns it has.
+    /// The number of its columns.
     pub fn width(&self) -> usize {
         self.width
     }

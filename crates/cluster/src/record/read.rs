@@ -35,7 +35,7 @@ pub enum Item<'a> {
     Statement(Statement),
     /// A statement of a client that every replica runs, with its parameters.
     Shipped(Shipped),
-    /// How far a sequence may have come.
+    /// A mark of a sequence.
     Sequence(Sequence),
     /// A new leader's term begins; its epoch is in the record's identity.
     Fence,
@@ -75,18 +75,18 @@ impl Statement {
     }
 }
 
-/// How far the holder of a sequence may hand out its values before the log must say more.
+/// A mark: the holder of a sequence may hand out values up to it before the log must have another one.
 ///
 /// Of two marks of one sequence and holder the one of the later generation counts, and within one generation the one
 /// that is further ahead: so it does not matter in which order they come. A generation ends when the sequence is set
 /// back, by `setval`, RESTART, or at the end of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sequence {
-    /// Which sequence.
+    /// The sequence.
     pub id: SequenceId,
     /// The replica that hands these values out.
     pub holder: ReplicaId,
-    /// How often it was set back.
+    /// The number of times that it was set back.
     pub generation: u64,
     /// The last value that may be handed out.
     pub value: i64,
@@ -110,7 +110,7 @@ impl Sequence {
     }
 }
 
-/// What happened to one row, or to all rows of a table.
+/// A change of one row, or of all rows of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowChange<'a> {
     /// The table.
@@ -295,7 +295,7 @@ pub(super) fn check_chunk_shape(items: &[u8], elements: u32, tables: &[TableId])
     if found == u64::from(elements) { Ok(()) } else { Err(DecodeError::BadHeader) }
 }
 
-/// Walks a body to its end, so that nobody after this has to doubt it.
+/// Walks a body to its end, so that later readers need no checks.
 pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
     let items = record.items_bytes();
     let mut cursor = Cursor::new(items);

@@ -1,4 +1,4 @@
-//! Items that do not fit into memory: chunks in a file of their own, and what the record says of them.
+//! Items that do not fit into memory: chunks in a file of their own, for which an item of the record stands.
 //!
 //! A transaction's items are numbered as they come: each row change is one *element*, each other item is one. When too
 //! much waits in memory, all of it leaves as a [`Chunk`], which is appended to a file; what comes later is numbered on.
@@ -6,7 +6,7 @@
 //! items is that of the file followed by that of the body. What a savepoint or an exception block has undone cannot be
 //! cut out of a file; it is named by ranges of elements to be skipped.
 //!
-//! Invariant: a chunk is whole by itself (its items are closed), so whoever reads needs to hold one at a time. Each has a
+//! Invariant: a chunk is whole by itself (its items are closed), so a reader needs to hold one at a time. Each has a
 //! checksum, and the record has one over these, so a file that was exchanged, cut or damaged is noticed.
 //!
 //! Not here: the file.
@@ -31,20 +31,20 @@ pub struct Span {
     pub to: u64,
 }
 
-/// What a record says of the items that stand in a file, before those in its body.
+/// The item of a record that stands for the items in a file, which come before those in its body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spilled {
-    /// How many chunks there are.
+    /// The number of chunks.
     pub chunks: u32,
     /// Their length, heads included.
     pub bytes: u64,
-    /// How many elements they have, skipped ones included.
+    /// The number of their elements, with skipped ones.
     pub elements: u64,
-    /// How many row changes they have, skipped ones left out.
+    /// The number of their row changes, without skipped ones.
     pub rows: u64,
     /// Over the checksums of the chunks, in order.
     pub crc: u32,
-    /// What was undone: in order, apart from each other.
+    /// The elements that were undone: in order, apart from each other.
     pub skips: Vec<Span>,
 }
 
@@ -111,7 +111,7 @@ impl Chunk {
         Self { first, elements, bytes }
     }
 
-    /// How long a chunk is that begins with these bytes.
+    /// The length of a chunk that begins with these bytes.
     pub fn length_bytes(head: &[u8; CHUNK_HEAD_BYTES]) -> Result<usize, DecodeError> {
         if u32_at(head, 0) == MAGIC {
             Ok(CHUNK_HEAD_BYTES + u32_at(head, 8) as usize)
@@ -155,7 +155,7 @@ impl Chunk {
         RowChanges::new(self.items())
     }
 
-    /// What is left of it without the elements of these spans, which are in order.
+    /// Its items without the elements of these spans, which are in order.
     #[must_use]
     pub fn without(self, skips: &[Span]) -> Self {
         let end = self.first + u64::from(self.elements);
@@ -197,12 +197,12 @@ impl ChunkCheck {
         self.seen.chunks == self.expected.chunks
     }
 
-    /// What the record says is to be skipped.
+    /// The elements to be skipped, by the record.
     pub fn skips(&self) -> &[Span] {
         &self.expected.skips
     }
 
-    /// How many bytes were seen.
+    /// The number of bytes that were seen.
     pub fn bytes(&self) -> u64 {
         self.seen.bytes
     }

@@ -196,7 +196,7 @@ fn forge(body: &[u8], table_count: u32, rows: u64, flags: u32) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_was_built_is_read(header in header(), steps in vec(step(), 0..20)) {
+    fn items_are_read_as_they_were_built(header in header(), steps in vec(step(), 0..20)) {
         let builder = build(&steps);
         prop_assert_eq!(builder.is_empty(), steps.is_empty());
         prop_assert_eq!(builder.has_statement(), steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Shipped(_))));
@@ -364,7 +364,7 @@ fn a_row_of_a_table_that_is_not_listed_is_refused() {
 }
 
 #[test]
-fn what_exceeds_the_limit_is_refused_and_leaves_no_trace() {
+fn an_item_over_the_limit_is_rejected_and_leaves_no_trace() {
     let mut builder = build(&[Step::Insert(1, b"kept".to_vec())]);
     // Zeroed memory that is never touched costs nothing.
     let huge = vec![0; BODY_LIMIT_BYTES];

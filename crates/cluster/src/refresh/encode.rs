@@ -3,7 +3,7 @@
 use super::plan::RowImages;
 use super::{Kind, RefreshError, RefreshTable, Values};
 
-/// What a binary COPY begins with: signature, no flags, no extension.
+/// The beginning of a binary COPY: signature, no flags, no extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
 /// Appends the beginning of a binary COPY.

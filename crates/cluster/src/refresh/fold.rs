@@ -1,6 +1,6 @@
 //! Folding what a batch of records did to each key.
 //!
-//! What counts of a key over a batch is the row that was found first and the row that was left last. Within a record
+//! Two rows of a key count over a batch: the one that was found first and the one that was left last. Within a record
 //! that is its net effect ([`super::net`]); from record to record versions give the order, and images are not compared,
 //! since they may come from different servers.
 //!
@@ -23,7 +23,7 @@ use crate::record::Change;
 /// The row found and the row left; None is no row.
 pub(super) type Ends<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// What a batch did to a key.
+/// The effect of a batch on a key.
 pub(super) enum Folded<'a> {
     /// It led from one to the other.
     Ends(Ends<'a>),
@@ -113,7 +113,7 @@ impl<'a> Folds<'a> {
         Ok(())
     }
 
-    /// What became of each key.
+    /// The effect on each key.
     pub(super) fn into_folded(self) -> impl Iterator<Item = Folded<'a>> {
         self.by_key
             .into_values()
@@ -121,7 +121,7 @@ impl<'a> Folds<'a> {
     }
 }
 
-/// What one record did to one key; None if there would be two rows of that key before or after it.
+/// The effect of one record on one key; None if there would be two rows of that key before or after it.
 fn ends<'a>(mut changes: impl Iterator<Item = Ends<'a>>) -> Option<Ends<'a>> {
     let first = changes.next()?;
     let Some(second) = changes.next() else { return Some(first) };

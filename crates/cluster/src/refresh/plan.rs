@@ -56,7 +56,7 @@ impl<'a> RowImages<'a> {
 pub enum Step<'a> {
     /// Runs a prepared statement once. It must report as many rows as are here: one, except for the kinds for few or many.
     Execute {
-        /// Which.
+        /// Its name.
         statement: StatementKey,
         /// The rows.
         rows: Vec<RowImages<'a>>,
@@ -107,7 +107,7 @@ struct Planner<'t, 'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// What is done to rows that are there.
+/// A change of rows that are there.
 #[derive(Clone, Copy)]
 enum Work {
     Delete,

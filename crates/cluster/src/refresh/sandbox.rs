@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use super::statements::{Kind, Sql, rows_of_values, unnest};
 use super::{Form, RefreshTable};
 
-/// What the applier needs to write a table in the sandbox of its owner.
+/// The facts that the applier needs to write a table in the sandbox of its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sandbox {
     /// One for each column of the table.
@@ -123,7 +123,7 @@ impl RefreshTable {
     }
 }
 
-/// What the portal gives, inside.
+/// The rows of the portal, inside.
 fn source(sandbox: &Sandbox, bound: &[usize]) -> String {
     let column =
         |(number, &at): (usize, &usize)| format!("c{} {}", number + 1, sandbox.columns[at].type_name);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::{RefreshTable, Values, Written};
 use crate::ids::TableId;
 
-/// What a prepared statement does.
+/// The kind of a prepared statement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// Inserts a row.
@@ -105,7 +105,7 @@ impl FromIterator<usize> for ColumnSet {
 pub struct StatementKey {
     /// The table it works on.
     pub table: TableId,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -235,7 +235,7 @@ impl RefreshTable {
         format!("UPDATE ONLY {} AS t SET {set} FROM {source} AS u({aliases}) WHERE {found}", self.name)
     }
 
-    /// Sets a column to what it is. Where no column can be set, nobody has.
+    /// Sets a column to its present value. At a home, too, no statement can set a column of a table where none can be set.
     pub(super) fn kept(&self) -> String {
         let mut settable = self.updated().chain(self.chosen(|column| column.written == Written::Always));
         settable.next().map_or_else(String::new, |at| format!("{0} = t.{0}", self.columns[at].name))

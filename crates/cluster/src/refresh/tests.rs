@@ -326,9 +326,9 @@ fn inside_a_record_the_order_of_capture_counts_for_nothing() {
     }
 }
 
-/// The promotion of a lock: whoever has an older snapshot may not overwrite the row.
+/// The promotion of a lock: a transaction with an older snapshot may not overwrite the row.
 #[test]
-fn what_is_written_as_it_was_is_written() {
+fn rows_written_as_they_were_are_written() {
     for (script, expected) in [
         ("1 U 5a 5a", vec!["1 Keep: 5a -"]),
         ("1 U 5a 5b, 1 U 5b 5a", vec!["1 Keep: 5a -"]),
@@ -352,7 +352,7 @@ fn what_is_written_as_it_was_is_written() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn images_that_do_not_fit_are_rejected() {
     let error = |script: &str| {
         let records = records(script);
         plan(&tables(), records.iter().map(Record::items)).unwrap_err()
@@ -451,7 +451,7 @@ proptest! {
 
 /// Values that travel as text are bound as such, a few rows at a time; those of an older record are bound as they are.
 #[test]
-fn what_travels_as_text_is_bound_as_text() {
+fn values_that_travel_as_text_are_bound_as_text() {
     let mut own = table(9, &[1], false);
     own.columns[1] = RefreshColumn { form: Form::Text, array_oid: None, ..column("b", MOOD) };
     assert_eq!(own.sql(Kind::Insert).types, [INT, MOOD]);

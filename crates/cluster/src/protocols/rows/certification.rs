@@ -1,24 +1,26 @@
-//! Certification: whether a finished transaction may have the next place in the log.
+//! Certification: whether a finished transaction may have the next version.
 //!
-//! Its claims are held against what was assigned since. For most of them "since" is what was known to be applied at home
-//! when their statement was let run: DESIGN section 3. A table that is claimed as a whole only because thousands of new rows
-//! were put into it is *held* at home: whoever writes one of these rows in a version of another home, or takes a value of
-//! theirs, meets them in an index there, and the server does not let a refresh do that before the transaction has ended;
-//! and what had been applied before, the statement has met, whatever its snapshot. So against rows of others such a claim
-//! counts from what home has *now*: else it would lose against any row that another home has put there meanwhile.
+//! A transaction fails if a version that it may not have seen has claims in common with it. For most claims these are the
+//! versions that home was not known to have applied when the statement was let run (DESIGN section 3).
 //!
-//! If home lacks some of these yet, the transaction waits until home has them. If the two do meet in a row, the refresh
-//! cannot go on, and what is in its way loses ([`crate::event::Event::BlocksApply`]).
+//! A table that is claimed as a whole only because thousands of new rows were inserted into it is *held* at home. A version of
+//! another home that writes one of these rows, or takes a value of their unique keys, meets them in an index of home, and the
+//! server does not let a refresh apply it before the transaction has ended. And index checks see rows that are already
+//! applied, regardless of the snapshot. So such a claim is certified against the present state of home. Otherwise it would fail
+//! because of any row that another home has inserted into the table meanwhile.
 //!
-//! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks with it. So the
-//! transaction has to draw again after that, which only one that is alive can.
+//! If home lacks some of these versions yet, the transaction waits until home has them. If the two do meet in a row, the
+//! refresh cannot go on, and the transaction that blocks it fails ([`crate::event::Event::BlocksApply`]).
 //!
-//! Nothing else is held. Whoever has claimed the table as a whole (LOCK TABLE) or anything has written no row that a refresh
-//! could meet; nor has who has only locked one, a parent perhaps; and rows that refer to a deleted one are put in by a refresh
-//! without a look at it.
+//! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks fall. So the
+//! transaction has to draw a lock LSN again after that, which needs a live backend.
 //!
-//! Invariant: between two transactions of different homes that claim the same, the later one in the log has seen the earlier
-//! one, or was in nobody's way although that was applied at its home before it was appended.
+//! No other claims are held. A transaction that claims the whole table (LOCK TABLE), or everything, has written no row that a
+//! refresh could meet. Nor has one that has only locked a row, such as a parent. And a refresh inserts rows that refer to a
+//! deleted one without checking the reference.
+//!
+//! Invariant: of two transactions of different homes with claims in common, the later one in the log has seen the earlier one,
+//! or did not conflict with it at its home, where that was applied before the later one was appended.
 
 use super::{Finished, Held, Out, Phase, Rows, TURNS_MAX, Transaction};
 use crate::claims::Claimed;

@@ -1,11 +1,11 @@
-//! What a scheduler sends to a proxy in the place of one that has failed (section 5.3.1), or to one that has missed
-//! messages (section 5.3.2).
+//! The messages of a scheduler that takes over from a failed one (section 5.3.1), and those to a proxy that has missed some
+//! (section 5.3.2).
 //!
 //! A transaction of the failed scheduler with a commit record is decided: where it has not been committed its writes
 //! are done again. Every other one is aborted, which also fills the gap that its number would leave.
 //!
 //! Deviation: the paper aborts a decided transaction at the replica and then sends its writes. Its locks would be free
-//! for a moment, and whoever waits behind it would run with the higher number first; so it is restarted in its place.
+//! for a moment, and a transaction behind it would run first with its higher number; so it is restarted in its place.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::parts::lock_queues::{LockSet, Mode};
 
 use super::message::{Ending, Operation, SequenceNumber, ToProxy};
 
-/// What the other schedulers know of a transaction of the failed one.
+/// A transaction of the failed scheduler, as the other schedulers know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Known {
     /// That it began (`replicate_start_transaction`, section 5.2).
@@ -23,7 +23,7 @@ pub enum Known {
     Decided(SequenceNumber, LockSet, Vec<Operation>),
 }
 
-/// What a proxy answers to a fail-over scheduler, when all queued operations at its database are done.
+/// The answer of a proxy to a fail-over scheduler, when all queued operations at its database are done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProxyState {
     /// The highest number of any lock request that it received.

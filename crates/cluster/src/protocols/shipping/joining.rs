@@ -1,12 +1,12 @@
 //! A replica comes back while the others work (section 5.3.2: "the database proxy is brought up to date by rolling
 //! forward").
 //!
-//! What was over when its return began, it has from the log already: the driver does that, before it calls
-//! [`Scheduler::replica_joined`], with everything that was over when it looked. What became over since is done again in
-//! its place; what is under way is sent as it was sent to the others; every other number was aborted, or is there
-//! already, and only fills its gap. So the proxy sees one message a number, in order, and joins the others in the middle.
+//! It has transactions from the log that were over when its return began: the driver applies them before it calls
+//! [`Scheduler::replica_joined`]. Transactions that became over since are done again in their places. Those under way are sent
+//! as they were sent to the others. Every other number was aborted, or is there already, and only fills its gap. So the proxy
+//! sees one message a number, in order, and joins the others in the middle.
 //!
-//! Invariant: nothing is done twice. What the database says it has is not sent, whatever stage it is in.
+//! Invariant: nothing is done twice. A transaction that the database reports to have is not sent, in whatever stage it is.
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ mod tests {
         of.iter().map(|(n, table)| (SequenceNumber(*n), (locks(&[], &[*table]), vec![write(1)]))).collect()
     }
 
-    /// What a database does, in order, when it does everything it is given.
+    /// The work of a database, in order, when it does everything at once.
     fn does(stage: &mut Stage, replica: usize) -> Vec<(u64, Work)> {
         let mut done = Vec::new();
         for n in (1..=9).cycle().take(99) {

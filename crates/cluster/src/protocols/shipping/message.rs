@@ -1,4 +1,4 @@
-//! What clients, scheduler and proxies say to each other.
+//! The messages between clients, scheduler and proxies.
 
 use crate::ids::SessionId;
 use crate::parts::lock_queues::LockSet;
@@ -11,7 +11,7 @@ pub struct SequenceNumber(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StatementId(pub u64);
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Goes to one replica.
@@ -23,9 +23,9 @@ pub enum Kind {
 /// One query of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// What is to be run.
+    /// The statement to run.
     pub statement: StatementId,
     /// The time that it takes on an idle replica, measured beforehand (section 4.10).
     pub cost_us: u32,
@@ -34,13 +34,13 @@ pub struct Operation {
 /// How a transaction ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// Keep what it wrote.
+    /// Keep its writes.
     Commit,
-    /// Undo it.
+    /// Undo its writes.
     Abort,
 }
 
-/// What a client wants. A session has one request at a time.
+/// A request of a client. A session has one at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Begin a transaction of several operations with all its locks (section 3.1).
@@ -82,23 +82,23 @@ pub enum Transaction {
 pub enum ToProxy {
     /// Take these locks when it is this number's turn.
     Lock {
-        /// Whose turn.
+        /// The number of the transaction.
         number: SequenceNumber,
-        /// Which.
+        /// Its locks.
         locks: LockSet,
     },
     /// Run this after everything before it in its transaction.
     Execute {
         /// The transaction.
         number: SequenceNumber,
-        /// What.
+        /// The operation.
         operation: Operation,
     },
     /// End the transaction after everything before it.
     End {
         /// The transaction.
         number: SequenceNumber,
-        /// How.
+        /// Whether its writes are kept.
         ending: Ending,
     },
     /// Lock, run, commit.
@@ -110,8 +110,8 @@ pub enum ToProxy {
         /// Its only operation.
         operation: Operation,
     },
-    /// Fail-over: the transaction is decided, but not committed here. Undo what was done of it, keep its place in the
-    /// lock queues, do all its writes and commit.
+    /// Fail-over: the transaction is decided, but not committed here. Roll it back, keep its place in the lock queues, do all
+    /// its writes and commit.
     Redo {
         /// The transaction.
         number: SequenceNumber,
@@ -122,9 +122,9 @@ pub enum ToProxy {
     },
     /// Lock here only, run, release.
     SingleRead {
-        /// Who.
+        /// The session.
         session: SessionId,
-        /// Goes after this number.
+        /// The number that it goes after.
         after: SequenceNumber,
         /// Its locks.
         locks: LockSet,

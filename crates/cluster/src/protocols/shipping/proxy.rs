@@ -2,7 +2,7 @@
 //!
 //! State as in the paper: lock queues per table in order of sequence numbers, a queue per transaction with the number of
 //! its locks that are still missing, and the out-of-order queue. The database does one thing at a time for each
-//! transaction; the driver tells when it is done.
+//! transaction, and the driver reports when that is done.
 //!
 //! A decided transaction that is done again keeps its locks meanwhile, so that nothing with a higher number gets in
 //! between. An abort of a transaction whose lock request never came takes the number's place (section 5.3.1: "fill the gap in
@@ -17,7 +17,7 @@ use crate::parts::sequence_gate::SequenceGate;
 
 use super::message::{Ending, FromProxy, Kind, Operation, SequenceNumber, ToProxy, Transaction};
 
-/// What the database is to do for a transaction.
+/// Work of the database for a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// Run a query inside the transaction.
@@ -30,7 +30,7 @@ pub enum Work {
     End(Ending),
 }
 
-/// What a proxy wants done.
+/// An output of a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyOutput {
     /// To the database; [`Proxy::finished`] tells that it is done.
@@ -51,11 +51,11 @@ struct Queue {
     /// `None` before its lock request has passed the gate.
     locks: Option<LockSet>,
     missing: usize,
-    /// Nobody waits for reports but that of its end.
+    /// Only the report of its end is waited for.
     is_quiet: bool,
-    /// What is next, as there is seldom more.
+    /// The next operation; there is seldom more than one.
     next: Option<Work>,
-    /// What comes after that.
+    /// The operations after that.
     pending: VecDeque<Work>,
     running: Option<Work>,
 }
@@ -184,7 +184,7 @@ impl Proxy {
         }
     }
 
-    /// The database has done what it was given for this transaction.
+    /// The database has done its present work for this transaction.
     pub fn finished(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
         let Some(queue) = self.transactions.get_mut(name) else { return };
         let Some(work) = queue.running.take() else { return };

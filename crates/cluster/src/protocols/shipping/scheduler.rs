@@ -3,8 +3,8 @@
 //! Per active transaction it keeps the number, the locks, and how many of its replicated operations each replica has
 //! done; a record goes when all replicas have ended it. Loads and unfinished writers are kept per replica.
 //!
-//! When a replica is lost, what waited for its reply waits for the others' only, and reads that ran there are sent to
-//! another one: all the others have, or will have, the locks and the writes of the transaction as well.
+//! When a replica is lost, transactions that waited for its reply wait for the others' only, and reads that ran there are sent
+//! to another one: all the others have, or will have, the locks and the writes of the transaction as well.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::{Acknowledge, Choices, Place};
 /// Most transactions that are not over at all replicas; a request beyond is refused.
 const TRANSACTIONS_MAX: usize = 1 << 20;
 
-/// What the scheduler wants done, in this order.
+/// An output of the scheduler. Outputs are carried out in their order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Send it. Messages to one replica keep their order.
@@ -41,12 +41,12 @@ pub(super) struct Active {
     pub(super) locks: LockSet,
     /// The replicated operations that were sent, the lock request the first.
     pub(super) sent: u32,
-    /// How many of them each replica has done.
+    /// For each replica, the number of them that it has done.
     pub(super) done: Vec<u32>,
-    /// How many replicas have done all of them.
+    /// The number of replicas that have done all of them.
     complete: usize,
     is_answered: bool,
-    /// Where it is fixed, when it is.
+    /// The replica at which it is fixed, when it is.
     chosen: Option<usize>,
     pub(super) writes: Vec<Operation>,
     ended: usize,
@@ -221,12 +221,12 @@ impl Scheduler {
         }
     }
 
-    /// How many transactions are not over at all replicas.
+    /// The number of transactions that are not over at all replicas.
     pub fn active(&self) -> usize {
         self.actives.0.count()
     }
 
-    /// A replica is gone for good, as far as what is outstanding there goes (fail-stop, section 5.1).
+    /// A replica is lost, and nothing that is outstanding there will be answered (fail-stop, section 5.1).
     pub fn replica_lost(&mut self, replica: ReplicaId, out: &mut Vec<Output>) {
         let index = usize::from(replica.0);
         if !std::mem::replace(&mut self.up[index], false) {
@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a session that stands where it does may ask this.
+    /// Whether a session in its present state may ask this.
     fn fits(&self, session: SessionId, request: &Request) -> bool {
         let needs_open = matches!(request, Request::Execute(_) | Request::End(_));
         let Some(state) = self.sessions.get(&session) else { return !needs_open };
@@ -268,7 +268,7 @@ impl Scheduler {
         }
     }
 
-    /// What becomes of a transaction when this replica is gone.
+    /// Goes on with a transaction without a replica that was lost.
     fn without(&mut self, index: usize, number: SequenceNumber, out: &mut Vec<Output>) {
         let Some(active) = self.actives.get_mut(number) else { return };
         let was_complete = active.sent > 0 && active.done[index] == active.sent;

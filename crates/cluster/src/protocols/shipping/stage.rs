@@ -13,16 +13,16 @@ use super::{
 pub(crate) struct Stage {
     pub(crate) scheduler: Scheduler,
     pub(crate) proxies: Vec<Proxy>,
-    /// What each database has been given and has not done yet.
+    /// The work that each database was given and has not done yet.
     pub(crate) working: Vec<BTreeMap<Transaction, Work>>,
     /// Messages on their way to each proxy.
     pub(crate) mail: Vec<VecDeque<ToProxy>>,
-    /// Whose messages are held back.
+    /// The replicas whose messages are held back.
     pub(crate) is_cut: Vec<bool>,
     /// The log does not answer.
     pub(crate) log_is_slow: bool,
     pub(crate) logged: Vec<(SequenceNumber, Vec<StatementId>)>,
-    /// Who got an answer since the last look.
+    /// The sessions that got an answer since the last look.
     answers: Vec<(u64, Answer)>,
     /// Everything, a line each.
     pub(crate) trace: Vec<String>,
@@ -151,7 +151,7 @@ impl Stage {
         self.carry_out(out);
     }
 
-    /// Who was answered since the last look.
+    /// The sessions that were answered since the last look.
     pub(crate) fn answered(&mut self) -> Vec<u64> {
         assert!(self.answers.iter().all(|(_, answer)| *answer == Answer::Done), "{:?}", self.answers);
         self.answers.drain(..).map(|(session, _)| session).collect()
@@ -162,7 +162,7 @@ impl Stage {
         std::mem::take(&mut self.answers)
     }
 
-    /// Where something runs for this transaction.
+    /// The replicas where something runs for this transaction.
     pub(crate) fn runs_at(&self, transaction: Transaction) -> Vec<usize> {
         (0..self.working.len()).filter(|r| self.working[*r].contains_key(&transaction)).collect()
     }

@@ -98,7 +98,7 @@ fn section_4_2_records_live_until_all_have_replied() {
 }
 
 /// 4.2: "The record for a read operation is deleted as soon as the response is received and delivered to the application
-/// server": late words of a replica that read for nobody any more are not heard.
+/// server": late answers of a replica whose read was sent elsewhere are ignored.
 #[test]
 fn section_4_2_the_record_of_a_read_goes_with_its_reply() {
     let mut stage = stage(2);
@@ -117,7 +117,7 @@ fn section_4_2_the_record_of_a_read_goes_with_its_reply() {
     assert_eq!(stage.runs_at(single(1)).len(), 1);
 }
 
-/// 4.3: "These lock queues are maintained in order of sequence numbers": not in that of arrival, also where somebody
+/// 4.3: "These lock queues are maintained in order of sequence numbers": not in that of arrival, also where a request
 /// already waits.
 #[test]
 fn section_4_3_lock_queues_are_in_order_of_the_numbers() {
@@ -227,7 +227,7 @@ fn section_4_8_a_single_read_waits_for_earlier_conflicting_ones() {
     assert_eq!(stage.runs_at(single(2)), [0]);
 }
 
-/// The same when the update has not arrived: nobody who was answered is missed.
+/// The same when the update has not arrived: no answered update is missed.
 #[test]
 fn section_4_8_a_single_read_is_not_stale() {
     let mut stage = stage(2);
@@ -354,7 +354,7 @@ fn section_5_3_1_decided_transactions_are_done_again_where_they_are_missing() {
     }
 }
 
-/// 5.1: "we assume a fail-stop fault model": a lost replica holds nobody up, and what it read for is read elsewhere.
+/// 5.1: "we assume a fail-stop fault model": a lost replica stops no transaction, and its reads are sent elsewhere.
 #[test]
 fn section_5_1_a_lost_replica_is_not_waited_for() {
     let mut stage = Stage::new(super::super::eager::EAGER, 2);

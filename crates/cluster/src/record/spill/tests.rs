@@ -117,7 +117,7 @@ impl Scene {
 
 proptest! {
     #[test]
-    fn what_was_spilled_is_read_as_if_it_had_stayed(acts in vec(act(), 0..60)) {
+    fn spilled_items_are_read_as_if_they_had_stayed(acts in vec(act(), 0..60)) {
         let mut scene = Scene::default();
         for act in &acts {
             scene.act(act);

@@ -53,7 +53,7 @@ fn kinds(rows: &[(i32, &[&[usize]])]) -> Vec<Kind> {
 }
 
 #[test]
-fn what_stays_is_not_sent() {
+fn unchanged_columns_are_not_sent() {
     assert_eq!(kinds(&[(7, &[&[], &[5]])]), [Kind::Update(columns([5]))]);
     // What counts is what was there first and is there last.
     assert_eq!(kinds(&[(7, &[&[5], &[5, 6], &[6]])]), [Kind::Update(columns([5, 6]))]);

@@ -1,4 +1,4 @@
-//! A small world around what is lent: clients at the anchor and at two borrowers, somebody who lends, a log that lags,
+//! A small world around leases: clients at the anchor and at two borrowers, a lender, a log that lags,
 //! settings, crashes that lose what they can, and borrowers that become the anchor. A range can reach its borrower late, or the word
 //! of it not come back, and a transaction there can go on long after its range has ended. With each of its rules broken on purpose
 //! it has to find a value that is given out twice.
@@ -341,7 +341,7 @@ impl World {
         self.sequences.leases.replica_changed(id(at));
     }
 
-    /// The anchor is lost, with what it drew and nobody has a record of; a borrower takes its place.
+    /// The anchor is lost, with values that it drew and that no record has. A borrower takes its place.
     fn take_over(&mut self, at: usize) {
         let had = self.borrowed[at].take();
         self.lives[at] += 1;
@@ -452,7 +452,7 @@ fn a_low_lease_is_renewed_and_a_range_behind_is_not_lent() {
     let held = may(&mut leases, 50);
     assert!(held.is_some() && leases.is_asked());
     assert_eq!(lend(&mut leases, 500), (2 * LEASE_VALUES_FIRST, Some(true)));
-    // It is set back, and somebody has drawn who may not see a lower bound in time.
+    // It is set back, and a transaction has drawn that may not see a lower bound in time.
     leases.void(SEQUENCE);
     assert!(may(&mut leases, 1).is_none());
     assert_eq!(lend(&mut leases, 1).1, None);
