@@ -1,30 +1,30 @@
-//! Folders and files that only the account of the node may read: the log, its rows, what a data folder says of its cluster.
+//! Folders and files that only the account of the node may read: the log, spilled rows, the description of a data folder.
 //!
-//! They hold the users' data and the verifiers of their passwords, so they are made with mode 0700 and 0600 whatever the
-//! umask is, and older ones are closed at the next start. A closed folder protects all that is in it, so files that earlier
-//! versions made there with other modes need no look.
+//! They hold the users' data and the verifiers of their passwords. So they get the modes 0700 and 0600 whatever the umask is,
+//! and older ones are closed at the next start. A closed folder protects all files in it, also those that earlier versions
+//! made there with other modes.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// What the group and all others may do.
+/// The mode bits of the group and of all others.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder, and its parents where they are missing.
+/// Makes a folder, and its missing parents.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Options to make a file with.
+/// Options that make a file with mode 0600.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Takes from everybody else what they may do with a folder or file. A path that is missing is left so.
+/// Takes all rights of other accounts to a folder or file away. A missing path is no error.
 pub fn close(path: &Path) -> io::Result<()> {
     let mode = match fs::metadata(path) {
         Ok(found) => found.permissions().mode() & 0o777,

@@ -1,11 +1,11 @@
 //! The account that PostgreSQL runs under.
 //!
 //! PostgreSQL refuses to run as root, so root hands its servers to an account that exists: `postgres`, else `nobody`.
-//! An account that merely has a number is not enough (initdb looks its own name up). Anybody else runs the servers as
-//! themselves. Only folders that we made are given to the account; nothing that was there before changes its owner.
+//! An account that merely has a number is not enough, since initdb looks its own name up. Any other account runs the servers
+//! itself. Only folders that this process made are given to the account; nothing that was there before changes its owner.
 //!
-//! Whether the account can reach a folder is found out by trying; the bits of the folders on the way are read only
-//! afterwards, to name the one that stands in the way.
+//! A trial shows whether the account can reach a folder. Only if it fails, the mode bits of the folders on the way are read,
+//! to name the one that the account may not enter.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use std::{fmt, fs, io};
 const PASSWD: &str = "/etc/passwd";
 /// In order of preference.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
-/// Variables of the caller that would change what the programs of PostgreSQL do.
+/// Variables of the caller that would change the behaviour of PostgreSQL's programs.
 const UNWANTED: [&str; 12] = [
     "PGDATA",
     "PGPORT",
@@ -33,12 +33,12 @@ const UNWANTED: [&str; 12] = [
     "PGCLIENTENCODING",
 ];
 
-/// Who runs the servers.
+/// The account that runs the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Account {
-    /// Whoever runs us.
+    /// The account of this process.
     Own,
-    /// We are root, and the servers run as somebody else.
+    /// This process is root's, and the servers run under another account.
     Other {
         /// The name in the account file.
         name: String,
@@ -54,7 +54,7 @@ pub enum Account {
 pub enum AccountError {
     /// The file that lists the accounts cannot be read.
     Unreadable(io::Error),
-    /// It has none of the accounts that we would use.
+    /// It has none of the accounts that could run servers.
     Missing,
 }
 

@@ -1,12 +1,12 @@
-//! Fetches PostgreSQL when the machine has none that does.
+//! Fetches PostgreSQL when the machine has no release that fits.
 //!
 //! One pinned release for each kind of machine, from Maven Central (its addresses never change what they hold): a zip
 //! file with an xz-compressed tar file in it, checked against the SHA-256 that is compiled in here before anything is
-//! unpacked. It is unpacked beside its final place and moved there when it is whole, under a lock, so that a release
-//! in the cache is always complete; whatever goes wrong leaves nothing behind.
+//! unpacked. It is unpacked beside its final place and moved there when it is complete, under a lock. So a release in the
+//! cache is always complete, and a failure leaves nothing behind.
 //!
-//! The usual variables for proxies and certificates are honoured; [`MIRROR`] names another place to fetch from, which
-//! changes nothing about what is accepted. The files are for systems with glibc 2.27 or newer.
+//! The usual variables for proxies and certificates are honoured. [`MIRROR`] names another address to fetch from; the checksums
+//! stay the same. The files are for systems with glibc 2.27 or newer.
 
 use std::env::consts::{ARCH, OS};
 use std::fs::{self, File};
@@ -50,7 +50,7 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// What suits this kind of machine.
+    /// The file for this kind of machine.
     fn for_machine(os: &str, arch: &str, base: &str) -> Option<Self> {
         let (artifact, inner, sha256) = match (os, arch) {
             ("linux", "x86_64") => (
@@ -78,28 +78,28 @@ pub enum FetchError {
     NoneForMachine,
     /// The network or the server refused.
     Download {
-        /// From where.
+        /// Its address.
         url: String,
-        /// What was said.
+        /// The reason.
         reason: String,
     },
-    /// What came is not what was pinned.
+    /// The file has another checksum than the pinned one.
     WrongSum {
-        /// From where.
+        /// Its address.
         url: String,
-        /// What was pinned.
+        /// The pinned checksum.
         expected: String,
-        /// What came.
+        /// The checksum of the file.
         found: String,
     },
     /// It cannot be unpacked.
     Unpack {
-        /// Where to.
+        /// The folder for its files.
         path: PathBuf,
-        /// What went wrong.
+        /// The answer of the system.
         error: io::Error,
     },
-    /// The user went away.
+    /// The user has interrupted it.
     GivenUp,
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn fetch(cache: &Path, progress: &Arc<dyn Progress>) -> Result<
     fetched.unwrap_or(Err(FetchError::GivenUp))
 }
 
-/// Tells the thread that fetches when nobody waits for it any more.
+/// Stops the fetching thread when the future that waits for it is dropped.
 struct Wanted(Arc<AtomicBool>);
 
 impl Drop for Wanted {

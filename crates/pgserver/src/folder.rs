@@ -1,25 +1,25 @@
 //! The folder that holds a cluster.
 //!
 //! ```text
-//! DIR/onecopy.json     what this is: format, cluster, release of PostgreSQL, the replicas that are members
+//! DIR/onecopy.json     the description: format, cluster, release of PostgreSQL, the replicas that are members
 //! DIR/lock             locked while a node uses the folder; names its process
 //! DIR/replica-1 ..     the data folders of the servers
 //! DIR/replica-1.conf   our settings for a server, written anew at every start
-//! DIR/server-1.log     what a server says
+//! DIR/server-1.log     the output of a server
 //! DIR/run              the sockets of the servers, unless the path is too long for sockets
 //! DIR/log              the log of records (made by the log engine)
 //! DIR/replica-1.new    a copy of another server that is to take the place of replica-1 (see [`swap`])
 //! ```
 //!
-//! A cluster is made in `DIR/creating`. What is in there is complete once it has an `onecopy.json`; then its parts
-//! move up, that file last. So a crash leaves one of three states, and each can be told from the others: not
-//! complete (removed by the next start), complete and not moved (finished by the next start), done. Dropping a
-//! [`Folder`] that never got a cluster removes whatever we made, up to the folder itself.
+//! A cluster is made in `DIR/creating`, which is complete once it has an `onecopy.json`. Then its parts move up, that file
+//! last. So a crash leaves one of three states, which the next start can distinguish: not complete (the start removes it),
+//! complete and not moved (the start finishes it), or done. Dropping a [`Folder`] that never got a cluster removes
+//! everything that this process made, up to the folder itself.
 //!
-//! Members come and go by that file alone: a server gets its place in it when its data is complete, and loses it before
-//! anything of the data goes.
+//! That file alone decides which servers are members: a server gets its place in it when its data is complete, and loses it
+//! before any of the data is removed.
 //!
-//! Nothing is written into a folder before it is known to be empty or ours.
+//! Nothing is written into a folder before it is known to be empty or a data folder of Onecopy.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -45,14 +45,14 @@ pub use error::FolderError;
 
 const LOCK: &str = "lock";
 const CREATING: &str = "creating";
-/// What a server needs before it holds any data, its first log segments included.
+/// The size of a server without data, its first log segments included.
 const NEW_SERVER_BYTES: u64 = 96 * 1024 * 1024;
 /// How often a lock that is held is tried.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(30);
 /// The file that says of which release a server's files are.
 const RELEASE_FILE: &str = "PG_VERSION";
-/// By these the data folder of a server is known that has lost some of its files.
+/// A data folder that has one of these is a server's, even if it has lost some of its files.
 const SERVER_FILES: [&str; 6] = [RELEASE_FILE, "base", "global", "pg_wal", "pg_xact", "postgresql.conf"];
 /// Longer than any process number.
 const HOLDER_LIMIT_BYTES: u64 = 32;
@@ -71,7 +71,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Locks the folder, making it if it is not there, and settles what a crash has left.
+    /// Locks the folder, makes it if it is missing, and finishes or undoes what a crash has left.
     pub(crate) async fn open(path: &Path, account: &Account) -> Result<Self, FolderError> {
         let path = std::path::absolute(path).map_err(FolderError::io("find", path))?;
         refuse_foreign(&path)?;
@@ -145,13 +145,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes what there is of a server that is no member. It does not run.
+    /// Removes the data of a server that is no member and does not run.
     pub(crate) fn remove_server(&self, number: u16) -> Result<(), FolderError> {
         swap::remove_all(&self.data(number))
     }
 
-    /// Ends servers that are no members, and removes copies that were to become some: a crash came between a change of
-    /// members and its end. The data folder stays until another server gets the number, since nobody asked for it now.
+    /// Ends servers that are no members, and removes copies that were to become members: a crash came in the middle of a change.
+    /// The data folder stays until another server gets the number, since no command has asked to remove it now.
     async fn end_strangers(&self, cluster: &Cluster) -> Result<(), FolderError> {
         for number in (1..=MAX_REPLICAS).filter(|number| !cluster.numbers.contains(number)) {
             let data = self.data(number);
@@ -164,7 +164,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Finishes or removes what a crash has left, and reads the description.
+    /// Finishes or undoes what a crash has left, and reads the description.
     async fn settle(&mut self) -> Result<(), FolderError> {
         let creating = self.path.join(CREATING);
         if let Some(cluster) = description::read(&self.path)? {
@@ -246,7 +246,7 @@ pub(crate) fn replica(number: u16) -> String {
     format!("replica-{number}")
 }
 
-/// What is wrong with a server's data folder, if no server of this release can be started on it.
+/// Why no server of this release can be started on a data folder; `None` if one can.
 pub(super) fn examine(data: &Path, expected: u16) -> io::Result<Option<DataFault>> {
     let listed = match fs::read_dir(data) {
         Ok(listed) => listed,

@@ -20,7 +20,7 @@ use super::locate::Binaries;
 
 /// In order of preference.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
-/// How much of what initdb says goes into an error.
+/// So many of initdb's last lines go into an error.
 const LAST_LINES: usize = 8;
 
 /// The files of a new server could not be made.
@@ -32,7 +32,7 @@ pub enum InitError {
     NotRun {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The answer of the system.
         error: io::Error,
     },
     /// initdb gave up.
@@ -105,7 +105,7 @@ fn prepare(data: &Path, account: &Account) -> Result<(), FolderError> {
         .map_err(FolderError::io("give to its account", data))
 }
 
-/// Tells a folder on the way that is closed to the account from a program that does not run.
+/// The cause is a folder on the way that is closed to the account, or a program that does not run.
 fn cannot_run(program: &Path, data: &Path, account: &Account, error: io::Error) -> InitError {
     match account.stopped_at(data) {
         Some(at) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,14 +1,13 @@
-//! Servers that outlived whoever started them.
+//! Servers that outlived the node that started them.
 //!
-//! When a node is killed, its PostgreSQL servers go on; when a postmaster is killed, its backends may go on. Both
-//! still use the files, so they must be gone before the files are used anew (and a backend of the former incarnation
-//! could still commit something). They are recognised by what cannot be mistaken: a program named `postgres` (or
-//! `initdb`) whose working folder is the data folder of the server, where postmaster, backends and initdb all sit. The
-//! process number in `postmaster.pid` alone proves nothing, since numbers are used again after a restart of the
-//! machine.
+//! When a node is killed, its PostgreSQL servers go on; when a postmaster is killed, its backends may go on. Both still use
+//! the files, and such a backend could still commit. So they must be gone before the files are used anew. They are recognised
+//! by their program, `postgres` or `initdb`, and by their working folder, which is the data folder of the server for
+//! postmaster, backends and initdb alike. The process number in `postmaster.pid` alone proves nothing, since numbers are
+//! used again after a restart of the machine.
 //!
-//! Needs `/proc`, that is Linux. In a container root may not look at the working folders of other accounts' processes;
-//! then the account of the servers is asked, which may look at its own.
+//! Needs `/proc`, that is Linux. In a container root may not look at the working folders of other accounts' processes.
+//! Then a process of the servers' account does it, which may look at its own.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,9 +19,9 @@ use tokio::time::{Instant, sleep};
 
 use super::account::Account;
 
-/// How long a postmaster may take to end its sessions and write out what it has.
+/// How long a postmaster may take to end its sessions and write out its pages.
 const FAST: Duration = Duration::from_secs(30);
-/// How long it may take to just stop.
+/// How long an immediate stop may take.
 const IMMEDIATE: Duration = Duration::from_secs(10);
 /// How long the system may take to clear a killed process away.
 const KILLED: Duration = Duration::from_secs(10);
@@ -31,11 +30,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
 const PID_FILE: &str = "postmaster.pid";
-/// Prints those of the process numbers given to it whose working folder is the first argument.
+/// Its arguments are a folder and process numbers. It prints the numbers of processes with that working folder.
 const ASK: &str = r#"data=$1; shift
 for pid; do [ "$(cd -P "/proc/$pid/cwd" 2>/dev/null && pwd -P)" = "$data" ] && echo "$pid"; done; true"#;
 
-/// Ends whatever still runs in the data folder of a server, gently first. Returns how many processes there were.
+/// Ends the processes that still run in the data folder of a server, gently first. Returns their number.
 pub(crate) async fn end(data: &Path, account: &Account) -> io::Result<usize> {
     let found = running_in(data, account)?;
     if let Some(postmaster) = postmaster(data).filter(|pid| found.contains(pid)) {
@@ -63,8 +62,8 @@ pub(crate) async fn end(data: &Path, account: &Account) -> io::Result<usize> {
     Ok(found.len())
 }
 
-/// Removes a `postmaster.pid` whose number belongs to some other program by now: PostgreSQL would take that program
-/// for its predecessor and refuse to start. Any other leftover file is PostgreSQL's to judge.
+/// Removes a `postmaster.pid` if another program has its number by now: PostgreSQL would take that program for its
+/// predecessor and refuse to start. PostgreSQL handles all other leftover files itself.
 fn forget_stale_number(data: &Path) -> io::Result<()> {
     match postmaster(data) {
         Some(pid) if test_kill_process(pid).is_ok() => fs::remove_file(data.join(PID_FILE)),
@@ -99,7 +98,7 @@ pub(crate) fn kill(data: &Path, account: &Account) -> io::Result<()> {
     }
 }
 
-/// The programs of PostgreSQL whose working folder is `data`.
+/// The processes of PostgreSQL with the working folder `data`.
 fn running_in(data: &Path, account: &Account) -> io::Result<Vec<Pid>> {
     let Ok(data) = fs::canonicalize(data) else { return Ok(Vec::new()) };
     let (mut found, mut unclear) = (Vec::new(), Vec::new());

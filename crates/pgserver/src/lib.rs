@@ -1,11 +1,10 @@
 //! The PostgreSQL servers of `onecopy up`: found or fetched, made, started, watched, stopped.
 //!
-//! [`prepare`] turns what the user asked for into a [`Home`]: the locked data folder and its servers, not started yet.
-//! Each step either completes or leaves nothing behind: a folder without a cluster is as it was, a folder with one is
-//! whole. Which program, which account, which port is found out here, so that the rest of the node sees servers
-//! that can be reached, and nothing of how they came to be.
+//! [`prepare`] turns the user's options into a [`Home`]: the locked data folder and its servers, not started yet. Each step
+//! either completes or leaves nothing behind: a folder without a cluster is as it was, a folder with one is complete. This
+//! crate chooses programs, account and ports, so the rest of the node sees only servers that can be reached.
 //!
-//! Not here: what goes on inside the servers (capture, roles, the log of records), and the decision to restart one.
+//! Not here: the contents of the servers (capture, roles), the log, and the decision to restart a server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +52,7 @@ pub const LOG_FOLDER: &str = "log";
 /// How many servers a new cluster gets when the user does not say.
 const DEFAULT_REPLICAS: u16 = 3;
 
-/// Why there cannot be one server more.
+/// Why no further server can be added.
 #[derive(Debug)]
 pub enum FurtherError {
     /// All numbers are in use, or were while the node has run.
@@ -74,7 +73,7 @@ impl fmt::Display for FurtherError {
     }
 }
 
-/// What the user asked for.
+/// The user's options.
 #[derive(Clone, Debug, Default)]
 pub struct UpOptions {
     /// How many servers.
@@ -85,7 +84,7 @@ pub struct UpOptions {
     pub pg_bin: Option<PathBuf>,
 }
 
-/// A data folder that is ours, with its servers.
+/// The locked data folder and its servers.
 #[derive(Debug)]
 pub struct Home {
     /// The data folder.
@@ -103,19 +102,19 @@ pub struct Home {
     progress: Arc<dyn Progress>,
 }
 
-/// The servers cannot be had.
+/// Why the servers cannot be prepared or started.
 #[derive(Debug)]
 pub enum UpError {
-    /// There is nobody to run them as.
+    /// There is no account to run them.
     Account(AccountError),
-    /// The data folder does not do.
+    /// The data folder cannot be used.
     Folder(FolderError),
-    /// The machine has no PostgreSQL that does, and fetching one was not tried.
+    /// The machine has no PostgreSQL that fits, and fetching one was not tried.
     Programs(LocateError),
-    /// The machine has no PostgreSQL that does, and none could be fetched.
+    /// The machine has no PostgreSQL that fits, and none could be fetched.
     #[cfg(feature = "fetch")]
     Fetch {
-        /// What was found on the machine.
+        /// The search on the machine.
         found: LocateError,
         /// Why none was fetched.
         error: FetchError,
@@ -312,7 +311,7 @@ impl Home {
         self.folder.set_numbers(numbers)
     }
 
-    /// Removes what there is of a server that is no member and does not run.
+    /// Removes the data of a server that is no member and does not run.
     pub fn remove(&self, number: u16) -> Result<(), FolderError> {
         assert!(!self.members().contains(&number), "the data of a member is never removed");
         self.folder.remove_server(number)

@@ -1,13 +1,13 @@
 //! Finds the programs of PostgreSQL on this machine.
 //!
-//! A folder counts when it has `postgres` and `initdb` and when `postgres --version`, run by the account that will run
-//! the servers, names a release that we support; so a folder that the account cannot reach, or a program made for
-//! another machine, is found out here and not at the first start. Debian and others keep several releases side by
-//! side and none of them on PATH, so their folders are looked into, newest first.
+//! A folder counts when it has `postgres` and `initdb`, and when `postgres --version` names a supported release. The account of
+//! the servers runs that command. So a folder that the account cannot reach, or a program made for another machine, is
+//! rejected here and not at the first start. Debian and others keep several releases side by side and none of them on
+//! PATH, so their folders are searched as well, newest first.
 //!
-//! A folder that the user names is taken or refused, never passed over. Among those that we come across, the first
-//! that fits is taken, and what was wrong with the others is told only when none fits. An existing cluster needs the
-//! very release it was made with: PostgreSQL does not read the files of another.
+//! A folder that the user names is taken or rejected, never passed over. Among the others the first that fits is taken; only when
+//! none fits, the error says why each was rejected. An existing cluster needs the very release it was made with:
+//! PostgreSQL does not read the files of another.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -26,25 +26,25 @@ pub(crate) const NEWEST: u16 = 18;
 /// Names the folder of the programs, like `--pg-bin`.
 pub(crate) const VARIABLE: &str = "ONECOPY_PG_BIN";
 
-/// How long a program may take to say its version.
+/// How long `postgres --version` may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How many folders are looked into at most.
+/// At most so many folders are searched.
 const CANDIDATES: usize = 64;
-/// Where systems keep their releases, before and after the number.
+/// The folders where systems keep releases: the part before the number, and the part after it.
 const USUAL: [(&str, &str, &str); 3] =
     [("/usr/lib/postgresql", "", "bin"), ("/usr", "pgsql-", "bin"), ("/usr/local", "pgsql-", "bin")];
 
 /// A release of PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// What decides whether files can be read.
+    /// Servers of the same major release can read each other's files.
     pub major: u16,
-    /// As the server tells it, for example `15.14`.
+    /// In the words of the server, for example `15.14`.
     pub text: String,
 }
 
 impl Release {
-    /// Reads what `postgres --version` prints.
+    /// From the output of `postgres --version`.
     fn parse(line: &str) -> Option<Self> {
         let text = line.trim().strip_prefix("postgres (PostgreSQL) ")?.split_whitespace().next()?;
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -57,7 +57,7 @@ impl Release {
 pub(crate) struct Binaries {
     /// The folder.
     pub(crate) folder: PathBuf,
-    /// What it holds.
+    /// The release of the programs.
     pub(crate) release: Release,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// What the user named, else everywhere on this machine; `cache` is where fetched releases are kept.
+    /// The folder that the user named, else all of this machine; `cache` holds the fetched releases.
     pub(crate) fn everywhere(flag: Option<&Path>, cache: Option<&Path>, major: Option<u16>) -> Self {
         let variable = env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
         let named = flag.map(|f| (f.to_owned(), "--pg-bin")).or_else(|| variable.map(|v| (v, VARIABLE)));
@@ -142,8 +142,8 @@ impl Search {
     }
 }
 
-/// Folders that may have programs for clients, those of this machine's packages before what is on PATH (which may be a
-/// program that only chooses one of them).
+/// Folders that may have programs for clients. Those of this machine's packages come before PATH, where there may be only a
+/// program that chooses one of them.
 pub fn program_folders() -> Vec<PathBuf> {
     let named = env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
     let mut folders: Vec<PathBuf> = named.into_iter().collect();
@@ -156,7 +156,7 @@ pub fn program_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// What `postgres` in this folder says that it is.
+/// The release of the `postgres` in this folder.
 async fn release_of(folder: &Path, account: &Account) -> Result<Release, ProgramsFault> {
     for (program, fault) in [("postgres", ProgramsFault::NoServer), ("initdb", ProgramsFault::NoInitdb)] {
         if !folder.join(program).exists() {
@@ -213,7 +213,7 @@ fn numbered(parent: &Path, prefix: &str, inner: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// What is wrong with a folder.
+/// Why the programs in a folder cannot be used.
 #[derive(Debug)]
 pub enum ProgramsFault {
     /// There is no `postgres`.
@@ -242,7 +242,7 @@ impl fmt::Display for ProgramsFault {
             Self::NoInitdb => write!(f, "there is `postgres` but no `initdb`"),
             Self::Closed { at, account } => write!(
                 f,
-                "{account}, who would run it, may not enter {} (to allow it: chmod o+x {0})",
+                "{account}, which would run it, may not enter {} (to allow it: chmod o+x {0})",
                 at.display()
             ),
             Self::Broken(said) => write!(f, "`postgres` does not run here: {said}"),
@@ -260,13 +260,13 @@ impl fmt::Display for ProgramsFault {
 /// No usable PostgreSQL was found.
 #[derive(Debug)]
 pub enum LocateError {
-    /// The folder that the user named does not do.
+    /// The folder that the user named cannot be used.
     Named {
         /// That folder.
         folder: PathBuf,
         /// How it was named.
         by: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         fault: ProgramsFault,
     },
     /// None of the folders does.
@@ -286,7 +286,9 @@ impl fmt::Display for LocateError {
                 "{by} {} does not fit: the cluster in this data folder was made by another release, and {fault}",
                 folder.display()
             ),
-            Self::Named { folder, by, fault } => write!(f, "{by} {} does not do: {fault}", folder.display()),
+            Self::Named { folder, by, fault } => {
+                write!(f, "{by} {} cannot be used: {fault}", folder.display())
+            }
             Self::NoneFits { refused, major } => {
                 match major {
                     Some(major) => {

@@ -1,8 +1,8 @@
-//! What a server says, in a file of bounded size.
+//! The output of a server, in a file of bounded size.
 //!
-//! The server writes to the file by itself, so that it does not need us. When the file is longer than the limit its
-//! content moves to a second file and the first begins anew; a few lines written at that very moment are lost. So a
-//! server takes twice the limit on disk, whatever its clients do.
+//! The server itself writes to the file, so it goes on when the node is gone. When the file is longer than the limit its
+//! content moves to a second file and the first begins anew; a few lines written at that very moment are lost. So the
+//! output takes twice the limit on disk at most, whatever clients do.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -27,7 +27,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// What is written there.
+    /// The output in this file.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, begin: 0 }
     }

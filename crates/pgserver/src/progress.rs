@@ -1,4 +1,4 @@
-//! What a person is shown while servers are fetched, made and started. The program that uses this crate prints it.
+//! Progress while servers are fetched, made and started. The program that uses this crate shows it.
 
 use std::fmt;
 

@@ -1,12 +1,12 @@
 //! One PostgreSQL server: its process, from start to end.
 //!
-//! The server is our child, in a process group of its own, and its output goes to a file, so that it does not depend on
-//! us: if we are killed it goes on, and the next node that uses the folder ends it first (see [`leftover`]). It counts as started
-//! when it lets a session in, which is after PostgreSQL's own crash recovery. The port is kept from start to start and
-//! changed only when another program has it, and only while the node does not know it yet ([`Server::keep_port`]).
+//! The server is a child process in a process group of its own, and its output goes to a file. So it does not depend on the
+//! node: if the node is killed the server goes on, and the next node that uses the folder ends it first ([`leftover`]). It
+//! counts as started when it accepts a session, which is after PostgreSQL's own crash recovery. The port is kept from start
+//! to start. It changes only when another program has it, and only while the node does not know it yet
+//! ([`Server::keep_port`]).
 //!
-//! Who owns a [`Server`] learns through [`Server::exited`] that it ended, and decides what to do; nothing is
-//! restarted here.
+//! Nothing is restarted here: the owner of a [`Server`] learns through [`Server::exited`] that it ended, and decides.
 
 mod error;
 
@@ -29,14 +29,14 @@ use crate::progress::Progress;
 
 pub use error::{DataFault, Ending, ServerError};
 
-/// How long a server may take until it lets sessions in; crash recovery of a large database takes minutes.
+/// How long a server may take until it accepts sessions; crash recovery of a large database takes minutes.
 const START: Duration = Duration::from_mins(10);
-/// After so long it is said what we wait for.
+/// After so long the user is told that the server is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a server may take to end its sessions and write out what it has. The log is what is durable, so a server
-/// that takes longer may as well stop at once.
+/// How long a server may take to end its sessions and write out its pages. Commits are durable in the log, so a server that
+/// takes longer may as well stop at once.
 const FAST_STOP: Duration = Duration::from_secs(10);
-/// How long it may take to just stop.
+/// How long an immediate stop may take.
 const IMMEDIATE_STOP: Duration = Duration::from_secs(10);
 /// How long one attempt at a session may take.
 const KNOCK: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How often the size of the log file is looked at.
 const LOG_WATCH: Duration = Duration::from_secs(30);
 
-/// What all servers of a cluster share.
+/// The part that all servers of a cluster share.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     /// The folder of the cluster.
@@ -58,15 +58,15 @@ pub(crate) struct Site {
     pub(crate) sockets: PathBuf,
     /// The programs.
     pub(crate) binaries: Binaries,
-    /// Who runs them.
+    /// The account that runs them.
     pub(crate) account: Account,
     /// Where the search for a free port begins.
     pub(crate) port_start: u16,
-    /// Who hears the news.
+    /// Gets lines of progress.
     pub(crate) progress: Arc<dyn Progress>,
 }
 
-/// A PostgreSQL server of ours.
+/// A PostgreSQL server that this process runs.
 #[derive(Debug)]
 pub struct Server {
     /// `replica-1` and so on.
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Starts the server and waits until it lets sessions in. Whatever still runs in its data folder is ended first.
+    /// Starts the server and waits until it accepts sessions. Processes that still run in its data folder are ended first.
     pub async fn start(&mut self) -> Result<(), ServerError> {
         assert!(self.process.is_none(), "a server is started when it does not run");
         let mut attempt = 1;
@@ -124,8 +124,8 @@ impl Server {
         }
     }
 
-    /// Stops the server: its sessions end and what it has is written out, or, if that takes too long, it just stops.
-    /// Does nothing when it does not run.
+    /// Stops the server: first fast, so that its pages are written out, and if that takes too long, immediately. Does nothing
+    /// if it does not run.
     pub async fn stop(&mut self) {
         let Some(process) = &mut self.process else { return };
         for (signal, patience) in

@@ -1,14 +1,13 @@
 //! The settings of a server.
 //!
-//! They live beside the data folder, in a file of ours that includes the one that initdb made: the data folder
-//! belongs to the account of the server (and so to every superuser who is logged in), and we write nothing there. What
-//! a session could change with ALTER SYSTEM may be changed, as on any PostgreSQL; the few things without which we
-//! would lose the server are given on its command line, where nothing overrides them.
+//! They stand beside the data folder, in a file of Onecopy's own that includes the one that initdb made. Onecopy writes
+//! nothing into the data folder: it belongs to the account of the server, and so to every superuser with a session. ALTER
+//! SYSTEM may change settings, as on any PostgreSQL. The few settings without which Onecopy would lose the server are given
+//! on its command line, where nothing overrides them.
 //!
-//! `synchronous_commit` is off because the log of records is what makes a commit durable; `fsync` stays on, so that what is on
-//! disk is consistent. `restart_after_crash` is off: a PostgreSQL that restarts inside loses its unsynced tail, and
-//! with it commits that we count as applied; a server that ends instead is seen, started again, and brought up to date
-//! from the log.
+//! `synchronous_commit` is off because the log makes a commit durable. `fsync` stays on, so that the files on disk are
+//! consistent. `restart_after_crash` is off: a PostgreSQL that restarts by itself loses its unsynced tail, and with it
+//! commits that count as applied. A server that ends instead is noticed, started again, and brought up to date from the log.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -19,12 +18,12 @@ use std::{fs, io};
 use super::MAX_REPLICAS;
 use super::folder::replica;
 
-/// The ports of server 1, 17 servers apart for each further try; below what systems use for outgoing connections.
+/// The first port that is tried for server 1; below the ports that systems use for outgoing connections.
 const FIRST_PORT: u16 = 20_432;
 /// How many ports are tried for a server.
 const PORT_TRIES: u16 = 500;
 
-/// What an administrator may override.
+/// The settings that an administrator may override.
 const SETTINGS: &str = "\
 max_connections = 300
 shared_buffers = 128MB

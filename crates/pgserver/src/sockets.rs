@@ -2,8 +2,8 @@
 //!
 //! It lies in the data folder, unless that path is too long: the system limits the path of a socket to 107 bytes. Then it
 //! is a folder in `/tmp`, open to the account of the servers alone. Its name comes from the cluster's id, so that a
-//! later start finds it again; since anybody may make folders there, one that is not the account's own, or that
-//! others may enter, is not used, and a name that nobody can guess is taken instead.
+//! later start finds it again. Every account may make folders there. So a folder of that name that belongs to another
+//! account, or that others may enter, is not used; then the name is random.
 
 use std::fs::{DirBuilder, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ const LONGEST_NAME: &str = "/.s.PGSQL.65535";
 const INSIDE: &str = "run";
 const ELSEWHERE: &str = "/tmp";
 
-/// A folder for sockets that the account owns and nobody else may enter.
+/// A folder for sockets that belongs to the account and that no other account may enter.
 pub(crate) fn folder(data: &Path, cluster: ClusterId, account: &Account) -> io::Result<PathBuf> {
     let inside = data.join(INSIDE);
     if fits(&inside) {

@@ -3,7 +3,7 @@
 //! ```text
 //! replica-1.copying    a copy is being made; of no use
 //! replica-1.new        the copy is complete, on disk
-//! replica-1.old        what was there before; to be removed
+//! replica-1.old        the former folder; to be removed
 //! ```
 //!
 //! The old folder moves away only when the new one is complete, and the server does not run meanwhile. So at a start
@@ -36,7 +36,7 @@ pub(super) fn complete(data: &Path) -> Result<(), FolderError> {
     sync_parent(data)
 }
 
-/// The copy takes the place of the folder, of which nothing is in use any more.
+/// The copy takes the place of the folder, whose server does not run.
 pub(super) fn replace(data: &Path) -> Result<(), FolderError> {
     if data.exists() {
         rename(data, &beside(data, "old"))?;
@@ -55,12 +55,12 @@ pub(super) fn remove_all(data: &Path) -> Result<(), FolderError> {
     remove_copies(data)
 }
 
-/// Removes everything that was to take the place of the folder, and what it was to be removed with.
+/// Removes copies that were to take the place of the folder, and former folders.
 pub(super) fn remove_copies(data: &Path) -> Result<(), FolderError> {
     ["copying", "new", "old"].into_iter().try_for_each(|leftover| remove(&beside(data, leftover)))
 }
 
-/// Finishes or gives up what a crash has left.
+/// After a crash: finishes a swap, or gives a copy up.
 pub(super) fn settle(data: &Path) -> Result<(), FolderError> {
     let new = beside(data, "new");
     if !data.exists() && new.exists() {

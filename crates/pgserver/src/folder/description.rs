@@ -1,4 +1,4 @@
-//! The file that says what a data folder is: its format, the cluster, the release of PostgreSQL, the members.
+//! The file that describes a data folder: its format, the cluster, the release of PostgreSQL, the members.
 //!
 //! It is replaced as a whole, so that a crash leaves the old one or the new one. Only the node's account may read it.
 
@@ -21,7 +21,7 @@ pub(super) const DESCRIPTION: &str = "onecopy.json";
 /// Longer than any description that we write.
 const DESCRIPTION_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// What the folder says about its cluster.
+/// The cluster of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     /// Random at birth.
@@ -72,7 +72,7 @@ impl Description {
     }
 }
 
-/// Reads what the folder is; `None` if it has no description.
+/// Reads the description of a folder; `None` if it has none.
 pub(super) fn read(folder: &Path) -> Result<Option<Cluster>, FolderError> {
     let path = folder.join(DESCRIPTION);
     owner_only::close(&path).map_err(FolderError::io("close to other accounts", &path))?;
@@ -101,7 +101,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Cluster>, FolderError> {
     Ok(Some(Cluster { id: ClusterId(id), postgres: description.postgres, numbers }))
 }
 
-/// Writes what the folder is, whole or not at all.
+/// Writes the description of a folder, completely or not at all.
 pub(super) fn write(folder: &Path, cluster: &Cluster) -> Result<(), FolderError> {
     let mut text = serde_json::to_string_pretty(&Description::of(cluster))
         .map_err(|error| FolderError::io("describe the cluster in", folder)(error.into()))?;

@@ -1,4 +1,4 @@
-//! Why a data folder cannot be used, in words that say what to do.
+//! Why a data folder cannot be used. The messages say what to do.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -8,11 +8,11 @@ use std::{fmt, io};
 pub enum FolderError {
     /// The system refused something.
     Io {
-        /// What we wanted, as a verb.
+        /// The action, as a verb.
         doing: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The answer of the system.
         error: io::Error,
     },
     /// No folder was named, and there is no home to put one in.
@@ -30,7 +30,7 @@ pub enum FolderError {
     InUse {
         /// The folder.
         path: PathBuf,
-        /// The process of that node, as far as it told.
+        /// The process of that node, if the lock file names it.
         process: Option<u32>,
     },
     /// It was made by a release of Onecopy with another layout.
@@ -46,7 +46,7 @@ pub enum FolderError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
     /// The cluster has another number of servers than was asked for.
@@ -62,9 +62,9 @@ pub enum FolderError {
     NoSpace {
         /// The folder.
         path: PathBuf,
-        /// What new servers need.
+        /// The room that new servers need.
         needed_bytes: u64,
-        /// What is there.
+        /// The room on the disk.
         free_bytes: u64,
     },
     /// The account of the servers cannot reach the folder.
@@ -77,7 +77,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// Turns what the system said into an error that names the path.
+    /// Turns an error of the system into one that names the path.
     pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| Self::Io { doing, path, error }

@@ -1,4 +1,4 @@
-//! What a folder may hold when we come, and what is left when we go.
+//! Folders with all kinds of contents before, and their contents after.
 
 use cluster::ids::ClusterId;
 

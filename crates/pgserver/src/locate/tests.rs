@@ -89,24 +89,27 @@ async fn what_was_wrong_is_told() {
     fs::create_dir(at("empty")).unwrap();
 
     for (folder, expected) in [
-        ("old", "--pg-bin DIR/old does not do: PostgreSQL 13.9 is too old, 14 to 18 is needed"),
-        ("new", "--pg-bin DIR/new does not do: PostgreSQL 19beta1 is not supported yet, 14 to 18 is needed"),
+        ("old", "--pg-bin DIR/old cannot be used: PostgreSQL 13.9 is too old, 14 to 18 is needed"),
+        (
+            "new",
+            "--pg-bin DIR/new cannot be used: PostgreSQL 19beta1 is not supported yet, 14 to 18 is needed",
+        ),
         (
             "other",
             "--pg-bin DIR/other does not fit: the cluster in this data folder was made by another release, \
              and it is PostgreSQL 16.0",
         ),
-        ("half", "--pg-bin DIR/half does not do: there is `postgres` but no `initdb`"),
+        ("half", "--pg-bin DIR/half cannot be used: there is `postgres` but no `initdb`"),
         (
             "odd",
-            "--pg-bin DIR/odd does not do: `postgres` does not run here: `postgres --version` says \"hello\"",
+            "--pg-bin DIR/odd cannot be used: `postgres` does not run here: `postgres --version` says \"hello\"",
         ),
         (
             "dead",
-            "--pg-bin DIR/dead does not do: `postgres` does not run here: it ended with exit status: 127 and said: \
+            "--pg-bin DIR/dead cannot be used: `postgres` does not run here: it ended with exit status: 127 and said: \
              libfoo.so is missing",
         ),
-        ("empty", "--pg-bin DIR/empty does not do: there is no program `postgres`"),
+        ("empty", "--pg-bin DIR/empty cannot be used: there is no program `postgres`"),
     ] {
         let named = Search { named: Some((at(folder), "--pg-bin")), folders: Vec::new(), major: Some(15) };
         let error = named.run(&Account::Own).await.unwrap_err();

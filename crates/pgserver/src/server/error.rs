@@ -1,8 +1,8 @@
-//! Why a server does not start, and what that says of its data.
+//! Why a server does not start, and whether its data is the cause.
 //!
-//! A server whose data is lost or damaged can get the data of another one. Where the machine keeps it from starting (a full
-//! disk, a right that is missing) a copy would not help; where its data folder holds somebody else's files, a copy would
-//! destroy these. Such a server is only tried again.
+//! A server whose data is lost or damaged can get the data of another one. If the machine keeps it from starting (a full
+//! disk, a missing right), a copy would not help. If its data folder holds files of another program, a copy would destroy
+//! them. Such a server is only tried again.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use std::process::ExitStatus;
 use super::super::folder::FolderError;
 use super::START;
 
-/// What a server says when the machine keeps it from starting, not its data.
+/// Parts of a server's message when the machine keeps it from starting, not its data.
 const OF_THE_MACHINE: [&str; 15] = [
     "No space left on device",
     "Permission denied",
@@ -35,14 +35,14 @@ const OF_THE_MACHINE: [&str; 15] = [
 /// How a server ended.
 #[derive(Debug)]
 pub struct Ending {
-    /// What the system tells; none when it could not be asked.
+    /// The status from the system; none if the system could not be asked.
     pub status: Option<ExitStatus>,
     /// The last lines of its log.
     pub last_words: String,
 }
 
 impl Ending {
-    /// The line of its log that says why, as far as one does.
+    /// The line of its log with the reason, if there is one.
     fn reason(&self) -> Option<&str> {
         let at = |line: &'_ str| ["FATAL:", "PANIC:"].iter().find_map(|level| line.find(level));
         self.last_words.lines().find_map(|line| Some(line[at(line)?..].trim()))
@@ -71,7 +71,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What is wrong with a data folder that no server can be started on.
+/// Why no server can be started on a data folder.
 #[derive(Debug)]
 pub enum DataFault {
     /// There is no such folder.
@@ -95,13 +95,13 @@ pub enum DataFault {
 /// A server did not start.
 #[derive(Debug)]
 pub enum ServerError {
-    /// The system refused something that we need for it.
+    /// The system refused something that the server needs.
     Io {
         /// The server.
         name: String,
-        /// What we wanted, as a verb with its object.
+        /// The action, as a verb with its object.
         doing: String,
-        /// What the system said.
+        /// The answer of the system.
         error: io::Error,
     },
     /// No server can be started on its data folder.
@@ -110,7 +110,7 @@ pub enum ServerError {
         name: String,
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         fault: DataFault,
     },
     /// No port is free for it.
@@ -124,22 +124,22 @@ pub enum ServerError {
     },
     /// The copy could not take the place of its data folder.
     Swap(FolderError),
-    /// It ended before it let a session in.
+    /// It ended before it accepted a session.
     Ended {
         /// The server.
         name: String,
-        /// How.
+        /// Its end.
         ending: Ending,
-        /// All it says.
+        /// The file with its output.
         log: PathBuf,
     },
-    /// It runs but lets nobody in.
+    /// It runs but accepts no session.
     Silent {
         /// The server.
         name: String,
-        /// What the last attempt at a session met with.
+        /// The error of the last attempt at a session.
         last: String,
-        /// All it says.
+        /// The file with its output.
         log: PathBuf,
     },
 }
