@@ -1,4 +1,4 @@
-//! Coming back to the core when it wants that: it has no clock of its own, and gathers refreshes for a while.
+//! Wakes the core up at the time for which it asked last: the core has no clock of its own, and collects refreshes into batches.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cluster::event::Event;
 use super::Coordinator;
 
 impl Coordinator {
-    /// Rouses the core when it wants to be, for as long as the node runs.
+    /// Wakes the core up whenever it asked for it, for as long as the node runs.
     pub(crate) async fn wake_up_in_time(&self) {
         let mut wishes = self.wake_ups.subscribe();
         loop {

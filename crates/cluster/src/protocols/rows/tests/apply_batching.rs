@@ -57,7 +57,7 @@ fn a_version_that_a_statement_waits_for_goes_at_once_with_all_others() {
     let read = Event::Read { session: S2, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO };
     assert_eq!(bench.feed(read), ["apply 2..3 at 1"]);
     assert!(record(&mut bench, 8).is_empty());
-    assert_eq!(bench.applied(1, 3), ["execute 2 at 1"], "what came meanwhile is gathered");
+    assert_eq!(bench.applied(1, 3), ["execute 2 at 1"], "later versions are collected");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_version_that_a_transaction_lost_against_goes_at_once() {
 }
 
 #[test]
-fn replicas_that_are_held_or_drained_do_not_gather() {
+fn replicas_that_are_held_or_drained_collect_no_batch() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let held = bench.feed(Event::Hold { session: S3 });
     assert_eq!(held, ["apply 2..3 at 1", "apply 2..3 at 2"]);

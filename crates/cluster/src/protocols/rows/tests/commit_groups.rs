@@ -53,7 +53,7 @@ fn transactions_that_finish_meanwhile_are_appended_home_by_home() {
 }
 
 #[test]
-fn neighbours_are_committed_together_and_count_in_their_order() {
+fn a_commit_group_is_committed_together_and_counts_in_its_order() {
     let mut bench = three_of_one_home();
     bench.applied(1, 1);
     let words = logged(&mut bench, 4);
