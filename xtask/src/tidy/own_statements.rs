@@ -32,7 +32,7 @@ const FOLDERS: [&str; 16] = [
 const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
 
 /// Files that may use them, and what they send.
-const SENDERS: [(&str, &str); 13] = [
+const SENDERS: [(&str, &str); 15] = [
     ("commit.rs", "own statements, checked"),
     ("client/credentials.rs", "on a connection of Onecopy's own"),
     ("pool/state_sync.rs", "the client's settings"),
@@ -40,10 +40,12 @@ const SENDERS: [(&str, &str); 13] = [
     ("pool/servers.rs", "own statements, checked, and the client's"),
     ("session/simple.rs", "the client's text, to be parsed only"),
     ("relay/work.rs", "the client's text"),
+    ("shipping/connections.rs", "own statements, checked"),
+    ("shipping/control_connection.rs", "own statements, checked, and the client's settings"),
     ("shipping/copy.rs", "the client's text in a transaction"),
-    ("shipping/desk.rs", "own statements, checked, and the client's settings"),
     ("shipping/lane.rs", "own statements, checked, and the client's"),
-    ("shipping/returning.rs", "on a connection of Onecopy's own"),
+    ("shipping/rejoin.rs", "on a connection of Onecopy's own"),
+    ("shipping/reply.rs", "own statements, checked"),
     ("shipping/shipment.rs", "the client's text"),
     ("shipping/transaction.rs", "on a connection of Onecopy's own"),
 ];

@@ -21,7 +21,7 @@ use crate::local::{IdleConnections, LocalState};
 use crate::pool::Pools;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
-use crate::shipping::{self, Shipping};
+use crate::shipping::{self, Shipping, ShippingOptions};
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
@@ -45,19 +45,21 @@ pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
     let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
     let (fenced, parts) = match plan.propagation {
         Propagation::Rows => {
-            shipping::refuse_log(&plan.data)?;
+            shipping::refuse_log(&plan.data).map_err(|error| error.to_string())?;
             let rows = Rows::from_environment()?;
             let fenced = FencedLog::open(&plan, |recovered| Ok(known_identities(recovered))).await?;
             let core = Some(rows.core(&members, fenced.term)?);
             (fenced, Parts { kind: Arc::new(rows), core })
         }
         Propagation::Statements(choices) => {
-            let options = shipping::options(&plan, choices)?;
+            let options = ShippingOptions::new(&plan, choices).map_err(|error| error.to_string())?;
             let claim = |recovered: &Recovered| {
-                shipping::claim_log(&plan.data, recovered.begun).map(|()| Identities::default())
+                let claimed = shipping::claim_log(&plan.data, recovered.begun);
+                claimed.map(|()| Identities::default()).map_err(|error| error.to_string())
             };
             let fenced = FencedLog::open(&plan, claim).await?;
-            let shipping = Shipping::new(options, &members, fenced.term)?;
+            let shipping =
+                Shipping::new(options, &members, fenced.term).map_err(|error| error.to_string())?;
             (fenced, Parts { kind: Arc::new(shipping), core: None })
         }
     };

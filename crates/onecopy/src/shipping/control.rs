@@ -2,15 +2,16 @@
 //!
 //! BEGIN is answered at once; the transaction begins with its first statement. Savepoints and settings inside a
 //! transaction are statements that all replicas run, in their place among the others. Settings outside of one are tried out
-//! at the session's desk, kept, and brought to each connection before its next use.
+//! on the control connection, kept, and brought to each connection before its next use.
 
-use sql::{Discard, SetValue, Verb};
+use sql::{Discard, SetValue, TransactionOptions, Verb};
 use wire::backend::tag;
 use wire::{encode, sqlstate};
 
-use super::session::{Sent, Session, State, begun};
-use super::shipment::Form;
+use super::session::{ClientStatement, Session};
+use super::shipment::{AccessMode, Form};
 use super::statement::refused;
+use super::transaction_state::{AnnouncedTransaction, Health, TransactionState};
 use crate::client::forbidden::FORBIDDEN;
 use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
@@ -20,7 +21,7 @@ const DECLARATION: &str = "onecopy.access";
 
 impl Session {
     /// Handles what is no statement about rows or the schema; whether it was one.
-    pub(super) async fn control(&mut self, sent: &Sent<'_>) -> Result<bool, Fault> {
+    pub(super) async fn run_control(&mut self, sent: &ClientStatement<'_>) -> Result<bool, Fault> {
         let text = String::from_utf8_lossy(sent.text);
         let done = match &sent.statement.verb {
             Verb::Empty => {
@@ -28,26 +29,17 @@ impl Session {
                 return Ok(true);
             }
             Verb::Begin(options) => {
-                if matches!(self.state, State::None) {
-                    let mut fresh = begun(*options, &self.settings);
-                    let commented = String::from_utf8_lossy(sent.commented);
-                    if let Some(declared) = sql::profile::declaration_of(&commented) {
-                        fresh.declared = Some(declared.map_err(|error| misdeclared(&error.to_string()))?);
-                    }
-                    self.state = State::Begun(fresh);
-                } else {
-                    self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
-                }
+                self.announce(*options, sent)?;
                 "BEGIN"
             }
             Verb::Commit { chain: false } => {
-                if matches!(self.state, State::None) {
+                if self.transaction.is_none() {
                     self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
                 }
                 if self.commit().await? { "COMMIT" } else { "ROLLBACK" }
             }
             Verb::Rollback { chain: false } => {
-                if matches!(self.state, State::None) {
+                if self.transaction.is_none() {
                     self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
                 }
                 self.roll_back().await?;
@@ -57,8 +49,10 @@ impl Session {
                 return Err(refused("AND CHAIN", "Say BEGIN after it.").into());
             }
             Verb::SetTransaction(options) => {
-                if let (State::Begun(begun), Some(read_only)) = (&mut self.state, options.read_only) {
-                    begun.is_read_only = read_only;
+                if let (TransactionState::Announced(announced), Some(read_only)) =
+                    (&mut self.transaction, options.read_only)
+                {
+                    announced.mode = AccessMode::of(read_only);
                 }
                 "SET"
             }
@@ -91,32 +85,50 @@ impl Session {
         Ok(true)
     }
 
+    /// Notes that the client has begun a transaction, and which tables it declares.
+    fn announce(&mut self, options: TransactionOptions, sent: &ClientStatement<'_>) -> Result<(), Refusal> {
+        if !self.transaction.is_none() {
+            self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
+            return Ok(());
+        }
+        let mode = AccessMode::of(options.read_only.unwrap_or(self.settings.read_only));
+        let mut announced = AnnouncedTransaction { mode, declared: None, health: Health::Active };
+        let commented = String::from_utf8_lossy(sent.commented);
+        if let Some(declared) = sql::profile::declaration_of(&commented) {
+            announced.declared = Some(declared.map_err(|error| misdeclared(&error.to_string()))?);
+        }
+        self.transaction = TransactionState::Announced(announced);
+        Ok(())
+    }
+
     fn warn(&mut self, code: &str, text: &str) {
         encode::notice(&mut self.client.out, "WARNING", code, text, None);
     }
 
     /// All replicas have the savepoint, and go back to it.
-    async fn savepoint(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
-        match &self.state {
-            State::None => {
+    async fn savepoint(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
+        match &self.transaction {
+            TransactionState::None => {
                 let text = "savepoints can only be used in transaction blocks";
                 return Err(Refusal::plain(sqlstate::NO_ACTIVE_SQL_TRANSACTION, text).into());
             }
-            State::Begun(_) => self.hold_declared().await?,
-            State::Open(_) => {}
+            TransactionState::Announced(_) => self.begin_declared().await?,
+            TransactionState::Open(_) => {}
         }
         self.check_writable("a savepoint in a read-only transaction")?;
         let went_back = matches!(sent.statement.verb, Verb::RollbackTo(_));
         self.ship_own(text.to_owned()).await?;
-        if went_back && let State::Open(open) = &mut self.state {
-            open.has_failed = false;
+        if went_back {
+            self.transaction.set_health(Health::Active);
         }
         Ok(())
     }
 
     fn check_writable(&self, what: &str) -> Result<(), Refusal> {
-        match &self.state {
-            State::Open(open) if open.is_read_only => Err(refused(what, "Leave READ ONLY out.")),
+        match &self.transaction {
+            TransactionState::Open(open) if open.mode == AccessMode::ReadOnly => {
+                Err(refused(what, "Leave READ ONLY out."))
+            }
             _ => Ok(()),
         }
     }
@@ -170,32 +182,33 @@ impl Session {
         is_local: bool,
         text: &str,
     ) -> Result<(), Fault> {
-        if matches!(self.state, State::None) {
+        if self.transaction.is_none() {
             if is_local {
                 let text = "SET LOCAL can only be used in transaction blocks";
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, text);
                 return Ok(());
             }
-            self.at_desk(text).await?;
+            self.control_query(text).await?;
             self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
             self.settings.keep_staged();
-            return self.renew_setup().await;
+            return self.refresh_settings().await;
         }
         if name.ends_with("_timeout") {
             // What all replicas do is not interrupted: it counts for queries, after the transaction.
             if let Some(value) = value {
                 let value = value.replace('\\', "\\\\").replace('\'', "''");
-                self.at_desk(&format!("SELECT pg_catalog.set_config('{name}', E'{value}', true)")).await?;
+                self.control_query(&format!("SELECT pg_catalog.set_config('{name}', E'{value}', true)"))
+                    .await?;
             }
             if !is_local {
                 self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
             }
             return Ok(());
         }
-        self.hold_declared().await?;
+        self.begin_declared().await?;
         self.check_writable("a setting in a read-only transaction")?;
-        if let State::Open(open) = &mut self.state {
-            open.has_set = true;
+        if let TransactionState::Open(open) = &mut self.transaction {
+            open.has_settings = true;
         }
         self.ship_own(text.to_owned()).await?;
         if !is_local {
@@ -208,9 +221,9 @@ impl Session {
     fn declare(&mut self, words: &str) -> Result<&'static str, Fault> {
         let declaration =
             sql::profile::Declaration::parse(words).map_err(|error| misdeclared(&error.to_string()))?;
-        match &mut self.state {
-            State::Begun(begun) => begun.declared = Some(declaration),
-            State::Open(_) => {
+        match &mut self.transaction {
+            TransactionState::Announced(announced) => announced.declared = Some(declaration),
+            TransactionState::Open(_) => {
                 return Err(Refusal::new(
                     sqlstate::ACTIVE_SQL_TRANSACTION,
                     "the transaction has begun with other locks",
@@ -218,7 +231,7 @@ impl Session {
                 )
                 .into());
             }
-            State::None => {
+            TransactionState::None => {
                 return Err(refused(
                     "a declaration outside of a transaction",
                     "Say SET LOCAL onecopy.access after BEGIN; statements of their own need none.",
@@ -236,10 +249,10 @@ impl Session {
                 self.settings.read_only = self.settings.start_read_only;
             }
             Some(name) => self.put(name, None, false, text).await?,
-            None if matches!(self.state, State::None) => {
-                self.at_desk("RESET ALL").await?;
+            None if self.transaction.is_none() => {
+                self.control_query("RESET ALL").await?;
                 self.settings.reset();
-                self.renew_setup().await?;
+                self.refresh_settings().await?;
             }
             None => return Err(refused("RESET ALL in a transaction", "Say it outside.").into()),
         }
@@ -247,7 +260,7 @@ impl Session {
     }
 
     async fn discard(&mut self, what: Discard) -> Result<&'static str, Fault> {
-        if !matches!(self.state, State::None) {
+        if !self.transaction.is_none() {
             return Err(refused("DISCARD in a transaction", "Say it outside.").into());
         }
         match what {
@@ -255,22 +268,22 @@ impl Session {
             Discard::Temporary => Ok("DISCARD TEMP"),
             Discard::Sequences => Ok("DISCARD SEQUENCES"),
             Discard::All => {
-                self.at_desk("RESET ALL; RESET SESSION AUTHORIZATION; RESET ROLE").await?;
+                self.control_query("RESET ALL; RESET SESSION AUTHORIZATION; RESET ROLE").await?;
                 self.settings.discard();
                 self.batch.forget();
-                self.renew_setup().await?;
+                self.refresh_settings().await?;
                 Ok("DISCARD ALL")
             }
         }
     }
 
-    async fn show(&mut self, name: &str, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
-        let shown = match &self.state {
+    async fn show(&mut self, name: &str, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
+        let shown = match &self.transaction {
             _ if Settings::is_own(name) => {
                 vec![vec![Some(self.settings.own_value(name, None).into_owned())]]
             }
-            State::Open(_) => return Err(refused("SHOW in a transaction", "Ask outside.").into()),
-            State::None | State::Begun(_) => self.at_desk(text).await?,
+            TransactionState::Open(_) => return Err(refused("SHOW in a transaction", "Ask outside.").into()),
+            TransactionState::None | TransactionState::Announced(_) => self.control_query(text).await?,
         };
         if name == "all" {
             return Err(refused("SHOW ALL", "Select from pg_settings.").into());

@@ -1,6 +1,6 @@
-//! COPY FROM STDIN: all that comes is taken first, and shipped with the statement.
+//! COPY FROM STDIN: the session takes all data first, and ships them with the statement.
 //!
-//! What the client has to be told before it sends anything, the server of the desk is asked; nothing is written there.
+//! The CopyInResponse that the client waits for comes from the server of the control connection. Nothing is written there.
 
 use std::sync::Arc;
 
@@ -8,24 +8,27 @@ use wire::backend::tag as server_tag;
 use wire::frontend::tag;
 use wire::{encode, frame, sqlstate};
 
+use super::commit_log::TRANSACTION_BYTES_MAX;
 use super::data::text_of;
-use super::decided::TRANSACTION_BYTES_MAX;
-use super::session::{Sent, Session, State};
+use super::session::{ClientStatement, Session};
 use super::shipment::Form;
 use super::statement;
+use super::transaction_state::{Health, TransactionState};
 use crate::backend::{BackendError, Connection};
 use crate::error::{Fault, Refusal};
 
 impl Session {
     /// Takes the data, and runs the statement with them.
-    pub(super) async fn copy(&mut self, sent: &Sent<'_>) -> Result<(), Fault> {
+    pub(super) async fn copy(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
-        statement::know(sent.statement, text, &self.worker.coordinator.catalogue())?;
-        if matches!(&self.state, State::Open(open) if open.has_failed) {
+        statement::classify(sent.statement, text, &self.worker.coordinator.catalogue())?;
+        if matches!(&self.transaction, TransactionState::Open(open) if open.health == Health::Failed) {
             return Err(Fault::Client);
         }
         let replica = cluster::ids::ReplicaId(0);
-        let asked = asked(self.desk().await?, sent.text).await.map_err(Fault::at(replica))?;
+        let asked = copy_in_response(self.control.get(&self.settings).await?, sent.text)
+            .await
+            .map_err(Fault::at(replica))?;
         self.client.out.extend_from_slice(&asked);
         self.client.flush().await?;
         let came = self.data_of_copy().await;
@@ -37,8 +40,8 @@ impl Session {
             self.pass_over().await?;
         }
         let form = Form::Copy(came??);
-        let Sent { statement, text, commented, .. } = *sent;
-        self.data(&Sent { statement, text, commented, form }).await
+        let ClientStatement { statement, text, commented, .. } = *sent;
+        self.data(&ClientStatement { statement, text, commented, form }).await
     }
 
     async fn pass_over(&mut self) -> Result<(), Fault> {
@@ -82,7 +85,7 @@ impl Session {
 }
 
 /// The server's CopyInResponse.
-async fn asked(connection: &mut Connection, text: &[u8]) -> Result<Vec<u8>, BackendError> {
+async fn copy_in_response(connection: &mut Connection, text: &[u8]) -> Result<Vec<u8>, BackendError> {
     connection.simple("BEGIN READ WRITE").await?;
     encode::query(&mut connection.output, text);
     encode::copy_fail(&mut connection.output, "it was only asked");

@@ -7,101 +7,109 @@ use commitlog::LogRefusal;
 use sql::Catalogue;
 use wire::sqlstate;
 
-use super::decided::TRANSACTION_BYTES_MAX;
-use super::lane::rows_of;
-use super::session::{Sent, Session, State};
-use super::shipment::{Form, Reply, Shipment};
+use super::reply::rows_of;
+use super::request::{RequestOutcome, SessionRequest};
+use super::session::{ClientStatement, Session};
+use super::shipment::{AccessMode, Command, Form, Reply, SideEffects};
 use super::statement;
-use super::statement::{Known, Text, Way};
-use super::{Ask, Told};
+use super::statement::{Classified, Execution, ShippedText};
+use super::transaction_state::{Block, Health, Shipped, TransactionState};
 use crate::error::{Fault, Refusal};
 
 impl Session {
     /// A statement about rows or the schema.
-    pub(super) async fn data(&mut self, sent: &Sent<'_>) -> Result<(), Fault> {
+    pub(super) async fn data(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
-        if let State::Begun(begun) = &mut self.state
-            && begun.declared.is_none()
+        if let TransactionState::Announced(announced) = &mut self.transaction
+            && announced.declared.is_none()
             && let Some(Ok(declaration)) =
                 sql::profile::declaration_of(&String::from_utf8_lossy(sent.commented))
         {
-            begun.declared = Some(declaration);
+            announced.declared = Some(declaration);
         }
-        match &self.state {
-            State::None => self.single(sent, text).await,
-            State::Begun(_) => {
-                self.hold_declared().await?;
-                self.inside(sent, text).await
+        match &self.transaction {
+            TransactionState::None => self.run_single(sent, text).await,
+            TransactionState::Announced(_) => {
+                self.begin_declared().await?;
+                self.run_inside(sent, text).await
             }
-            State::Open(_) => self.inside(sent, text).await,
+            TransactionState::Open(_) => self.run_inside(sent, text).await,
         }
     }
 
     /// A statement that is a transaction of its own.
-    async fn single(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
+    async fn run_single(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         loop {
             let catalogue = self.worker.coordinator.catalogue();
-            let known = statement::know(sent.statement, text, &catalogue)?;
-            let is_writing = matches!(known.way, Way::Write | Way::Plain | Way::Ddl | Way::Draw);
+            let classified = statement::classify(sent.statement, text, &catalogue)?;
+            let is_writing = matches!(
+                classified.execution,
+                Execution::Write | Execution::Plain | Execution::Ddl | Execution::Draw
+            );
             if is_writing && self.settings.read_only {
                 return Err(read_only().into());
             }
-            let is_one_message = match known.way {
-                Way::Read | Way::UnprovenRead | Way::LockingRead => true,
-                Way::Write => {
-                    !known.locks.are_everything() && matches!(self.alike(sent, text, &catalogue)?, Text::Same)
+            let is_one_message = match classified.execution {
+                Execution::Read | Execution::UnprovenRead | Execution::LockingRead => true,
+                Execution::Write => {
+                    !classified.locks.are_everything()
+                        && matches!(self.shipped_text(sent, text, &catalogue)?, ShippedText::Same)
                 }
-                Way::Plain | Way::Ddl | Way::Draw => false,
+                Execution::Plain | Execution::Ddl | Execution::Draw => false,
             };
-            if !is_one_message || known.locks.are_everything() {
-                self.hold(false, true, |catalogue| {
-                    let known = statement::know(sent.statement, text, catalogue)?;
-                    let mut locks = known.locks;
-                    if known.way == Way::Write
-                        && let Text::Rewritten(rewrite) = alike(sent, text, true, catalogue)?
+            if !is_one_message || classified.locks.are_everything() {
+                self.begin(AccessMode::ReadWrite, Block::Implicit, |catalogue| {
+                    let classified = statement::classify(sent.statement, text, catalogue)?;
+                    let mut locks = classified.locks;
+                    if classified.execution == Execution::Write
+                        && let ShippedText::Rewritten(rewrite) = shipped_text(sent, text, true, catalogue)?
                         && let Some((_, names)) = statement::evaluation(&rewrite)?
                     {
-                        locks.add(&statement::draws(&names));
+                        locks.add(&statement::sequence_locks(&names));
                     }
                     Ok(locks)
                 })
                 .await?;
-                let ran = self.inside(sent, text).await;
-                let has_failed = matches!(&self.state, State::Open(open) if open.has_failed);
+                let ran = self.run_inside(sent, text).await;
+                let has_failed = matches!(&self.transaction, TransactionState::Open(open) if open.health == Health::Failed);
                 self.end_implicit(ran.is_ok() && !has_failed).await?;
                 return ran;
             }
-            let mut shipment = self.shipment(sent, sent.text.to_vec());
-            shipment.needs_write = known.way == Way::LockingRead;
-            shipment.is_unproven = known.way == Way::UnprovenRead;
-            let ask = if is_writing {
-                self.check_log()?;
-                Ask::SingleUpdate(known.locks.set(), shipment)
-            } else {
-                Ask::SingleRead(known.locks.set(), shipment)
+            let mut command = self.command(sent, sent.text.to_vec());
+            command.side_effects = match classified.execution {
+                Execution::LockingRead => SideEffects::NeedsWrite,
+                Execution::UnprovenRead => SideEffects::Unproven,
+                _ => SideEffects::None,
             };
-            if let Some(told) = self.ask(ask, catalogue.generation()).await? {
-                return self.relay(told);
+            let request = if is_writing {
+                self.check_log()?;
+                SessionRequest::SingleUpdate(classified.locks.set(), command)
+            } else {
+                SessionRequest::SingleRead(classified.locks.set(), command)
+            };
+            if let Some(outcome) = self.request(request, catalogue.generation()).await? {
+                return self.relay(outcome);
             }
         }
     }
 
     /// A statement inside a transaction whose locks are held.
-    async fn inside(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
+    async fn run_inside(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         let catalogue = self.worker.coordinator.catalogue();
-        let known = statement::know(sent.statement, text, &catalogue)?;
-        let State::Open(open) = &self.state else { return Err(Fault::Client) };
-        let Known { way, locks } = known;
-        let is_writing = matches!(way, Way::Write | Way::Plain | Way::Ddl | Way::Draw);
-        if is_writing && open.is_read_only {
+        let classified = statement::classify(sent.statement, text, &catalogue)?;
+        let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
+        let Classified { execution, locks } = classified;
+        let is_writing =
+            matches!(execution, Execution::Write | Execution::Plain | Execution::Ddl | Execution::Draw);
+        if is_writing && open.mode == AccessMode::ReadOnly {
             return Err(read_only().into());
         }
         // What the change made of defaults and triggers is not known before the catalogue is read again.
-        if way == Way::Write && open.has_ddl {
+        if execution == Execution::Write && open.shipped == Shipped::SchemaChange {
             let what = "a write after a schema change in the same transaction";
             return Err(statement::refused(what, "Give the schema change a transaction of its own.").into());
         }
-        if way == Way::UnprovenRead && !open.is_read_only {
+        if execution == Execution::UnprovenRead && open.mode == AccessMode::ReadWrite {
             return Err(statement::refused(
                 "a query that may be more than a query, inside a transaction that may write",
                 "Run it outside of the transaction, or say READ ONLY.",
@@ -116,31 +124,35 @@ impl Session {
             )
             .into());
         }
-        match way {
-            Way::Read | Way::UnprovenRead | Way::LockingRead => {
-                let mut shipment = self.shipment(sent, sent.text.to_vec());
-                shipment.is_unproven = way == Way::UnprovenRead;
-                let told = self.operate(Kind::Read, shipment).await?;
-                self.relay(told)
+        match execution {
+            Execution::Read | Execution::UnprovenRead | Execution::LockingRead => {
+                let mut command = self.command(sent, sent.text.to_vec());
+                if execution == Execution::UnprovenRead {
+                    command.side_effects = SideEffects::Unproven;
+                }
+                let outcome = self.execute_command(Kind::Read, command).await?;
+                self.relay(outcome)
             }
-            Way::Draw => self.draw(sent, text).await,
-            Way::Ddl | Way::Plain => {
-                self.note_written(way == Way::Ddl, sent.text.len())?;
-                let shipment = self.shipment(sent, sent.text.to_vec());
-                let told = self.operate(Kind::Write, shipment).await?;
-                self.relay(told)
+            Execution::Draw => self.draw(sent, text).await,
+            Execution::Ddl | Execution::Plain => {
+                let shipped =
+                    if execution == Execution::Ddl { Shipped::SchemaChange } else { Shipped::Writes };
+                self.note_shipped(shipped, sent.text.len())?;
+                let command = self.command(sent, sent.text.to_vec());
+                let outcome = self.execute_command(Kind::Write, command).await?;
+                self.relay(outcome)
             }
-            Way::Write => self.write(sent, text, &catalogue).await,
+            Execution::Write => self.write(sent, text, &catalogue).await,
         }
     }
 
     /// Draws at one replica, and tells the others how far the sequences have come.
-    async fn draw(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
-        let mut shipment = self.shipment(sent, sent.text.to_vec());
-        shipment.after = Some(statement::ask_states(&statement::drawn_from(text)));
-        let told = self.operate(Kind::Read, shipment).await?;
-        let states = told.reply.as_ref().map(|reply| reply.asked.clone()).unwrap_or_default();
-        self.relay(told)?;
+    async fn draw(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
+        let mut command = self.command(sent, sent.text.to_vec());
+        command.after = Some(statement::ask_states(&statement::drawn_from(text)));
+        let outcome = self.execute_command(Kind::Read, command).await?;
+        let states = outcome.reply.as_ref().map(|reply| reply.asked.clone()).unwrap_or_default();
+        self.relay(outcome)?;
         let sql = statement::move_to(&states)
             .ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a sequence does not tell its state"))?;
         self.ship_own(sql).await
@@ -148,72 +160,72 @@ impl Session {
 
     /// A statement of ours that all replicas run.
     pub(super) async fn ship_own(&mut self, sql: String) -> Result<(), Fault> {
-        self.note_written(false, sql.len())?;
-        let shipment = self.shipment_of(sql.into_bytes(), Form::Simple, sql::TemplateId::default());
-        let told = self.operate(Kind::Write, shipment).await?;
-        match told.reply.and_then(|reply| reply.error) {
+        self.note_shipped(Shipped::Writes, sql.len())?;
+        let command = self.command_of(sql.into_bytes(), Form::Simple, sql::TemplateId::default());
+        let outcome = self.execute_command(Kind::Write, command).await?;
+        match outcome.reply.and_then(|reply| reply.error) {
             Some(body) => Err(Fault::Server(body)),
             None => Ok(()),
         }
     }
 
-    async fn write(&mut self, sent: &Sent<'_>, text: &str, catalogue: &Catalogue) -> Result<(), Fault> {
+    async fn write(
+        &mut self,
+        sent: &ClientStatement<'_>,
+        text: &str,
+        catalogue: &Catalogue,
+    ) -> Result<(), Fault> {
         let mut before = None;
-        let shipped = match self.alike(sent, text, catalogue)? {
-            Text::Same => sent.text.to_vec(),
-            Text::Rewritten(rewrite) => {
+        let shipped = match self.shipped_text(sent, text, catalogue)? {
+            ShippedText::Same => sent.text.to_vec(),
+            ShippedText::Rewritten(rewrite) => {
                 let mut values = Vec::new();
                 if let Some((query, names)) = statement::evaluation(&rewrite)? {
-                    let State::Open(open) = &self.state else { return Err(Fault::Client) };
-                    if let Some(lacking) = open.locks.lack(&statement::draws(&names), catalogue) {
+                    let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
+                    if let Some(lacking) = open.locks.lack(&statement::sequence_locks(&names), catalogue) {
                         let text = format!("the transaction did not declare that it would {lacking}");
                         return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, text).into());
                     }
                     let mut asked =
-                        self.shipment_of(query.into_bytes(), Form::Simple, sql::TemplateId::default());
+                        self.command_of(query.into_bytes(), Form::Simple, sql::TemplateId::default());
                     asked.after = (!names.is_empty()).then(|| statement::ask_states(&names));
-                    let told = self.operate(Kind::Read, asked).await?;
-                    let reply = told.reply.ok_or_else(lost)?;
+                    let outcome = self.execute_command(Kind::Read, asked).await?;
+                    let reply = outcome.reply.ok_or_else(lost)?;
                     if let Some(body) = reply.error {
                         return Err(Fault::Server(body));
                     }
                     values = rows_of(&reply.bytes).into_iter().next().unwrap_or_default();
                     before = statement::move_to(&reply.asked).filter(|sql| !sql.is_empty());
                 }
-                let State::Open(open) = &self.state else { return Err(Fault::Client) };
+                let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
                 statement::with_constants(&rewrite, open.now_us, &values)?.into_bytes()
             }
         };
-        let mut shipment = self.shipment(sent, shipped);
-        shipment.before = before;
-        self.note_written(false, shipment.bytes())?;
-        let told = self.operate(Kind::Write, shipment).await?;
-        self.relay(told)
+        let mut command = self.command(sent, shipped);
+        command.before = before;
+        self.note_shipped(Shipped::Writes, command.bytes())?;
+        let outcome = self.execute_command(Kind::Write, command).await?;
+        self.relay(outcome)
     }
 
-    fn alike(&self, sent: &Sent<'_>, text: &str, catalogue: &Catalogue) -> Result<Text, Refusal> {
-        alike(sent, text, self.settings.noted.conforming, catalogue)
+    fn shipped_text(
+        &self,
+        sent: &ClientStatement<'_>,
+        text: &str,
+        catalogue: &Catalogue,
+    ) -> Result<ShippedText, Refusal> {
+        shipped_text(sent, text, self.settings.noted.conforming, catalogue)
     }
 
-    /// The transaction ships so much more.
-    fn note_written(&mut self, has_ddl: bool, bytes: usize) -> Result<(), Refusal> {
-        let State::Open(open) = &mut self.state else { return Ok(()) };
-        open.has_written = true;
-        open.has_ddl |= has_ddl;
-        open.bytes += bytes;
-        if open.bytes > TRANSACTION_BYTES_MAX {
-            return Err(Refusal::new(
-                sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                format!(
-                    "the statements of a transaction may have {} MB at most",
-                    TRANSACTION_BYTES_MAX >> 20
-                ),
-                "Do it in several transactions.",
-            ));
+    /// Counts what the open transaction is about to ship.
+    fn note_shipped(&mut self, shipped: Shipped, bytes: usize) -> Result<(), Refusal> {
+        match &mut self.transaction {
+            TransactionState::Open(open) => open.note_shipped(shipped, bytes),
+            TransactionState::None | TransactionState::Announced(_) => Ok(()),
         }
-        Ok(())
     }
 
+    /// Refuses a write that the log has no room for.
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
         match self.worker.coordinator.log.refusal() {
             None => Ok(()),
@@ -224,49 +236,46 @@ impl Session {
         }
     }
 
-    fn shipment(&self, sent: &Sent<'_>, text: Vec<u8>) -> Shipment {
+    /// The command that runs a statement of the client with this text.
+    fn command(&self, sent: &ClientStatement<'_>, text: Vec<u8>) -> Command {
         let mut form = sent.form.clone();
-        // Kept is only what is the same text each time, under the settings and the schema that are everybody's.
-        let is_astray = matches!(&self.state, State::Open(open) if open.has_ddl || open.has_set)
+        // A server keeps a statement parsed only if it has the same text each time, and runs under the settings and the
+        // schema that all transactions have.
+        let has_own_environment = matches!(&self.transaction, TransactionState::Open(open) if open.has_own_environment())
             || !sent.statement.settings.is_empty();
         if let Form::Extended { number, .. } = &mut form
-            && (is_astray || text != sent.text)
+            && (has_own_environment || text != sent.text)
         {
             *number = None;
         }
-        self.shipment_of(text, form, sent.statement.template)
+        self.command_of(text, form, sent.statement.template)
     }
 
-    fn shipment_of(&self, text: Vec<u8>, form: Form, template: sql::TemplateId) -> Shipment {
-        let is_read_only = matches!(&self.state, State::Open(open) if open.is_read_only);
-        Shipment {
-            id: cluster::protocols::shipping::StatementId(0),
-            session: self.id,
-            is_write: false,
-            role: Arc::clone(&self.role),
-            setup: Arc::clone(&self.setup),
+    fn command_of(&self, text: Vec<u8>, form: Form, template: sql::TemplateId) -> Command {
+        Command {
+            role: Arc::clone(&self.identity.role),
+            settings: Arc::clone(&self.identity.settings),
             before: None,
             text,
             form,
             after: None,
-            needs_write: false,
-            is_unproven: false,
-            is_read_only,
+            side_effects: SideEffects::None,
+            mode: self.transaction.mode(),
             template,
         }
     }
 
-    /// The next operation of the open transaction.
-    async fn operate(&mut self, kind: Kind, shipment: Shipment) -> Result<Told, Fault> {
-        match self.ask(Ask::Execute(kind, shipment), 0).await? {
-            Some(told) => Ok(told),
+    /// Runs the next command of the open transaction.
+    async fn execute_command(&mut self, kind: Kind, command: Command) -> Result<RequestOutcome, Fault> {
+        match self.request(SessionRequest::Execute(kind, command), 0).await? {
+            Some(outcome) => Ok(outcome),
             None => Err(Fault::Client),
         }
     }
 
     /// Passes a reply on; an error of the statement is one of the session's.
-    fn relay(&mut self, told: Told) -> Result<(), Fault> {
-        let Reply { bytes, error, .. } = told.reply.ok_or_else(lost)?;
+    fn relay(&mut self, outcome: RequestOutcome) -> Result<(), Fault> {
+        let Reply { bytes, error, .. } = outcome.reply.ok_or_else(lost)?;
         self.client.out.extend_from_slice(&bytes);
         match error {
             Some(body) => Err(Fault::Server(body)),
@@ -276,13 +285,18 @@ impl Session {
 }
 
 /// The statement as text.
-pub(super) fn text_of<'a>(sent: &Sent<'a>) -> Result<&'a str, Refusal> {
+pub(super) fn text_of<'a>(sent: &ClientStatement<'a>) -> Result<&'a str, Refusal> {
     std::str::from_utf8(sent.text)
         .map_err(|_| Refusal::plain(sqlstate::SYNTAX_ERROR, "the statement is not UTF-8"))
 }
 
 /// The text that all replicas run, if there is one.
-fn alike(sent: &Sent<'_>, text: &str, is_conforming: bool, catalogue: &Catalogue) -> Result<Text, Refusal> {
+fn shipped_text(
+    sent: &ClientStatement<'_>,
+    text: &str,
+    is_conforming: bool,
+    catalogue: &Catalogue,
+) -> Result<ShippedText, Refusal> {
     let mut types = Vec::new();
     if let Form::Copy(data) = &sent.form {
         let fields = data.split(|byte| matches!(byte, b'\t' | b'\n' | b',' | b'"'));
@@ -321,11 +335,11 @@ fn alike(sent: &Sent<'_>, text: &str, is_conforming: bool, catalogue: &Catalogue
         }
     }
     let has_looked = matches!(sent.form, Form::Copy(_));
-    statement::alike(text, &types, is_conforming, has_looked, catalogue)
+    statement::shipped_text(text, &types, is_conforming, has_looked, catalogue)
 }
 
 /// Whether a table that it writes has columns that could read the clock off a text.
-fn has_times(sent: &Sent<'_>, catalogue: &Catalogue) -> bool {
+fn has_times(sent: &ClientStatement<'_>, catalogue: &Catalogue) -> bool {
     let tables = sent.statement.writes.iter().map(|name| catalogue.tables_named(name));
     tables
         .into_iter()
@@ -343,7 +357,7 @@ pub(super) fn read_only() -> Refusal {
     Refusal::plain(sqlstate::READ_ONLY_SQL_TRANSACTION, "cannot write in a read-only transaction")
 }
 
-/// A replica has done it, and was lost before it could say what came of it.
+/// The error after a replica has run the statement and was lost before its reply arrived.
 fn lost() -> Fault {
     Fault::Fatal(Refusal::plain(
         sqlstate::CONNECTION_FAILURE,

@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use wire::sqlstate;
 
-use super::{Shipping, replica, returning, session};
+use super::node::Shipping;
+use super::state::{Standing, replica};
+use super::{rejoin, session};
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -32,37 +34,37 @@ impl NodeKind for Shipping {
         coordinator: &Arc<Coordinator>,
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
     ) -> Result<Vec<JoinHandle<()>>, Reason> {
-        if self.coordinator.set(Arc::clone(coordinator)).is_err() {
+        if !self.attach(coordinator) {
             return Err("the node was put together twice".into());
         }
-        let keep = |(id, _)| tokio::spawn(returning::keep(Arc::clone(&self), id));
-        Ok(orders.into_iter().map(keep).collect())
+        let maintain = |(id, _)| tokio::spawn(rejoin::maintain(Arc::clone(&self), id));
+        Ok(orders.into_iter().map(maintain).collect())
     }
 
     fn replicas(&self, _: &Coordinator) -> Vec<ReplicaStatus> {
-        let inside = self.lock();
-        let all = inside.sides.iter().enumerate();
-        all.map(|(index, side)| {
-            let state = match () {
-                () if side.is_diverged => State::Quarantined,
-                () if inside.scheduler.is_up(replica(index)) => State::Up,
-                () => State::Down,
+        let state = self.lock();
+        let all = state.replicas.iter().enumerate();
+        all.map(|(index, member)| {
+            let serves = match member.standing {
+                Standing::Quarantined => State::Quarantined,
+                Standing::Member if state.scheduler.is_up(replica(index)) => State::Up,
+                Standing::Member => State::Down,
             };
-            let applied = inside.over_at(index);
+            let applied = state.over_at(index);
             ReplicaStatus {
                 replica: replica(index),
-                state,
+                state: serves,
                 is_suspect: false,
                 is_drained: false,
                 is_forgotten: false,
-                incarnation: side.incarnation,
+                incarnation: member.incarnation,
                 applied,
-                lag: inside.appended.0 - applied.0,
-                reads: side.reads,
-                writes: side.writes,
+                lag: state.appended.0 - applied.0,
+                reads: member.reads,
+                writes: member.writes,
                 expected_wait_us: 0,
                 waiting: 0,
-                open: side.lanes.len(),
+                open: member.lanes.len(),
             }
         })
         .collect()
@@ -73,15 +75,15 @@ impl NodeKind for Shipping {
     }
 
     fn logged(self: Arc<Self>, _: &Coordinator, upto: Version) {
-        self.durable(upto);
+        self.durable_upto(upto);
     }
 
     fn shut_out(self: Arc<Self>, _: &Coordinator, replica: ReplicaId) {
-        Self::shut_out(&self, replica);
+        self.shut_out_replica(replica);
     }
 
     fn let_in(&self, _: &Coordinator, replica: ReplicaId) {
-        Self::let_in(self, replica);
+        self.let_in_replica(replica);
     }
 
     fn hold<'a>(
@@ -90,7 +92,7 @@ impl NodeKind for Shipping {
         session: &'a HoldingSession,
     ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>> {
         Box::pin(async move {
-            while !self.take_everything(session.id) || !self.is_idle() {
+            while !self.acquire_exclusive(session.id) || !self.is_idle() {
                 sleep(HOLD_PAUSE).await;
             }
             self.lock().appended
@@ -98,7 +100,7 @@ impl NodeKind for Shipping {
     }
 
     fn end_hold(&self, session: &HoldingSession) {
-        self.give_everything_back(session.id);
+        self.release_exclusive(session.id);
     }
 
     fn needs_anchor(&self) -> bool {

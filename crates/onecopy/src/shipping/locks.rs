@@ -1,7 +1,7 @@
 //! The locks of a transaction: which tables it may touch, and how (section 3.1).
 //!
-//! They are declared, or derived from what the statements touch. Every transaction shares the schema; whoever changes it,
-//! or may touch anything, has it alone, which is a lock on everything. A table that is written brings the sequences that
+//! They are declared, or derived from what the statements touch. Every transaction shares the schema; one that changes it, or
+//! may touch anything, has it alone, which is a lock on everything. A table that is written brings the sequences that
 //! its rows draw from, and the tables that its rows refer to are read.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ const SEQUENCES: u32 = 1 << 31;
 
 /// What a transaction may touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Locks {
+pub(super) struct TableLocks {
     modes: BTreeMap<FragmentId, Mode>,
 }
 
-impl Locks {
+impl TableLocks {
     /// Nothing but the schema as it is.
     pub(super) fn none() -> Self {
         Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), Mode::Read)]) }
@@ -114,7 +114,7 @@ impl Locks {
     }
 
     /// Rows of a table are locked.
-    pub(super) fn hold(&mut self, table: TableId) {
+    pub(super) fn lock_rows(&mut self, table: TableId) {
         self.take(table, Mode::Write);
     }
 

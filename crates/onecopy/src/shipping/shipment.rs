@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::ids::SessionId;
-use cluster::protocols::shipping::StatementId;
+use cluster::protocols::shipping::{Kind, StatementId};
 use cluster::record::Shipped;
 use sql::TemplateId;
 use wire::encode;
@@ -12,22 +12,22 @@ use wire::frontend::Target;
 use crate::client::prepared_statement::name_of;
 use crate::pool::cached::Cached;
 
-/// The settings that a session has put into force, as they travel with its statements.
-#[derive(Debug)]
-pub(crate) struct Setup {
-    /// Which state of the session's settings this is.
-    pub(crate) generation: u64,
+/// The settings of a session, as they travel with its statements.
+#[derive(Debug, Default)]
+pub(super) struct SessionSettings {
+    /// Counts the changes of the session's settings.
+    pub(super) generation: u64,
     /// Statements that bring a connection of the session's own to it.
-    pub(crate) replay: String,
-    /// The values on which the effect of a statement depends, as statements: for whoever runs it in the session's place.
-    pub(crate) shipped: String,
-    /// Time-outs are set, which must not end what all replicas have to do.
-    pub(crate) has_timeouts: bool,
+    pub(super) replay: String,
+    /// The values on which the effect of a statement depends, as statements: for a replica that runs it from the log.
+    pub(super) shipped: String,
+    /// Time-outs are set. They must not end what all replicas have to do.
+    pub(super) has_timeouts: bool,
 }
 
 /// How a statement came.
 #[derive(Clone, Debug)]
-pub(crate) enum Form {
+pub(super) enum Form {
     /// By the simple protocol.
     Simple,
     /// By the extended protocol.
@@ -50,46 +50,80 @@ pub(super) const COPY_MARK: &[u8] = b"copy";
 /// So much of them is put into one message.
 const COPY_CHUNK_BYTES: usize = 1 << 20;
 
-/// COPY with its data, without waiting for the server to ask for them: it passes them over if it does not.
+/// COPY with its data, without waiting for the server to ask for them. A server that does not ask ignores them.
 pub(super) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
     encode::query(out, text);
     data.chunks(COPY_CHUNK_BYTES).for_each(|chunk| encode::copy_data(out, chunk));
     encode::copy_done(out);
 }
 
-/// One execution of a statement.
-#[derive(Debug)]
-pub(crate) struct Shipment {
-    /// Its name, whose it is, and whether it goes to all replicas: given when it is handed over.
-    pub(crate) id: StatementId,
-    pub(crate) session: SessionId,
-    pub(crate) is_write: bool,
-    /// Who runs it.
-    pub(crate) role: Arc<str>,
-    /// Under which settings.
-    pub(crate) setup: Arc<Setup>,
-    /// What is run before it, where it is run.
-    pub(crate) before: Option<String>,
-    /// The text, the same for all replicas.
-    pub(crate) text: Vec<u8>,
-    /// How it came.
-    pub(crate) form: Form,
-    /// What is asked after it on the same connection.
-    pub(crate) after: Option<String>,
-    /// It takes locks of rows, or draws from a sequence: a read-only transaction would refuse it.
-    pub(crate) needs_write: bool,
-    /// It may set something on its connection, unseen.
-    pub(crate) is_unproven: bool,
-    /// The transaction writes nothing.
-    pub(crate) is_read_only: bool,
-    /// By which it is measured.
-    pub(crate) template: TemplateId,
+/// Whether a transaction may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AccessMode {
+    /// It may.
+    ReadWrite,
+    /// It reads only.
+    ReadOnly,
 }
 
-impl Shipment {
-    /// Puts the messages of the statement itself into a buffer, for a connection that has these parsed. Whoever hears that it
-    /// was parsed calls [`Shipment::note_parsed`].
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
+impl AccessMode {
+    /// Read only, if this says so.
+    pub(super) fn of(is_read_only: bool) -> Self {
+        if is_read_only { Self::ReadOnly } else { Self::ReadWrite }
+    }
+}
+
+/// What a statement may do beside what it is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SideEffects {
+    /// Nothing.
+    None,
+    /// It may set something on its connection, unseen.
+    Unproven,
+    /// It takes locks of rows, or draws from a sequence, which a read-only transaction would refuse.
+    NeedsWrite,
+}
+
+/// One execution of a statement, as a session wants it.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// The role that runs it.
+    pub(super) role: Arc<str>,
+    /// The settings under which it runs.
+    pub(super) settings: Arc<SessionSettings>,
+    /// What is run before it, where it is run.
+    pub(super) before: Option<String>,
+    /// The text, the same for all replicas.
+    pub(super) text: Vec<u8>,
+    /// How it came.
+    pub(super) form: Form,
+    /// What is asked after it on the same connection.
+    pub(super) after: Option<String>,
+    /// What it may do beside reading or writing.
+    pub(super) side_effects: SideEffects,
+    /// Whether its transaction may write.
+    pub(super) mode: AccessMode,
+    /// The template under which its time is measured.
+    pub(super) template: TemplateId,
+}
+
+/// A command that was handed to the scheduler, under the name that the scheduler knows.
+#[derive(Debug)]
+pub(super) struct Shipment {
+    /// Its name.
+    pub(super) id: StatementId,
+    /// The session that waits for its reply.
+    pub(super) session: SessionId,
+    /// Whether it goes to one replica or to all.
+    pub(super) kind: Kind,
+    /// The command.
+    pub(super) command: Command,
+}
+
+impl Command {
+    /// Puts the messages of the statement itself into a buffer, for a connection that has `cached` parsed. The caller calls
+    /// [`Command::note_parsed`] when the server has parsed it.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
         match &self.form {
             Form::Simple => encode::query(out, &self.text),
             Form::Copy(data) => encode_copy(out, &self.text, data),
@@ -112,32 +146,35 @@ impl Shipment {
     }
 
     /// A connection has it parsed from now on.
-    pub(crate) fn note_parsed(&self, cached: &mut Cached) {
+    pub(super) fn note_parsed(&self, cached: &mut Cached) {
         if let Form::Extended { number: Some(number), .. } = self.form {
             cached.insert(&name_of(number), number);
         }
     }
 
     /// The client wants to know the columns.
-    pub(crate) fn describes(&self) -> bool {
+    pub(super) fn describes(&self) -> bool {
         matches!(self.form, Form::Simple | Form::Extended { describes: true, .. })
     }
 
     /// How many bytes of it go into the log, roughly.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let parameters = match &self.form {
             Form::Simple => 0,
             Form::Copy(data) => data.len(),
             Form::Extended { types, values, .. } => types.len() + values.len(),
         };
-        self.text.len() + parameters + self.setup.shipped.len() + self.before.as_ref().map_or(0, String::len)
+        self.text.len()
+            + parameters
+            + self.settings.shipped.len()
+            + self.before.as_ref().map_or(0, String::len)
     }
 
     /// What the log keeps of it, in order.
-    pub(crate) fn logged(&self) -> impl Iterator<Item = Shipped> + '_ {
+    pub(super) fn logged(&self) -> impl Iterator<Item = Shipped> + '_ {
         let plain = |text: &[u8]| Shipped {
             role: self.role.to_string(),
-            settings: self.setup.shipped.clone(),
+            settings: self.settings.shipped.clone(),
             text: text.to_vec(),
             is_extended: false,
             types: Vec::new(),
@@ -161,13 +198,13 @@ impl Shipment {
 
 /// What a statement came to at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(super) struct Reply {
     /// Messages for the client.
-    pub(crate) bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Rows of what was asked after it, as text.
-    pub(crate) asked: Vec<Vec<Option<String>>>,
+    pub(super) asked: Vec<Vec<Option<String>>>,
     /// The body of the error that ended it.
-    pub(crate) error: Option<Vec<u8>>,
+    pub(super) error: Option<Vec<u8>>,
     /// What all replicas must agree on: the command tag, or the SQLSTATE.
-    pub(crate) outcome: Vec<u8>,
+    pub(super) outcome: Vec<u8>,
 }

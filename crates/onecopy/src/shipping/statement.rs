@@ -1,10 +1,11 @@
 //! What a statement may do here, and the text that all replicas run.
 //!
-//! A statement that writes has to have the same effect wherever it runs: the crate `sql` says so, or what must be put into
-//! its text first. `now()` and its kin become the instant at which the transaction began, by this node's clock. What is
-//! volatile, and computed once for a row that is given, is computed at one replica under the transaction's locks and put in
-//! as a constant. So are values of sequences: whoever draws from one has it locked, draws at one replica that has all
-//! earlier transactions that drew, and ships how far the sequence has come with the statement. Everything else is refused.
+//! A statement that writes must have the same effect wherever it runs. The crate `sql` says whether it has, or what must be
+//! put into its text first. `now()` and its kin become the instant at which the transaction began, by this node's clock. A
+//! volatile expression that is computed once for a given row is computed at one replica, under the transaction's locks, and
+//! put in as a constant. So are values of sequences: a transaction that draws from a sequence has it locked, draws at one
+//! replica that has all earlier transactions that drew, and ships the state of the sequence with the statement. Everything
+//! else is refused.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,19 +16,19 @@ use sql::{
 };
 use wire::sqlstate;
 
-use super::locks::Locks;
+use super::locks::TableLocks;
 use crate::error::Refusal;
 
 /// Microseconds from 1970 to 2000, where PostgreSQL's count begins.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
 const OTHER_PROTOCOL: &str = "The protocol onecopy ships rows, and takes it.";
 
-/// What becomes of a statement.
+/// Where and how a statement runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Execution {
     /// It runs at one replica.
     Read,
-    /// It runs at one replica, and may be more than a read: only a server that refuses writes can tell.
+    /// It runs at one replica, in a transaction that refuses writes, since it may be more than a read.
     UnprovenRead,
     /// It runs at one replica, and locks rows.
     LockingRead,
@@ -41,16 +42,16 @@ pub(super) enum Way {
     Ddl,
 }
 
-/// What is known of a statement.
+/// How a statement runs, and under which locks.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) way: Way,
-    pub(super) locks: Locks,
+pub(super) struct Classified {
+    pub(super) execution: Execution,
+    pub(super) locks: TableLocks,
 }
 
 /// A text that is the same for all replicas, or how to get it.
 #[derive(Debug)]
-pub(super) enum Text {
+pub(super) enum ShippedText {
     /// As it was sent.
     Same,
     /// With these replacements.
@@ -61,10 +62,14 @@ pub(super) enum Text {
 const SEQUENCE_CALLS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
 
 /// What a statement about rows or the schema does.
-pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> Result<Known, Refusal> {
-    let known = |way, locks| Ok(Known { way, locks });
+pub(super) fn classify(
+    statement: &Statement,
+    text: &str,
+    catalogue: &Catalogue,
+) -> Result<Classified, Refusal> {
+    let known = |execution, locks| Ok(Classified { execution, locks });
     let routing = statement.routing(catalogue);
-    let bounded = || Locks::of(statement, catalogue);
+    let bounded = || TableLocks::of(statement, catalogue);
     if !statement.settings.is_empty() || statement.calls("set_config") {
         return Err(refused("set_config", "Use SET."));
     }
@@ -73,14 +78,16 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
         Verb::Select => {
             let writes = statement.modifies_inside || routing.writes.as_ref().is_some_and(|w| !w.is_empty());
             match (&routing.access, bounded()) {
-                (_, locks) if writes => known(Way::Write, locks.unwrap_or_else(Locks::everything)),
-                (Access::Read(_), Some(locks)) => known(Way::Read, locks),
+                (_, locks) if writes => known(Execution::Write, locks.unwrap_or_else(TableLocks::everything)),
+                (Access::Read(_), Some(locks)) => known(Execution::Read, locks),
                 (Access::Anchor(Because::Update), Some(mut locks)) => {
-                    routing.reads.iter().flatten().for_each(|table| locks.hold(*table));
-                    known(Way::LockingRead, locks)
+                    routing.reads.iter().flatten().for_each(|table| locks.lock_rows(*table));
+                    known(Execution::LockingRead, locks)
                 }
-                (Access::Anchor(Because::Update), None) => known(Way::LockingRead, Locks::everything()),
-                _ => known(Way::UnprovenRead, Locks::all_read(catalogue)),
+                (Access::Anchor(Because::Update), None) => {
+                    known(Execution::LockingRead, TableLocks::everything())
+                }
+                _ => known(Execution::UnprovenRead, TableLocks::all_read(catalogue)),
             }
         }
         Verb::Insert
@@ -89,9 +96,9 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
         | Verb::Merge
         | Verb::Truncate
         | Verb::Copy { direction: CopyDirection::From, .. } => {
-            known(Way::Write, bounded().unwrap_or_else(Locks::everything))
+            known(Execution::Write, bounded().unwrap_or_else(TableLocks::everything))
         }
-        Verb::Explain { analyze: false } => known(Way::UnprovenRead, Locks::all_read(catalogue)),
+        Verb::Explain { analyze: false } => known(Execution::UnprovenRead, TableLocks::all_read(catalogue)),
         Verb::Ddl(facts) => {
             let is_login = matches!(facts.tag, "CreateRoleStmt" | "AlterRoleStmt");
             if facts.temporary {
@@ -104,14 +111,14 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
                     "Each server would salt it in its own way; set the role up before.",
                 ))
             } else if *facts.effect(&Subject::new(text), catalogue) == RowEffect::Same {
-                known(Way::Ddl, Locks::everything())
+                known(Execution::Ddl, TableLocks::everything())
             } else {
                 Err(refused("a schema change that computes rows", OTHER_PROTOCOL))
             }
         }
         Verb::Copy { .. } => Err(refused("COPY TO", "Use SELECT.")),
         // Each replica looks at its own rows.
-        Verb::Maintenance(Maintenance::Analyze) => known(Way::Plain, Locks::everything()),
+        Verb::Maintenance(Maintenance::Analyze) => known(Execution::Plain, TableLocks::everything()),
         Verb::Lock => {
             Err(refused("LOCK", "Declare what the transaction writes: BEGIN /* onecopy: write t */."))
         }
@@ -130,7 +137,7 @@ pub(super) fn refused(what: impl std::fmt::Display, hint: &str) -> Refusal {
 }
 
 /// `SELECT nextval('a')`, with nothing else in it.
-fn draw(statement: &Statement, text: &str) -> Result<Known, Refusal> {
+fn draw(statement: &Statement, text: &str) -> Result<Classified, Refusal> {
     let call = if statement.calls("setval") { "setval" } else { "nextval" };
     let is_alone = statement.functions.iter().all(|function| function.name == call)
         && statement.reads.is_empty()
@@ -143,11 +150,11 @@ fn draw(statement: &Statement, text: &str) -> Result<Known, Refusal> {
             "INSERT .. RETURNING tells what a row has drawn.",
         ));
     }
-    let mut locks = Locks::none();
+    let mut locks = TableLocks::none();
     for name in &names {
         locks.draw(last_part(name));
     }
-    Ok(Known { way: if call == "setval" { Way::Plain } else { Way::Draw }, locks })
+    Ok(Classified { execution: if call == "setval" { Execution::Plain } else { Execution::Draw }, locks })
 }
 
 /// The sequences that a text draws from by `nextval('name')`, as they stand there; none if one is not a plain name.
@@ -195,23 +202,23 @@ pub(super) fn move_to(states: &[Vec<Option<String>>]) -> Option<String> {
     Some(sql)
 }
 
-/// The text that all replicas run for a statement that writes. Who `has_looked` at the texts that become dates and times
-/// knows that none is read off the clock.
-pub(super) fn alike(
+/// The text that all replicas run for a statement that writes. A caller that `has_looked` at the texts that become dates and
+/// times knows that none of them reads the clock.
+pub(super) fn shipped_text(
     text: &str,
     types: &[u32],
     is_conforming: bool,
     has_looked: bool,
     catalogue: &Catalogue,
-) -> Result<Text, Refusal> {
+) -> Result<ShippedText, Refusal> {
     let subject = Subject { text, standard_conforming_strings: is_conforming, parameter_types: types };
     match determinism(&subject, catalogue) {
-        Ok(Determinism::Deterministic) => Ok(Text::Same),
-        Ok(Determinism::AfterRewrite(rewrite)) => Ok(Text::Rewritten(Box::new(rewrite))),
+        Ok(Determinism::Deterministic) => Ok(ShippedText::Same),
+        Ok(Determinism::AfterRewrite(rewrite)) => Ok(ShippedText::Rewritten(Box::new(rewrite))),
         Ok(Determinism::No(reasons))
             if has_looked && reasons.iter().all(|why| matches!(why, Why::ClockCast(_))) =>
         {
-            Ok(Text::Same)
+            Ok(ShippedText::Same)
         }
         Ok(Determinism::No(reasons)) => {
             let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -247,8 +254,8 @@ pub(super) fn evaluation(rewrite: &Rewrite) -> Result<Option<(String, Vec<String
 }
 
 /// The locks of the sequences in such a query.
-pub(super) fn draws(names: &[String]) -> Locks {
-    let mut locks = Locks::none();
+pub(super) fn sequence_locks(names: &[String]) -> TableLocks {
+    let mut locks = TableLocks::none();
     for name in names {
         locks.draw(last_part(name));
     }

@@ -1,18 +1,21 @@
 //! A transaction of a client: its locks when it begins, and its end.
 //!
-//! Whoever may touch anything asks for everything first: from then on nobody else begins anything, and so nobody chooses
-//! locks by a catalogue that a schema change is about to outdate. The change is acknowledged when all replicas that take
-//! part have done it and the catalogue was read again.
+//! A transaction that locks everything first waits for an exclusive turn. From then on no other session begins a
+//! transaction, so none chooses its locks by a catalogue that a schema change is about to outdate. A schema change is
+//! acknowledged when all replicas that take part have run it and the catalogue was read again.
 
 use cluster::protocols::shipping::Ending;
 use sql::Catalogue;
 use tokio::time::sleep;
 use wire::sqlstate;
 
-use super::Ask;
-use super::locks::Locks;
-use super::session::{Open, PAUSE, Session, State};
-use super::statement;
+use super::locks::TableLocks;
+use super::replica_run::LaneHost;
+use super::request::SessionRequest;
+use super::scheduler_client::PAUSE;
+use super::session::Session;
+use super::shipment::AccessMode;
+use super::transaction_state::{Block, Health, OpenTransaction, Shipped, TransactionState};
 use crate::backend::Connection;
 use crate::capture;
 use crate::error::{Fault, Refusal};
@@ -26,19 +29,23 @@ const OWN: &[(&str, &str)] = &[
 
 impl Session {
     /// Begins the transaction that the client has announced.
-    pub(super) async fn hold_declared(&mut self) -> Result<(), Fault> {
-        let State::Begun(begun) = &self.state else { return Ok(()) };
-        let is_read_only = begun.is_read_only;
-        let declared = begun.declared.clone();
-        if declared.is_none() && !is_read_only && !std::mem::replace(&mut self.has_hinted, true) {
+    pub(super) async fn begin_declared(&mut self) -> Result<(), Fault> {
+        let TransactionState::Announced(announced) = &self.transaction else { return Ok(()) };
+        let mode = announced.mode;
+        let declared = announced.declared.clone();
+        let locks_everything = declared.is_none() && mode == AccessMode::ReadWrite;
+        if locks_everything && !std::mem::replace(&mut self.has_hinted, true) {
             tracing::warn!(
                 "a transaction did not declare its tables and locks everything; declare them: \
                  BEGIN /* onecopy: read a; write b */, or SET LOCAL onecopy.access = 'read a; write b'"
             );
         }
-        self.hold(is_read_only, false, |catalogue| {
+        self.begin(mode, Block::Explicit, |catalogue| {
             let Some(declaration) = &declared else {
-                return Ok(if is_read_only { Locks::all_read(catalogue) } else { Locks::everything() });
+                return Ok(match mode {
+                    AccessMode::ReadOnly => TableLocks::all_read(catalogue),
+                    AccessMode::ReadWrite => TableLocks::everything(),
+                });
             };
             let declared = declaration.resolve(catalogue);
             if let Some(unknown) = declared.unknown.first() {
@@ -48,61 +55,41 @@ impl Session {
                     "Name tables, not views.",
                 ));
             }
-            Ok(Locks::declared(&declared, catalogue))
+            Ok(TableLocks::declared(&declared, catalogue))
         })
         .await
     }
 
-    /// Begins a transaction with these locks.
-    pub(super) async fn hold(
+    /// Begins a transaction with the locks that `choose` takes from the catalogue.
+    pub(super) async fn begin(
         &mut self,
-        is_read_only: bool,
-        is_implicit: bool,
-        choose: impl Fn(&Catalogue) -> Result<Locks, Refusal>,
+        mode: AccessMode,
+        block: Block,
+        choose: impl Fn(&Catalogue) -> Result<TableLocks, Refusal>,
     ) -> Result<(), Fault> {
         let locks = loop {
             let catalogue = self.worker.coordinator.catalogue();
             let locks = choose(&catalogue)?;
             if locks.are_everything() {
-                self.take_everything().await?;
+                self.scheduler.acquire_exclusive(!self.transaction.is_none()).await?;
             }
-            match self.ask(Ask::Begin(locks.set()), catalogue.generation()).await {
+            match self.request(SessionRequest::Begin(locks.set()), catalogue.generation()).await {
                 Ok(Some(_)) => break locks,
-                Ok(None) => self.shipping.give_everything_back(self.id),
+                Ok(None) => self.scheduler.release_exclusive(),
                 Err(fault) => {
-                    self.shipping.give_everything_back(self.id);
+                    self.scheduler.release_exclusive();
                     return Err(fault);
                 }
             }
         };
-        self.state = State::Open(Open {
-            locks,
-            is_read_only,
-            is_implicit,
-            has_failed: false,
-            has_written: false,
-            has_ddl: false,
-            has_set: false,
-            bytes: 0,
-            now_us: statement::now_us(),
-        });
+        self.transaction = TransactionState::Open(OpenTransaction::new(locks, mode, block));
         Ok(())
     }
 
-    async fn take_everything(&mut self) -> Result<(), Fault> {
-        loop {
-            let mut changes = self.shipping.changes.subscribe();
-            changes.mark_unchanged();
-            if self.shipping.take_everything(self.id) {
-                return Ok(());
-            }
-            self.wait_for(&mut changes).await?;
-        }
-    }
-
+    /// Ends the open transaction, if it ends with the statements that came together.
     pub(super) async fn end_implicit(&mut self, commits: bool) -> Result<(), Fault> {
-        match &self.state {
-            State::Open(open) if open.is_implicit => {
+        match &self.transaction {
+            TransactionState::Open(open) if open.block == Block::Implicit => {
                 if commits {
                     self.commit().await.map(drop)
                 } else {
@@ -113,19 +100,19 @@ impl Session {
         }
     }
 
-    /// Commits the open transaction; whether it did, or was rolled back because it had failed.
+    /// Commits the open transaction. `false` if it was rolled back, because a statement had failed in it.
     pub(super) async fn commit(&mut self) -> Result<bool, Fault> {
-        let State::Open(open) = &self.state else {
-            let failed = matches!(&self.state, State::Begun(begun) if begun.has_failed);
-            self.state = State::None;
-            return Ok(!failed);
+        let TransactionState::Open(open) = &self.transaction else {
+            let has_failed = self.transaction.has_failed();
+            self.transaction = TransactionState::None;
+            return Ok(!has_failed);
         };
-        if open.has_failed {
+        if open.health == Health::Failed {
             self.roll_back().await?;
             return Ok(false);
         }
-        let (has_written, has_ddl) = (open.has_written, open.has_ddl);
-        if has_written {
+        let shipped = open.shipped;
+        if shipped > Shipped::Nothing {
             let last = match self.check_log() {
                 Ok(()) if self.worker.coordinator.catalogue().has_deferrable() => {
                     self.ship_own("SET CONSTRAINTS ALL IMMEDIATE".to_owned()).await
@@ -137,15 +124,15 @@ impl Session {
                 return Err(fault);
             }
         }
-        let ended = self.ask(Ask::End(Ending::Commit), 0).await;
-        self.state = State::None;
-        if has_ddl {
+        let ended = self.request(SessionRequest::End(Ending::Commit), 0).await;
+        self.transaction = TransactionState::None;
+        if shipped == Shipped::SchemaChange {
             self.reload_catalogue().await;
         }
-        self.shipping.give_everything_back(self.id);
+        self.scheduler.release_exclusive();
         ended?;
         if self.settings.keep_staged() {
-            self.renew_setup().await?;
+            self.refresh_settings().await?;
         }
         Ok(true)
     }
@@ -153,31 +140,32 @@ impl Session {
     /// Rolls the open transaction back.
     pub(super) async fn roll_back(&mut self) -> Result<(), Fault> {
         self.settings.drop_staged();
-        if matches!(std::mem::replace(&mut self.state, State::None), State::Open(_)) {
-            let ended = self.ask(Ask::End(Ending::Abort), 0).await;
-            self.shipping.give_everything_back(self.id);
+        let before = std::mem::replace(&mut self.transaction, TransactionState::None);
+        if matches!(before, TransactionState::Open(_)) {
+            let ended = self.request(SessionRequest::End(Ending::Abort), 0).await;
+            self.scheduler.release_exclusive();
             ended?;
         }
         Ok(())
     }
 
-    /// The client has gone, and what is open is rolled back.
+    /// Rolls the open transaction back after the client has gone.
     pub(super) async fn abandon(&mut self) {
         if let Err(fault) = self.roll_back().await {
             tracing::debug!(?fault, "an abandoned transaction");
         }
     }
 
-    /// All others wait until this is done: they choose their locks by the catalogue.
+    /// Reads the catalogue again. Other sessions wait for this: they choose their locks by the catalogue.
     async fn reload_catalogue(&self) {
         let coordinator = &self.worker.coordinator;
         loop {
-            // A replica that has not done it yet has the old catalogue.
-            if self.shipping.is_idle()
-                && let Some(at) = self.shipping.someone()
+            // A replica that has not run the change yet has the old catalogue.
+            if self.scheduler.shipping.is_idle()
+                && let Some(run) = self.scheduler.shipping.any_up()
             {
                 let loading = async {
-                    let address = self.shipping.address(at.replica);
+                    let address = self.scheduler.shipping.address(run.replica);
                     let mut connection = Connection::open_own(&address, &coordinator.served, OWN).await?;
                     capture::catalogue::load_plain(&mut connection, coordinator.catalogue().generation() + 1)
                         .await

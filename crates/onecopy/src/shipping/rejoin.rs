@@ -1,13 +1,14 @@
-//! A replica is made to take part: fenced, rolled forward from the log, and joined to the others while they work.
+//! Brings a replica back: fences it, rolls it forward from the log, and joins it to the others while they work.
 //!
-//! Whatever was left running at the server is ended and gone before it is asked what it has; so nothing can commit there
-//! that the answer does not show. What the log has beyond that is done again in order of term and number, which is the
-//! order of whatever conflicts. What is under way when the replica is asked is left out of that: it is sent, or done again,
-//! when the replica joins (`cluster::protocols::shipping::Scheduler::replica_joined`).
+//! All former backends at the server have ended before it is asked which transactions it has. So no transaction can commit
+//! there that the answer does not show. Transactions that only the log has are run again in the order of term and number,
+//! which is the order of conflicting ones. Those that are under way at that moment are left out: they are sent, or run
+//! again, when the replica joins (`cluster::protocols::shipping::Scheduler::replica_joined`).
 //!
-//! While it takes part, what is durable there is noted from time to time, so that the log can be trimmed behind the slowest.
+//! While the replica takes part, its durable version is noted from time to time, so that the log can be trimmed behind the
+//! slowest replica.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,9 +20,12 @@ use tokio::time::{Instant, sleep, timeout};
 use wire::backend::{Fields, tag};
 use wire::{encode, frame, frontend};
 
-use super::lane::{At, insert_identity, is_the_statements};
+use super::lane::insert_identity;
+use super::node::{Delivery, Shipping};
+use super::replica_run::{LaneHost, ReplicaRun};
+use super::reply::is_deterministic;
 use super::shipment::{COPY_MARK, encode_copy};
-use super::{Next, Shipping};
+use super::state::{Rejoining, Standing};
 use crate::backend::{BackendError, Connection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};
@@ -44,31 +48,33 @@ const OPTIONS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_trans
     -c default_transaction_read_only=off -c client_min_messages=error -c search_path=pg_catalog";
 
 /// Why a replica cannot take part now.
-enum Failure {
+enum RejoinError {
+    /// An exchange with its server failed.
     Backend(BackendError),
-    Told(String),
-    /// Somebody has to do something about it.
-    QuarantineDuration(String),
+    /// Something that may pass by itself.
+    Passing(String),
+    /// An operator has to act first.
+    Lasting(String),
 }
 
-impl From<BackendError> for Failure {
+impl From<BackendError> for RejoinError {
     fn from(error: BackendError) -> Self {
         Self::Backend(error)
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RejoinError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Backend(error) => error.fmt(f),
-            Self::Told(text) | Self::QuarantineDuration(text) => f.write_str(text),
+            Self::Passing(text) | Self::Lasting(text) => f.write_str(text),
         }
     }
 }
 
 /// What was known when the replica was asked what it has.
-struct Start {
-    at: At,
+struct RejoinPoint {
+    run: ReplicaRun,
     /// Every number up to this one was over.
     from: SequenceNumber,
     /// The last version that had been appended.
@@ -77,32 +83,32 @@ struct Start {
     under_way: BTreeSet<Identity>,
 }
 
-/// Keeps one replica in the cluster, for ever.
-pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
+/// Keeps one replica in the cluster for as long as the node runs.
+pub(super) async fn maintain(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
     // Only what was there before this start may have been proven by a key that is gone.
     let mut proves_all = shipping.coordinator().local.seal.is_new;
     let seat = &shipping.coordinator().seats[id];
     loop {
-        if shipping.lock().sides[usize::from(id.0)].is_diverged {
-            // Until it is rebuilt.
+        if shipping.lock().replicas[usize::from(id.0)].standing == Standing::Quarantined {
+            // It comes back when it was rebuilt.
             sleep(LOOK).await;
             continue;
         }
-        let failure = match bring(&shipping, id, proves_all).await {
-            Ok((at, control)) => {
+        let failure = match rejoin(&shipping, id, proves_all).await {
+            Ok((run, control)) => {
                 proves_all = false;
                 (pause, last) = (PAUSE_MIN, String::new());
                 seat.absence.end();
-                let reason = watch(&shipping, at, control).await;
-                shipping.give_up(at, &reason);
+                let reason = watch(&shipping, run, control).await;
+                Arc::clone(&shipping).give_up(run, &reason);
                 seat.absence.note_unreachable(Obstacle::Passing, reason);
                 continue;
             }
             Err(failure) => failure,
         };
-        let lasting = matches!(failure, Failure::QuarantineDuration(_));
+        let lasting = matches!(failure, RejoinError::Lasting(_));
         let obstacle = if lasting { Obstacle::QuarantineDuration } else { Obstacle::Passing };
         let failure = failure.to_string();
         if failure != last {
@@ -116,11 +122,11 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
 }
 
 /// Fences the replica, rolls it forward, and lets it join.
-async fn bring(
+async fn rejoin(
     shipping: &Arc<Shipping>,
     id: ReplicaId,
     proves_all: bool,
-) -> Result<(At, Connection), Failure> {
+) -> Result<(ReplicaRun, Connection), RejoinError> {
     let mut control = connect(shipping, id).await?;
     prepare(shipping, &mut control, proves_all).await?;
     let start = shipping.ask_to_return(id);
@@ -136,9 +142,9 @@ async fn bring(
         shipping.coordinator().set_catalogue(catalogue);
     }
     if !shipping.join(&start, &has) {
-        return Err(Failure::Told("it was given up again".into()));
+        return Err(RejoinError::Passing("it was given up again".into()));
     }
-    Ok((start.at, control))
+    Ok((start.run, control))
 }
 
 async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
@@ -152,35 +158,35 @@ async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, Backe
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
-async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool) -> Result<(), Failure> {
+async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool) -> Result<(), RejoinError> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let coordinator = shipping.coordinator();
     let cluster = coordinator.cluster_id;
     let ServerInfo { cluster: found, unfit } = ServerInfo::ask(control).await?;
     match (unfit, found) {
-        (Some(what), _) => return Err(Failure::QuarantineDuration(format!("the server {what}"))),
+        (Some(what), _) => return Err(RejoinError::Lasting(format!("the server {what}"))),
         (None, Some(found)) if found != cluster.to_string() => {
             let text = format!("the server belongs to the cluster {found}, not to {cluster}");
-            return Err(Failure::QuarantineDuration(text));
+            return Err(RejoinError::Lasting(text));
         }
         (None, None) if !coordinator.is_founding.load(Ordering::Acquire) => {
             let text = format!(
                 "the server has nothing of the cluster {cluster} in it: it is another server, or was re-created"
             );
-            return Err(Failure::QuarantineDuration(text));
+            return Err(RejoinError::Lasting(text));
         }
         _ => {}
     }
     let captures = control.simple("SELECT 1 FROM pg_trigger WHERE tgname = '!onecopy'").await?;
     if !captures.is_empty() {
         let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
-        return Err(Failure::QuarantineDuration(text.into()));
+        return Err(RejoinError::Lasting(text.into()));
     }
     let deadline = Instant::now() + FENCE_DEADLINE;
     while !control.simple(FENCE).await?.is_empty() {
         if Instant::now() > deadline {
-            return Err(Failure::Told("backends of before do not end".into()));
+            return Err(RejoinError::Passing("backends of before do not end".into()));
         }
         sleep(FENCE_PAUSE).await;
     }
@@ -195,26 +201,26 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
     Ok(())
 }
 
-/// Does again what the log has and the replica has not.
+/// Runs the transactions again that the log has and the replica has not.
 async fn roll_forward(
     shipping: &Shipping,
     control: &mut Connection,
-    start: &Start,
+    start: &RejoinPoint,
     has: &BTreeSet<Identity>,
-) -> Result<(), Failure> {
+) -> Result<(), RejoinError> {
     let log = &shipping.coordinator().log;
     let mut missing: Vec<Arc<Record>> = Vec::new();
     let mut from = log.first_retained();
     let first = from;
     while from <= start.upto {
         let records =
-            log.read_from(from, READ_BYTES).await.map_err(|error| Failure::Told(error.to_string()))?;
+            log.read_from(from, READ_BYTES).await.map_err(|error| RejoinError::Passing(error.to_string()))?;
         let Some(last) = records.last() else { break };
         if from == first && is_beyond(&records[0], has) {
-            // The log keeps for whoever counts what that one has last.
+            // The log is trimmed behind the last record that each member has.
             let reason = "the log has no more what it lacks";
-            shipping.coordinator().quarantine(start.at.replica, reason, QuarantineDuration::UntilRebuilt);
-            return Err(Failure::Told(reason.into()));
+            shipping.coordinator().quarantine(start.run.replica, reason, QuarantineDuration::UntilRebuilt);
+            return Err(RejoinError::Passing(reason.into()));
         }
         from = last.header().last.next();
         missing.extend(records.into_iter().filter(|record| {
@@ -231,7 +237,7 @@ async fn roll_forward(
         redo(control, &record, shipping.limits.reply_bytes, &shipping.coordinator().local.seal).await?;
     }
     if count > 0 {
-        tracing::info!(replica = %shipping.coordinator().seats[start.at.replica].name, count, "transactions were done again");
+        tracing::info!(replica = %shipping.coordinator().seats[start.run.replica].name, count, "transactions were done again");
     }
     Ok(())
 }
@@ -252,7 +258,7 @@ async fn redo(
     record: &Record,
     reply_bytes_max: usize,
     seal: &Seal,
-) -> Result<(), Failure> {
+) -> Result<(), RejoinError> {
     control.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
     let mut failed = false;
     for item in record.items() {
@@ -260,7 +266,7 @@ async fn redo(
         // In a failed transaction nothing works but what goes back to a savepoint.
         match run(control, &shipped, !failed).await {
             Ok(returned_bytes) => failed = returned_bytes > reply_bytes_max,
-            Err(BackendError::Server(body)) if is_the_statements(Fields::new(&body).sqlstate()) => {
+            Err(BackendError::Server(body)) if is_deterministic(Fields::new(&body).sqlstate()) => {
                 failed = true;
             }
             Err(other) => return Err(other.into()),
@@ -316,13 +322,13 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
     }
 }
 
-/// Looks after a replica that takes part; why it does not any more.
-async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
+/// Watches a replica that takes part: the reason why it no longer does.
+async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: Connection) -> String {
     let deadline = shipping.coordinator().local.timeouts.health_deadline;
     let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
         sleep(LOOK).await;
-        if !shipping.is_present(at) {
+        if !shipping.is_present(run) {
             return "it was given up".into();
         }
         let asked = timeout(deadline, control.simple("SELECT 1")).await;
@@ -333,14 +339,14 @@ async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
         }
         if knocked.elapsed() >= deadline / 2 {
             knocked = Instant::now();
-            let address = shipping.address(at.replica);
+            let address = shipping.address(run.replica);
             if let Err(reason) = lets_in(&control, &address, deadline, |_| std::future::ready(())).await {
                 return reason;
             }
         }
         if noted.elapsed() >= NOTE {
             noted = Instant::now();
-            if let Err(error) = shipping.note_durable(at, &mut control).await {
+            if let Err(error) = shipping.note_durable(run, &mut control).await {
                 return error.to_string();
             }
         }
@@ -348,70 +354,70 @@ async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
 }
 
 impl Shipping {
-    /// From now on what is decided is kept for the replica.
-    fn ask_to_return(&self, id: ReplicaId) -> Start {
-        let mut inside = self.lock();
+    /// Keeps for the replica what is decided from now on.
+    fn ask_to_return(&self, id: ReplicaId) -> RejoinPoint {
+        let mut state = self.lock();
         let index = usize::from(id.0);
-        let decided = inside.owners.iter().filter(|(_, owner)| owner.version.is_some());
-        let tail = decided.map(|(number, owner)| (*number, (owner.locks.clone(), owner.writes.clone())));
-        let tail: std::collections::BTreeMap<_, _> = tail.collect();
-        let under_way = tail.keys().map(|number| self.identity(*number)).collect();
-        let (from, upto) = (inside.scheduler.over(), inside.appended);
-        let side = &mut inside.sides[index];
-        side.tail = Some(tail);
-        Start { at: At { replica: id, incarnation: side.incarnation }, from, upto, under_way }
+        let decided = state.active.iter().filter(|(_, transaction)| transaction.version.is_some());
+        let decided = decided
+            .map(|(number, transaction)| (*number, (transaction.locks.clone(), transaction.writes.clone())));
+        let decided: BTreeMap<_, _> = decided.collect();
+        let under_way = decided.keys().map(|number| self.identity(*number)).collect();
+        let (from, upto) = (state.scheduler.over(), state.appended);
+        state.replicas[index].rejoining.decided = Some(decided);
+        RejoinPoint { run: state.run(index), from, upto, under_way }
     }
 
-    /// The replica takes part from now on; `false` if it was given up meanwhile.
-    fn join(self: &Arc<Self>, start: &Start, has: &BTreeSet<Identity>) -> bool {
-        let index = usize::from(start.at.replica.0);
-        let mut inside = self.lock();
-        let side = &mut inside.sides[index];
-        if side.incarnation != start.at.incarnation {
+    /// Lets the replica take part from now on; `false` if it was given up meanwhile.
+    fn join(self: &Arc<Self>, start: &RejoinPoint, has: &BTreeSet<Identity>) -> bool {
+        let index = usize::from(start.run.replica.0);
+        let mut state = self.lock();
+        let replica = &mut state.replicas[index];
+        if replica.incarnation != start.run.incarnation {
             return false;
         }
-        side.proxy = Proxy::new(start.from);
-        let tail = side.tail.take().unwrap_or_default();
+        replica.proxy = Proxy::new(start.from);
+        let decided = replica.rejoining.decided.take().unwrap_or_default();
         let has = |number: SequenceNumber| has.contains(&self.identity(number));
         let again: BTreeSet<SequenceNumber> =
-            tail.keys().copied().filter(|number| !has(*number) && !inside.scheduler.has(*number)).collect();
-        let lacking = inside.owners.iter().filter(|(number, _)| !has(**number));
-        let undone = lacking.chain(inside.past.iter().filter(|(number, _)| again.contains(number)));
-        let undone: BTreeSet<Version> = undone.filter_map(|(_, owner)| owner.version).collect();
-        let side = &mut inside.sides[index];
-        (side.again, side.undone) = (again, undone);
+            decided.keys().copied().filter(|number| !has(*number) && !state.scheduler.has(*number)).collect();
+        let lacking = state.active.iter().filter(|(number, _)| !has(**number));
+        let undone = lacking.chain(state.past.iter().filter(|(number, _)| again.contains(number)));
+        let undone: BTreeSet<Version> = undone.filter_map(|(_, transaction)| transaction.version).collect();
+        let replica = &mut state.replicas[index];
+        (replica.rejoining, replica.undone) = (Rejoining { decided: None, again }, undone);
         let mut out = Vec::new();
-        inside.scheduler.replica_joined(start.at.replica, start.from, has, &tail, &mut out);
-        self.carry_out(inside, out.into_iter().map(Next::Scheduler).collect());
-        tracing::info!(replica = %self.coordinator().seats[start.at.replica].name, "the replica takes part");
+        state.scheduler.replica_joined(start.run.replica, start.from, has, &decided, &mut out);
+        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+        tracing::info!(replica = %self.coordinator().seats[start.run.replica].name, "the replica takes part");
         self.changed();
         true
     }
 
     /// Makes durable at a replica what is over there, and forgets what no recovery can need.
-    async fn note_durable(&self, at: At, control: &mut Connection) -> Result<(), BackendError> {
-        let index = usize::from(at.replica.0);
+    async fn note_durable(&self, run: ReplicaRun, control: &mut Connection) -> Result<(), BackendError> {
+        let index = usize::from(run.replica.0);
         let over = {
-            let inside = self.lock();
-            if !inside.sides[index].again.is_empty() {
+            let state = self.lock();
+            if !state.replicas[index].rejoining.again.is_empty() {
                 return Ok(());
             }
-            inside.over_at(index)
+            state.over_at(index)
         };
         let over = over.min(self.coordinator().log.durable());
         // A commit that waits for the disk takes all before it along, if it has something of its own to write.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
         control.simple(beat).await?;
-        self.coordinator().note_durable(at.replica, over).await;
+        self.coordinator().note_durable(run.replica, over).await;
         let first = self.coordinator().log.first_retained();
         let first_number = {
-            let mut inside = self.lock();
-            inside.numbers = inside.numbers.split_off(&first);
-            inside.numbers.values().min().copied()
+            let mut state = self.lock();
+            state.numbers = state.numbers.split_off(&first);
+            state.numbers.values().min().copied()
         };
         // A number that is lower than all that the log has, and is there, has left the log.
         let Some(number) = first_number else { return Ok(()) };
-        let (epoch, number) = (self.epoch.0.cast_signed(), number.0.cast_signed());
+        let (epoch, number) = (self.epoch().0.cast_signed(), number.0.cast_signed());
         let oldest = self
             .coordinator()
             .log

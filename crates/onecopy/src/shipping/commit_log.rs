@@ -1,0 +1,64 @@
+//! Appends decisions to the log: what commits is durable before any replica is told to commit it (section 5.3).
+//!
+//! A record holds the write statements of one transaction, and stands in the log under its identity: this node's term and
+//! the sequence number. Records are in the order of decisions, which is not that of the numbers. A roll-forward sorts them
+//! by number, because conflicting transactions are in the order of their numbers.
+
+use std::sync::Arc;
+
+use cluster::ids::{DatabaseId, ServiceId, Version};
+use cluster::protocols::shipping::SequenceNumber;
+use cluster::record::{Header, RecordBuilder};
+
+use super::node::{Delivery, Shipping};
+use super::replica_run::LaneHost;
+use super::state::SchedulerState;
+
+/// The most bytes of statements that one transaction may ship, checked before each of them is taken.
+pub(super) const TRANSACTION_BYTES_MAX: usize = 256 << 20;
+
+impl Shipping {
+    /// Appends the writes of a transaction.
+    pub(super) fn append(&self, state: &mut SchedulerState, number: SequenceNumber) {
+        let Some(transaction) = state.active.get_mut(&number) else { return };
+        let mut body = RecordBuilder::new();
+        for write in &transaction.writes {
+            let shipment =
+                state.statements.get(write.statement).expect("a transaction under way keeps its statements");
+            for shipped in shipment.command.logged() {
+                body.push_shipped(&shipped).expect("the size was checked when the statement was taken");
+            }
+        }
+        let version = state.appended.next();
+        transaction.version = Some(version);
+        let header = Header {
+            cluster: self.coordinator().cluster_id,
+            identity: self.identity(number),
+            first: version,
+            last: version,
+            database: DatabaseId(0),
+            service: ServiceId(0),
+        };
+        for replica in &mut state.replicas {
+            replica.undone.insert(version);
+            if let Some(decided) = &mut replica.rejoining.decided {
+                decided.insert(number, (transaction.locks.clone(), transaction.writes.clone()));
+            }
+        }
+        state.appended = version;
+        state.numbers.insert(version, number);
+        state.pending.push_back((version, number));
+        crate::local::count(&self.coordinator().local.stats.records);
+        self.coordinator().log.append(Arc::new(body.finish(header)));
+    }
+
+    /// The log has everything up to this version on disk.
+    pub(super) fn durable_upto(self: &Arc<Self>, upto: Version) {
+        let mut state = self.lock();
+        let mut out = Vec::new();
+        while let Some((_, number)) = state.pending.pop_front_if(|(version, _)| *version <= upto) {
+            state.scheduler.logged(number, &mut out);
+        }
+        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+    }
+}

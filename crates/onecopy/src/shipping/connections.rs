@@ -1,0 +1,133 @@
+//! The connections of a session at the replicas, on which its transactions run.
+//!
+//! A session has as many connections at a replica as it has transactions there that are not over, which is seldom more than
+//! one. A connection goes back to the session when its transaction is over there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::replica_run::{LaneHost, ReplicaRun};
+use crate::backend::{BackendError, Connection, assert_qualified};
+use crate::capture::vouch::STARTED_SQL;
+use crate::client::cancel::Running;
+use crate::local::session_registry::{Connected, SessionEntry};
+use crate::pool::cached::Cached;
+use crate::security::scram::Secret;
+
+/// Connections that a session keeps at a replica.
+const IDLE_MAX: usize = 2;
+/// A limit that the client has for itself. A server that kept to it could end a connection at the very moment at which it
+/// is used again, which would cost the replica its place.
+pub(super) const IDLE_LIMIT: &str = "idle_session_timeout";
+
+/// What the connections of a session have in common, and those that are idle.
+pub(super) struct SessionConnections {
+    /// Where its lanes run.
+    pub(super) runtime: Handle,
+    /// Opens the servers to the role.
+    pub(super) secret: Secret,
+    /// Start-up parameters of its connections.
+    pub(super) parameters: Vec<(String, String)>,
+    /// The session's row of SHOW CLIENTS.
+    entry: Arc<SessionEntry>,
+    idle: Mutex<Vec<ReplicaConnection>>,
+    /// The read that runs, for a cancel request.
+    reading: Mutex<Option<Arc<Running>>>,
+}
+
+/// A connection of a session at a replica.
+pub(super) struct ReplicaConnection {
+    run: ReplicaRun,
+    pub(super) connection: Connection,
+    pub(super) running: Arc<Running>,
+    /// Which of the session's settings are in force.
+    pub(super) settings: u64,
+    /// What it has parsed, under the settings of `settings` and the schema of `catalogue` only: whether a statement fails or what
+    /// its constants mean must not depend on when a replica's connection has seen it first.
+    pub(super) cached: Cached,
+    pub(super) catalogue: u64,
+    _shown: Connected,
+}
+
+impl SessionConnections {
+    /// A session without connections.
+    pub(super) fn new(secret: Secret, parameters: Vec<(String, String)>, entry: Arc<SessionEntry>) -> Self {
+        let runtime = Handle::current();
+        Self { runtime, secret, parameters, entry, idle: Mutex::default(), reading: Mutex::default() }
+    }
+
+    /// Closes idle connections.
+    pub(super) fn close(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The read that a cancel request reaches, or none.
+    pub(super) fn set_reading(&self, running: Option<Arc<Running>>) {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = running;
+    }
+
+    /// Cancels the read that runs. Statements that all replicas run are not interrupted.
+    pub(super) async fn cancel_read(&self) {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(reading) = reading {
+            reading.cancel().await;
+        }
+    }
+
+    /// An idle connection at a replica, or a new one.
+    pub(super) async fn take(
+        &self,
+        host: &dyn LaneHost,
+        run: ReplicaRun,
+    ) -> Result<ReplicaConnection, BackendError> {
+        loop {
+            let found = {
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let place = idle.iter().position(|idle| idle.run.replica == run.replica);
+                place.map(|place| idle.swap_remove(place))
+            };
+            match found {
+                // The operator may have ended it meanwhile.
+                Some(found) if found.run == run && found.connection.is_quiet() => return Ok(found),
+                Some(_) => {}
+                None => return self.connect(host, run).await,
+            }
+        }
+    }
+
+    async fn connect(&self, host: &dyn LaneHost, run: ReplicaRun) -> Result<ReplicaConnection, BackendError> {
+        let address = host.address(run.replica);
+        let of_session = self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let parameters: Vec<(&str, &str)> =
+            of_session.filter(|(name, _)| *name != IDLE_LIMIT).chain([(IDLE_LIMIT, "0")]).collect();
+        let mut connection = Connection::open(&address, &self.secret, &parameters).await?;
+        // If the replica is given up after this, its fence finds this backend.
+        if !host.is_present(run) {
+            return Err(BackendError::Protocol("the replica was given up"));
+        }
+        prove(host, &mut connection).await?;
+        let running = Arc::new(Running::new(address, &connection));
+        let shown = self.entry.connect(run.replica, connection.pid);
+        let cached = Cached::default();
+        Ok(ReplicaConnection { run, connection, running, settings: 0, cached, catalogue: 0, _shown: shown })
+    }
+
+    /// Takes a connection back.
+    pub(super) fn give_back(&self, connection: ReplicaConnection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.iter().filter(|other| other.run == connection.run).count() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+/// Proves to the server that the connection is ours.
+async fn prove(host: &dyn LaneHost, connection: &mut Connection) -> Result<(), BackendError> {
+    assert_qualified(STARTED_SQL);
+    let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
+    let started = started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
+    let vouch = host.coordinator().local.voucher.vouch_sql(connection.pid, &started);
+    assert_qualified(&vouch);
+    connection.simple(&vouch).await.map(|_| ())
+}

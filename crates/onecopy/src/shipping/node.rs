@@ -1,0 +1,353 @@
+//! The scheduler and the proxies of a node, the databases that they drive, and the log.
+//!
+//! Invariant: the mutex is never held over a wait, nor while the coordinator's is asked for.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cluster::ids::{Epoch, Identity, Nonce, ReplicaId, SessionId};
+use cluster::parts::lock_queues::LockSet;
+use cluster::protocols::shipping::{
+    Choices, Kind, Output, ProxyOutput, Request, Scheduler, SequenceNumber, Transaction, Work,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::connections::SessionConnections;
+use super::lane::{self, Job};
+use super::replica_run::{Completed, LaneHost, ReplicaRun};
+use super::request::{RequestOutcome, RequestRejected, SessionRequest};
+use super::state::{Divergence, Rejoining, SchedulerState, SessionSlot, Standing, replica};
+use super::statement_store::MemoryLimits;
+use crate::coordinator::plan::Term;
+use crate::coordinator::{Coordinator, QuarantineDuration};
+
+/// More transactions than this are not under way at once; a session that begins another one waits.
+const UNDER_WAY_MAX: usize = 10_000;
+
+/// Whether transactions wait for the locks of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locking {
+    /// As the protocol says.
+    On,
+    /// Locks are granted at once: only for tests that show that a checker notices.
+    Off,
+}
+
+impl Locking {
+    /// The locks that the scheduler is to see.
+    fn visible(self, locks: LockSet) -> LockSet {
+        match self {
+            Self::On => locks,
+            Self::Off => LockSet::from([]),
+        }
+    }
+}
+
+/// Everything that sessions, replicas and the log share.
+pub(crate) struct Shipping {
+    state: Mutex<SchedulerState>,
+    coordinator: OnceLock<Arc<Coordinator>>,
+    term: Term,
+    locking: Locking,
+    pub(super) limits: MemoryLimits,
+    /// Counts the changes that a session may wait for.
+    changes: watch::Sender<u64>,
+}
+
+/// A message that is still to be delivered.
+pub(super) enum Delivery {
+    Scheduler(Output),
+    Proxy(usize, ProxyOutput),
+}
+
+impl LaneHost for Shipping {
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        self.coordinator.get().expect("the coordinator is attached before the first session")
+    }
+
+    fn is_present(&self, run: ReplicaRun) -> bool {
+        self.lock().replicas[usize::from(run.replica.0)].incarnation == run.incarnation
+    }
+
+    fn reply_bytes_max(&self) -> usize {
+        self.limits.reply_bytes
+    }
+
+    fn finished(self: Arc<Self>, run: ReplicaRun, transaction: Transaction, completed: Option<Completed>) {
+        let index = usize::from(run.replica.0);
+        let mut state = self.lock();
+        if state.replicas[index].incarnation != run.incarnation {
+            return;
+        }
+        if let Some(Completed { shipment, reply, took_us }) = completed {
+            state.note_time(shipment.command.template, took_us);
+            if let Err(Divergence { outcome }) = state.note_reply(&shipment, reply) {
+                let reason = format!(
+                    "a statement ended there with {outcome}, elsewhere not: `{}`",
+                    String::from_utf8_lossy(&shipment.command.text)
+                );
+                drop(state);
+                return self.diverged(run, &reason);
+            }
+        }
+        let mut out = Vec::new();
+        state.replicas[index].proxy.finished(transaction, &mut out);
+        let is_still_there =
+            matches!(transaction, Transaction::Numbered(number) if state.replicas[index].proxy.has(number));
+        if let Transaction::Numbered(number) = transaction
+            && out.iter().any(|output| matches!(output, ProxyOutput::Report(_)))
+            && !is_still_there
+        {
+            state.ended_at(index, number);
+        }
+        if !is_still_there {
+            state.replicas[index].lanes.remove(&transaction);
+        }
+        self.deliver(state, out.into_iter().map(|output| Delivery::Proxy(index, output)).collect());
+    }
+
+    fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str) {
+        let mut state = self.lock();
+        let replica = &mut state.replicas[usize::from(run.replica.0)];
+        if replica.incarnation != run.incarnation {
+            return;
+        }
+        let name = &self.coordinator().seats[run.replica].name;
+        tracing::warn!(replica = %name, reason, "the replica is given up");
+        replica.incarnation = run.incarnation.next();
+        replica.lanes.clear();
+        replica.rejoining = Rejoining::default();
+        let mut out = Vec::new();
+        state.scheduler.replica_lost(run.replica, &mut out);
+        state.sweep();
+        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+        self.changed();
+    }
+}
+
+impl Shipping {
+    /// A node of this term, in which no replica takes part yet.
+    pub(super) fn in_term(choices: Choices, locking: Locking, replicas: &[ReplicaId], term: Term) -> Self {
+        let scheduler = Scheduler::new(choices, replicas.len());
+        Self {
+            state: Mutex::new(SchedulerState::new(scheduler, replicas, term.last)),
+            coordinator: OnceLock::new(),
+            term,
+            locking,
+            limits: MemoryLimits::from_environment(),
+            changes: watch::channel(0).0,
+        }
+    }
+
+    /// Sets the coordinator of the node; `false` if it has one.
+    pub(super) fn attach(&self, coordinator: &Arc<Coordinator>) -> bool {
+        self.coordinator.set(Arc::clone(coordinator)).is_ok()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A replica that takes part.
+    pub(super) fn any_up(&self) -> Option<ReplicaRun> {
+        let state = self.lock();
+        let up = (0..state.replicas.len()).find(|index| state.scheduler.is_up(replica(*index)))?;
+        Some(state.run(up))
+    }
+
+    /// The term of this node.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.term.epoch
+    }
+
+    /// The identity of a transaction of this term.
+    pub(super) fn identity(&self, number: SequenceNumber) -> Identity {
+        let nonce: Nonce = self.term.nonce;
+        Identity { epoch: self.term.epoch, n: number.0, nonce }
+    }
+
+    /// Receives every change that a session may wait for, from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        let mut changes = self.changes.subscribe();
+        changes.mark_unchanged();
+        changes
+    }
+
+    /// Wakes the sessions that wait for a change.
+    pub(super) fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// A session begins: the outcomes of its requests.
+    pub(super) fn open_session(
+        &self,
+        session: SessionId,
+        connections: Arc<SessionConnections>,
+    ) -> mpsc::UnboundedReceiver<RequestOutcome> {
+        let (outcomes, received) = mpsc::unbounded_channel();
+        let slot = SessionSlot { connections, outcomes, open: None, awaited: None, reply: None };
+        self.lock().sessions.insert(session, slot);
+        received
+    }
+
+    /// A session has gone; its transaction was ended before.
+    pub(super) fn close_session(&self, session: SessionId) {
+        let mut state = self.lock();
+        state.scheduler.request(session, Request::InteractionOver, &mut Vec::new());
+        if let Some(slot) = state.sessions.remove(&session) {
+            slot.connections.close();
+        }
+        state.release(session);
+        drop(state);
+        self.changed();
+    }
+
+    /// Lets no other session begin a transaction until the exclusive turn is released. `false` if another session has it.
+    pub(super) fn acquire_exclusive(&self, session: SessionId) -> bool {
+        let mut state = self.lock();
+        *state.exclusive.get_or_insert(session) == session
+    }
+
+    /// Ends the exclusive turn of a session, if it has it.
+    pub(super) fn release_exclusive(&self, session: SessionId) {
+        self.lock().release(session);
+        self.changed();
+    }
+
+    /// Whether no transaction is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lock().scheduler.active() == 0
+    }
+
+    /// Hands a session's request to the scheduler. `generation` is that of the catalogue by which the locks were chosen.
+    pub(super) fn request(
+        self: &Arc<Self>,
+        session: SessionId,
+        request: SessionRequest,
+        generation: u64,
+    ) -> Result<(), RequestRejected> {
+        let begins = request.begins();
+        let bytes = request.bytes();
+        let mut state = self.lock();
+        let is_full =
+            |state: &SchedulerState| bytes > 0 && state.statements.bytes() + bytes > self.limits.kept_bytes;
+        let is_crowded = |state: &SchedulerState| begins && state.scheduler.active() >= UNDER_WAY_MAX;
+        if is_full(&state) || is_crowded(&state) {
+            let laggards = state.laggards(self.limits, UNDER_WAY_MAX);
+            drop(state);
+            for run in laggards {
+                let reason = "it is too far behind for what it lacks to be kept in memory";
+                Arc::clone(self).give_up(run, reason);
+            }
+            state = self.lock();
+            if is_full(&state) {
+                return Err(RequestRejected::StoreIsFull);
+            }
+        }
+        let is_held = state.exclusive.is_some_and(|holder| holder != session);
+        let is_old = || self.coordinator().catalogue().generation() != generation;
+        if begins && (is_held || is_crowded(&state) || is_old()) {
+            return Err(RequestRejected::TryLater);
+        }
+        let mut out = Vec::new();
+        state.request(session, request, |locks| self.locking.visible(locks), &mut out);
+        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+        Ok(())
+    }
+
+    /// A replica did something else than the others: it takes no part any more.
+    fn diverged(&self, run: ReplicaRun, reason: &str) {
+        if self.is_present(run) {
+            // The coordinator keeps the quarantine over a restart, and shuts the replica out here.
+            self.coordinator().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
+        }
+    }
+
+    /// The replica serves nothing until it has the data of another one.
+    pub(super) fn shut_out_replica(self: &Arc<Self>, id: ReplicaId) {
+        let incarnation = {
+            let replica = &mut self.lock().replicas[usize::from(id.0)];
+            replica.standing = Standing::Quarantined;
+            replica.incarnation
+        };
+        // Quarantines of before this start come before the coordinator, and no replica takes part then.
+        if self.coordinator.get().is_some() {
+            Arc::clone(self).give_up(ReplicaRun { replica: id, incarnation }, "it is in quarantine");
+        }
+    }
+
+    /// The replica has the data of another one.
+    pub(super) fn let_in_replica(&self, id: ReplicaId) {
+        self.lock().replicas[usize::from(id.0)].standing = Standing::Member;
+    }
+
+    /// Delivers messages between the scheduler and the proxies, and what follows from them, until none is left.
+    pub(super) fn deliver(self: &Arc<Self>, mut state: MutexGuard<'_, SchedulerState>, first: Vec<Delivery>) {
+        let mut queue: VecDeque<Delivery> = first.into();
+        while let Some(next) = queue.pop_front() {
+            match next {
+                Delivery::Scheduler(Output::ToProxy(to, message)) => {
+                    let index = usize::from(to.0);
+                    let mut out = Vec::new();
+                    state.replicas[index].proxy.handle(message, &mut out);
+                    // A proxy's message arrives before the scheduler's next one to another proxy, as on a network.
+                    queue.extend(out.into_iter().map(|output| Delivery::Proxy(index, output)));
+                }
+                Delivery::Scheduler(Output::Answer(session, answer)) => state.answer(session, answer),
+                Delivery::Scheduler(Output::Log(number, _)) => self.append(&mut state, number),
+                Delivery::Proxy(index, ProxyOutput::Report(report)) => {
+                    let mut out = Vec::new();
+                    state.scheduler.report(replica(index), report, &mut out);
+                    queue.extend(out.into_iter().map(Delivery::Scheduler));
+                }
+                Delivery::Proxy(index, ProxyOutput::Database(transaction, work)) => {
+                    self.dispatch(&mut state, index, transaction, work);
+                }
+            }
+        }
+        state.sweep();
+    }
+
+    /// Gives work to a transaction's lane at a replica.
+    fn dispatch(
+        self: &Arc<Self>,
+        state: &mut SchedulerState,
+        index: usize,
+        transaction: Transaction,
+        work: Work,
+    ) {
+        let run = state.run(index);
+        let (statement, is_write) = match work {
+            Work::Run(operation) | Work::RunAlone(operation) => {
+                (Some(operation.statement), operation.kind == Kind::Write)
+            }
+            Work::Restart | Work::End(_) => (None, false),
+        };
+        let replica = &mut state.replicas[index];
+        replica.writes += u64::from(is_write);
+        replica.reads += u64::from(statement.is_some() && !is_write);
+        let shipment = statement.and_then(|statement| state.statements.get(statement)).cloned();
+        let (connections, identity) = match transaction {
+            Transaction::Numbered(number) => {
+                let connections = state.transaction(number).map(|shipped| Arc::clone(&shipped.connections));
+                (connections, Some(self.identity(number)))
+            }
+            Transaction::Single(session) => {
+                (state.sessions.get(&session).map(|slot| Arc::clone(&slot.connections)), None)
+            }
+        };
+        let job = Job { work, shipment, identity };
+        if let Some(lane) = state.replicas[index].lanes.get(&transaction) {
+            // A lane ends before its transaction only when the replica is lost.
+            let _ = lane.send(job);
+            return;
+        }
+        let Some(connections) = connections else { return };
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let _ = sender.send(job);
+        state.replicas[index].lanes.insert(transaction, sender);
+        let runtime = connections.runtime.clone();
+        let host = Arc::clone(self) as Arc<dyn LaneHost>;
+        runtime.spawn(lane::run(host, connections, run, transaction, jobs));
+    }
+}

@@ -1,0 +1,143 @@
+//! A session's way to the scheduler, and to what others tell the session: cancel requests, and orders to end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::SessionId;
+use cluster::protocols::shipping::Answer;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+use wire::sqlstate;
+
+use super::connections::SessionConnections;
+use super::node::Shipping;
+use super::request::{RequestOutcome, RequestRejected, SessionRequest};
+use crate::client::cancel::{CancelTarget, Doing};
+use crate::coordinator::mailbox::{End, Mailbox, Note};
+use crate::error::{Fault, Refusal};
+
+/// How often a session that waits looks again.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+
+/// A session, as the scheduler knows it.
+pub(super) struct SchedulerClient {
+    pub(super) shipping: Arc<Shipping>,
+    pub(super) id: SessionId,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) cancel: Arc<CancelTarget>,
+    connections: Arc<SessionConnections>,
+    outcomes: mpsc::UnboundedReceiver<RequestOutcome>,
+    ending: Option<End>,
+}
+
+impl SchedulerClient {
+    /// Registers a session with the scheduler.
+    pub(super) fn register(
+        shipping: &Arc<Shipping>,
+        id: SessionId,
+        mailbox: Arc<Mailbox>,
+        cancel: Arc<CancelTarget>,
+        connections: &Arc<SessionConnections>,
+    ) -> Self {
+        let outcomes = shipping.open_session(id, Arc::clone(connections));
+        let (shipping, connections) = (Arc::clone(shipping), Arc::clone(connections));
+        Self { shipping, id, mailbox, cancel, connections, outcomes, ending: None }
+    }
+
+    /// The session was told to end.
+    pub(super) fn note_end(&mut self, end: End) {
+        self.ending = self.ending.max(Some(end));
+    }
+
+    /// Fails if the session was told to end, and may end now.
+    pub(super) fn check_ending(&self, is_in_transaction: bool) -> Result<(), Fault> {
+        let why = match self.ending {
+            Some(End::Killed) => "the session was ended by an administrator",
+            Some(End::Now) => "the node is stopping",
+            Some(End::AfterTransaction) if !is_in_transaction => "the node is stopping",
+            _ => return Ok(()),
+        };
+        Err(Fault::Fatal(Refusal::plain(sqlstate::ADMIN_SHUTDOWN, format!("terminating connection: {why}"))))
+    }
+
+    /// Hands a request to the scheduler and waits for its outcome. `None` if the session has to choose its locks again, because
+    /// another one ran alone.
+    pub(super) async fn request(
+        &mut self,
+        request: SessionRequest,
+        generation: u64,
+        is_in_transaction: bool,
+    ) -> Result<Option<RequestOutcome>, Fault> {
+        let mut changes = self.shipping.changes();
+        match self.shipping.request(self.id, request, generation) {
+            Ok(()) => {}
+            Err(RequestRejected::TryLater) => {
+                self.wait_for(&mut changes, is_in_transaction).await?;
+                return Ok(None);
+            }
+            Err(RequestRejected::StoreIsFull) => {
+                let text = "too many statements are kept for replicas that have not run them yet";
+                let hint = "Try again later, with less in a transaction. SHOW REPLICAS shows which replica is behind.";
+                return Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint).into());
+            }
+        }
+        self.cancel.set(Doing::Waiting);
+        let outcome = self.outcome().await?;
+        self.cancel.set(Doing::Nothing);
+        match outcome.answer {
+            Answer::Done => Ok(Some(outcome)),
+            Answer::Refused => {
+                let text = "too many transactions are under way";
+                Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, "Try again later.").into())
+            }
+            Answer::Lost => Err(Refusal::retry("no replica is there that could run the statement").into()),
+        }
+    }
+
+    async fn outcome(&mut self) -> Result<RequestOutcome, Fault> {
+        loop {
+            tokio::select! {
+                outcome = self.outcomes.recv() => return outcome.ok_or(Fault::Client),
+                note = self.mailbox.next() => match note {
+                    Note::End(end) => self.note_end(end),
+                    Note::Cancel => self.connections.cancel_read().await,
+                    Note::Effect(_) | Note::Drained => {}
+                }
+            }
+        }
+    }
+
+    /// Waits until no other session may begin a transaction.
+    pub(super) async fn acquire_exclusive(&mut self, is_in_transaction: bool) -> Result<(), Fault> {
+        loop {
+            let mut changes = self.shipping.changes();
+            if self.shipping.acquire_exclusive(self.id) {
+                return Ok(());
+            }
+            self.wait_for(&mut changes, is_in_transaction).await?;
+        }
+    }
+
+    /// Lets other sessions begin transactions again, if this one ran alone.
+    pub(super) fn release_exclusive(&self) {
+        self.shipping.release_exclusive(self.id);
+    }
+
+    /// Waits until something has changed that this session may wait for.
+    async fn wait_for(
+        &mut self,
+        changes: &mut watch::Receiver<u64>,
+        is_in_transaction: bool,
+    ) -> Result<(), Fault> {
+        tokio::select! {
+            _ = changes.changed() => {}
+            // The end of a transaction is not counted among the changes.
+            () = sleep(PAUSE) => {}
+        }
+        if let Some(Note::End(end)) = self.mailbox.try_next() {
+            self.note_end(end);
+            self.check_ending(is_in_transaction)?;
+        }
+        Ok(())
+    }
+}

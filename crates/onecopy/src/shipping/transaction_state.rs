@@ -1,0 +1,155 @@
+//! The transaction of a client, as the session sees it.
+
+use sql::profile::Declaration;
+use wire::backend::Status;
+use wire::sqlstate;
+
+use super::commit_log::TRANSACTION_BYTES_MAX;
+use super::locks::TableLocks;
+use super::shipment::AccessMode;
+use super::statement;
+use crate::error::Refusal;
+
+/// The transaction of a client.
+#[derive(Debug)]
+pub(super) enum TransactionState {
+    /// None is open.
+    None,
+    /// The client said BEGIN, and nothing has run yet.
+    Announced(AnnouncedTransaction),
+    /// Its locks are held.
+    Open(OpenTransaction),
+}
+
+/// Whether a transaction takes statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It does.
+    Active,
+    /// A statement has failed: it can only be rolled back.
+    Failed,
+}
+
+/// What is known of a transaction before its first statement.
+#[derive(Debug)]
+pub(super) struct AnnouncedTransaction {
+    pub(super) mode: AccessMode,
+    pub(super) declared: Option<Declaration>,
+    pub(super) health: Health,
+}
+
+/// What ends a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// COMMIT or ROLLBACK of the client.
+    Explicit,
+    /// The last of the statements that came together.
+    Implicit,
+}
+
+/// What a transaction has shipped to all replicas, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Shipped {
+    /// Nothing.
+    Nothing,
+    /// Writes, settings or savepoints.
+    Writes,
+    /// A change of the schema.
+    SchemaChange,
+}
+
+/// A transaction whose locks are held.
+#[derive(Debug)]
+pub(super) struct OpenTransaction {
+    pub(super) locks: TableLocks,
+    pub(super) mode: AccessMode,
+    pub(super) block: Block,
+    pub(super) health: Health,
+    pub(super) shipped: Shipped,
+    /// It has settings of its own.
+    pub(super) has_settings: bool,
+    /// The size of what it has shipped.
+    bytes: usize,
+    /// The value of `now()` in it.
+    pub(super) now_us: i64,
+}
+
+impl OpenTransaction {
+    /// A transaction that begins now.
+    pub(super) fn new(locks: TableLocks, mode: AccessMode, block: Block) -> Self {
+        Self {
+            locks,
+            mode,
+            block,
+            health: Health::Active,
+            shipped: Shipped::Nothing,
+            has_settings: false,
+            bytes: 0,
+            now_us: statement::now_us(),
+        }
+    }
+
+    /// Counts what it is about to ship, and refuses too much.
+    pub(super) fn note_shipped(&mut self, shipped: Shipped, bytes: usize) -> Result<(), Refusal> {
+        self.shipped = self.shipped.max(shipped);
+        self.bytes += bytes;
+        if self.bytes > TRANSACTION_BYTES_MAX {
+            return Err(Refusal::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!(
+                    "the statements of a transaction may have {} MB at most",
+                    TRANSACTION_BYTES_MAX >> 20
+                ),
+                "Do it in several transactions.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether statements run under settings or a schema that other transactions do not have.
+    pub(super) fn has_own_environment(&self) -> bool {
+        self.shipped == Shipped::SchemaChange || self.has_settings
+    }
+}
+
+impl TransactionState {
+    /// Whether none is open or announced.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Whether a statement has failed in it.
+    pub(super) fn has_failed(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Announced(announced) => announced.health == Health::Failed,
+            Self::Open(open) => open.health == Health::Failed,
+        }
+    }
+
+    /// Sets whether it takes further statements.
+    pub(super) fn set_health(&mut self, health: Health) {
+        match self {
+            Self::None => {}
+            Self::Announced(announced) => announced.health = health,
+            Self::Open(open) => open.health = health,
+        }
+    }
+
+    /// Whether statements of it run in a transaction that may write.
+    pub(super) fn mode(&self) -> AccessMode {
+        match self {
+            Self::Open(open) => open.mode,
+            Self::None | Self::Announced(_) => AccessMode::ReadWrite,
+        }
+    }
+
+    /// What ReadyForQuery says of it.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::None => Status::Idle,
+            _ if self.has_failed() => Status::Failed,
+            _ => Status::Open,
+        }
+    }
+}
