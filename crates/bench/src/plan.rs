@@ -283,7 +283,7 @@ impl Plan {
         must((1..=1_000).contains(&self.period_ms), "period_ms: from 1 to 1,000")?;
         let cores = self.cores_per_server.is_none_or(|cores| cores > 0.0 && cores.is_finite());
         must(cores, "cores_per_server: above 0")?;
-        must(!self.contestants.is_empty(), "nobody is compared")?;
+        must(!self.contestants.is_empty(), "a plan needs at least one contestant")?;
         let has_plain = self.contestants.iter().any(|who| matches!(who, Entrant::Postgres { .. }));
         must(!self.simulate || has_plain, "simulate: one of the contestants must be of kind postgres")?;
         let counts = |replicas: u16| (1..=REPLICAS_MAX).contains(&replicas);

@@ -164,7 +164,7 @@ fn compare(
     in_turns(bench, &turns, options, script, mode, news)
 }
 
-/// Somebody, and how clients come in there.
+/// A contestant, and the way its clients connect.
 struct Turn<'a> {
     contender: &'a Contender,
     entry: Entry,
@@ -186,7 +186,7 @@ fn in_turns(
     let mut samples = vec![Vec::new(); turns.len()];
     for round in 1..=options.rounds {
         news(&format!("{script} {mode}, round {round} of {}", options.rounds));
-        // Each round begins with another one, so that nobody always follows the same neighbour after a pause.
+        // Each round begins with another one, so that no contestant always follows the same one after a pause.
         for turn in 0..turns.len() {
             let at = (turn + round as usize) % turns.len();
             let Turn { contender, entry } = turns[at];

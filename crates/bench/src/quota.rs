@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_server_in_a_group_is_held_to_its_share() {
-        // Where nobody may make groups, that is what has to be said.
+        // Where no control group can be made, the report must say so.
         let group = match Group::new("test") {
             Ok(group) => group,
             Err(fault) => return assert!(matches!(fault, Fault::Missing(why) if why.contains("root"))),

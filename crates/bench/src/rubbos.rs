@@ -37,7 +37,7 @@ const AUTHOR_EVERY: usize = 10;
 pub(crate) struct Rubbos {
     /// Stories of the last month.
     pub(crate) stories: i32,
-    /// Whether nobody writes.
+    /// Whether users only read.
     pub(crate) is_browsing: bool,
 }
 

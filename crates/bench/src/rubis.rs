@@ -34,7 +34,7 @@ const REGIONS: i32 = 62;
 pub(crate) struct Rubis {
     /// Items on sale at the beginning.
     pub(crate) items: i32,
-    /// Whether nobody bids.
+    /// Whether users only read.
     pub(crate) is_browsing: bool,
 }
 

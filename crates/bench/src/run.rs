@@ -156,7 +156,7 @@ fn notes(plan: &Plan) -> Vec<String> {
         |cores| {
             format!(
                 "Each server may use {cores} of a processor, counted over {} ms; clients and what is between are not \
-                 limited. Latencies are distorted by that period. While a run warms up, nobody is limited: clients have \
+                 limited. Latencies are distorted by that period. While a run warms up, no contestant is limited: clients have \
                  connected and have worked for {} s with the whole machine when its servers are given their share, and {} s after \
                  that what is counted begins. So connections that have lived for a while are measured, everybody's. A run in \
                  which a server used more than its share does not count.",

@@ -85,7 +85,7 @@ struct Sides {
 /// One schema's course.
 struct Course {
     asked: String,
-    /// All that was run, for whoever has to look into it.
+    /// All statements that were run, to look into a difference.
     script: String,
     /// From here on the plain server may differ.
     is_ambiguous: bool,

@@ -362,7 +362,7 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
     }
     if !options.strikes() && !run.tally.troubles.is_empty() {
         is_wrong = true;
-        line("WRONG errors that nobody expects".to_owned());
+        line("WRONG unexpected errors".to_owned());
     }
     for columns in &run.verified {
         let is_same = columns.last().is_some_and(|result| result == "identical");

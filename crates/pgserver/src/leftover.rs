@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_has_nobody_in_it() {
+    async fn a_missing_folder_has_no_processes() {
         assert_eq!(end(Path::new("/nonexistent/onecopy"), &Account::Own).await.unwrap(), 0);
     }
 }

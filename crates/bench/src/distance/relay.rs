@@ -64,7 +64,7 @@ impl Relay {
             let (sender, queue) = mpsc::unbounded_channel();
             tokio::select! {
                 _ = ended => {}
-                // Without its timer nothing passes any more, and whoever is connected sees an end of file.
+                // Without its timer nothing passes any more, and both sides see an end of file.
                 _ = deliver(queue, timer) => {}
                 () = accept(listener, target, Line { sender, delay }) => {}
             }
@@ -115,7 +115,7 @@ fn listen(port: u16) -> io::Result<TcpListener> {
 async fn deliver(mut queue: UnboundedReceiver<Packet>, mut timer: Timer) -> io::Result<()> {
     while let Some(Packet { due, load, to }) = queue.recv().await {
         timer.wait_until(due).await?;
-        // Whoever has closed takes nothing more.
+        // A side that has closed takes nothing more.
         let _ = to.send(load);
     }
     Ok(())
@@ -130,7 +130,7 @@ async fn accept(listener: TcpListener, target: u16, line: Line) {
         };
         let line = line.clone();
         tokio::spawn(async move {
-            // Who finds nobody there is closed, and sees that something is wrong.
+            // A client whose server cannot be reached is closed, so it notices that.
             let _ = connect(client, target, &line).await;
             drop(place);
         });
@@ -171,7 +171,7 @@ async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
                 break;
             }
         }
-        // Whoever is gone already needs not be told.
+        // A side that is gone already needs no notice.
         let _ = to.shutdown().await;
     };
     tokio::join!(take, give);
@@ -223,7 +223,7 @@ mod tests {
         runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it ends") })
     }
 
-    /// A server that nobody has come to, and one end of a connection to it through a relay with that delay.
+    /// A server without clients, and one end of a connection to it through a relay with that delay.
     async fn connected(delay: Duration) -> (Relay, TcpStream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let relay = Relay::start(listener.local_addr().unwrap().port(), delay).unwrap();
@@ -322,7 +322,7 @@ mod tests {
             let read = Arc::new(AtomicUsize::new(0));
             let (sender, queue) = mpsc::unbounded_channel();
             let line = Line { sender, delay: Duration::from_millis(1) };
-            // Nobody reads what comes out, of which this pipe holds a little.
+            // The other end does not read; this pipe holds a little.
             const PIPE_BYTES: usize = 64;
             let (to, mut out) = tokio::io::duplex(PIPE_BYTES);
             let (source, timer) = (Endless(Arc::clone(&read)), Timer::new().unwrap());

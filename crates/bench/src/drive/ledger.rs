@@ -66,7 +66,7 @@ impl Ledger {
             }
         }
         for name in self.0.keys().filter(|name| !before.contains_key(*name)) {
-            wrong.push(format!("{name}: entered, but nobody counts it"));
+            wrong.push(format!("{name}: entered, but not counted"));
         }
         wrong
     }
@@ -97,6 +97,6 @@ mod tests {
         assert!(judge(12, 82).is_empty());
         assert_eq!(judge(10, 77).len(), 1, "a lost commit");
         assert_eq!(judge(13, 83).len(), 2, "one that happened twice");
-        assert_eq!(ledger.judge(&BTreeMap::new(), &BTreeMap::new()).len(), 2, "what nobody counts");
+        assert_eq!(ledger.judge(&BTreeMap::new(), &BTreeMap::new()).len(), 2, "entries that are not counted");
     }
 }

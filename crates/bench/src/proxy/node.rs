@@ -97,7 +97,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         drop(self.program.take());
-        // If onecopy did not stop in good order, its server has outlived it. The process number may be somebody else's
+        // If onecopy did not stop in good order, its server has outlived it. The process number may be that of another program
         // by now, but then it does not live in our folder.
         let home = fs::read_link(format!("/proc/{}/cwd", self.postmaster));
         let ours = home.is_ok_and(|home| home.starts_with(&self.data));

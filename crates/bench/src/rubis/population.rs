@@ -11,7 +11,7 @@ const DESCRIPTION_MAX: u64 = 1_024;
 const COMMENT_MAX: u64 = 512;
 /// An item has fewer bids than this, and ten on average.
 const BIDS: u64 = 20;
-/// What somebody may say of somebody.
+/// Comments of users on other users.
 pub(super) const RATINGS: [i32; 5] = [-5, -3, 0, 3, 5];
 
 /// A user's nickname and password are made of the number.

@@ -48,7 +48,7 @@ pub(crate) struct Probe {
     known: Cell<i64>,
     reads: Cell<u64>,
     stale: Cell<u64>,
-    /// Whether an increment is on its way; readers hear of that, and when somebody has seen a new number.
+    /// Whether an increment is on its way; readers are notified of that, and when one of them sees the new number.
     is_sent: watch::Sender<bool>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
             // Both of them at least once while an increment was on its way, and when it had been acknowledged.
             assert!((3 * known..=20 * most).contains(&reads), "{known} {reads}");
 
-            // A reader that sees an old copy: the database beside it, which nobody writes.
+            // A reader that sees an old copy: the database beside it, which no client writes.
             let client = open(&endpoints.main).await.unwrap();
             client.batch_execute("CREATE DATABASE old TEMPLATE template0").await.unwrap();
             let mut old = endpoints.main.clone();

@@ -178,7 +178,7 @@ impl Tables {
 
 fn statement(name: &str, texts: &Texts) -> Result<Arc<sql::Statement>, Fault> {
     let unread = |why: String| Fault::Missing(format!("the statement {name} cannot be read: {why}"));
-    let text = texts.get(name).ok_or_else(|| unread("nobody knows it".into()))?;
+    let text = texts.get(name).ok_or_else(|| unread("there is no statement of that name".into()))?;
     let script = Analyzer::new(Limits::default()).script(text.as_bytes(), true);
     let script = script.map_err(|error| unread(error.to_string()))?;
     let first = script.statements.first().ok_or_else(|| unread("it is empty".into()))?;

@@ -117,7 +117,7 @@ fn ids(rows: &[Row]) -> Vec<i32> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// The one row of somebody or something that must be there.
+/// The one row of a customer or an item that must exist.
 pub(super) fn known(mut rows: Vec<Row>, what: &str) -> Result<Row, Refusal> {
     let count = rows.len();
     rows.pop().filter(|_| count == 1).ok_or_else(|| Refusal::Told(format!("{count} rows for one {what}")))

@@ -80,7 +80,7 @@ impl Browser {
         self.visit = Visit { customer: is_known.then_some(drawn), stays, ..Visit::default() };
     }
 
-    /// Who it is; somebody, if nobody knows.
+    /// The customer; a random one if none is known.
     pub(super) fn someone(&mut self) -> i32 {
         let drawn = customer(&mut self.dice, self.scale.customers());
         *self.visit.customer.get_or_insert(drawn)

@@ -24,7 +24,7 @@ const STOCK_MIN: i32 = 10;
 const STOCK_MORE: i32 = 21;
 const DAY: Duration = Duration::from_hours(24);
 
-/// An address as somebody types it in.
+/// An address as a customer types it in.
 struct Address {
     street1: String,
     street2: String,

@@ -1,4 +1,4 @@
-//! Transfers between accounts: whoever sees all accounts at one moment sees the same sum.
+//! Transfers between accounts: every reader of all accounts sees the same sum.
 
 use sim::dice::Dice;
 use sim::history::Level;

@@ -55,7 +55,7 @@ impl Shelf {
             .collect()
     }
 
-    /// An element that nobody has had.
+    /// An element that no transaction has appended yet.
     fn element(&self, row: u32) -> Element {
         self.appends[(row % self.keys) as usize].fetch_add(1, Ordering::Relaxed);
         self.element.fetch_add(1, Ordering::Relaxed)
@@ -153,7 +153,7 @@ impl Client<'_> {
         session.simple(&plan.begin()).await?;
         for action in &plan.actions {
             if let Err(refusal) = self.act(session, plan, action, &mut done.statements).await {
-                // Nobody has asked for its commit, so it is rolled back however the connection is.
+                // Its client has not sent COMMIT, so it is rolled back whatever becomes of the connection.
                 (done.finish_us, done.end_us) = (self.shelf.now_us(), self.shelf.now_us());
                 if matches!(refusal, Refusal::Again(_) | Refusal::Told(_)) {
                     session.simple("rollback").await?;

@@ -43,7 +43,7 @@ fn commits(history: &History) -> Vec<u64> {
     commits
 }
 
-/// The longest part of a span without a commit: before its beginning nobody was kept waiting by it, after its end others
+/// The longest part of a span without a commit: before its beginning no client waited for it, after its end others
 /// are to blame.
 fn longest(commits: &[u64], from: u64, until: u64) -> u64 {
     commits
@@ -62,8 +62,8 @@ mod tests {
     fn a_stall_counts_from_the_strike_to_the_next_commit() {
         let commits = [10, 20, 100, 110, 400];
         assert_eq!(longest(&commits, 30, 105), 70);
-        assert_eq!(longest(&commits, 0, 55), 35, "the span ends while nobody is served");
+        assert_eq!(longest(&commits, 0, 55), 35, "the span ends while no client is served");
         assert_eq!(longest(&commits, 105, 1_000), 290);
-        assert_eq!(longest(&commits, 500, 1_000), 0, "nobody tried any more");
+        assert_eq!(longest(&commits, 500, 1_000), 0, "no client tried any more");
     }
 }

@@ -90,7 +90,7 @@ fn whatever_goes_wrong_leaves_nothing() {
 }
 
 #[test]
-fn a_fetch_that_nobody_waits_for_ends() {
+fn a_fetch_without_a_waiter_ends() {
     let scratch = Scratch::new();
     let (url, answering) = serve("200 OK", vec![0; 1 << 20]);
     let pinned = Pinned { url, sha256: String::new(), inner: String::new() };

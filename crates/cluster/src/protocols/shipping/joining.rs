@@ -140,7 +140,7 @@ mod tests {
     /// 5.3.3: "The scheduler starts sending to the newly incorporated replica at the beginning of the next transaction.
     /// Afterwards, the database proxy becomes up-to-date by means of the selective retransmission requests."
     #[test]
-    fn section_5_3_3_who_comes_back_gets_what_is_under_way_and_what_it_missed() {
+    fn section_5_3_3_a_replica_that_returns_gets_work_under_way_and_missed_work() {
         let mut stage = Stage::new(CONFLICT_AWARE, 2);
         stage.begin(1, &[], &[ITEM]);
         stage.lose(1);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_left_what_is_decided_waits() {
+    fn decided_work_waits_when_no_replica_is_left() {
         let mut stage = Stage::new(CONFLICT_AWARE, 1);
         stage.ask(1, single_update(ITEM));
         stage.lose(0);

@@ -37,7 +37,7 @@ fn conflicting_transactions_are_chained_at_one_home() {
 }
 
 #[test]
-fn a_statement_waits_for_who_holds_its_row_elsewhere_and_then_for_the_row() {
+fn a_statement_waits_for_the_other_home_of_its_row_and_then_for_the_row() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
