@@ -83,7 +83,7 @@ impl Committer<'_> {
         let coordinator = &self.link.worker.coordinator;
         // Elsewhere it draws what was lent, which marks cover.
         let is_anchor = update.replica == coordinator.anchor();
-        let asks = update.sequences.ask(is_anchor, || coordinator.sequences().reading());
+        let asks = update.sequences.ask(is_anchor, || coordinator.database.sequences().reading());
         let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
         let is_prepared = server.own.has_identity_insert(name);
         let name = name.as_bytes();
@@ -203,7 +203,7 @@ impl Committer<'_> {
         if written.is_empty() {
             return Ok(());
         }
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let mut checked = written.to_vec();
         for table in catalogue.tables() {
             let is_written = written.contains(&table.id);
@@ -225,7 +225,7 @@ impl Committer<'_> {
     pub(crate) fn may_defer(&mut self) -> bool {
         let home = self.view().home();
         let has_left = self.connector().is_unknown_at(home);
-        let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
+        let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
         let may_be_unknown = coordinator.is_outdated(Version(catalogue.generation()));
         self.link.leftovers.pinned
             || has_left
@@ -271,7 +271,7 @@ impl Committer<'_> {
         let read = if is_serializable { update.reads.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();
         self.warn_of_searches(&claims);

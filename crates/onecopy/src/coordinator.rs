@@ -12,7 +12,6 @@ pub(crate) mod log_retention;
 pub(crate) mod mailbox;
 mod members;
 pub(crate) mod node_kind;
-pub(crate) mod oid_map;
 pub(crate) mod plan;
 pub(crate) mod quarantines;
 mod replica_address;
@@ -24,38 +23,31 @@ mod seats;
 mod sequences;
 mod waits;
 mod wake_up;
-pub(crate) mod workload_stats;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{ClusterId, DatabaseId, Epoch, ReplicaId, ServiceId, SessionId, Version};
-use cluster::parts::sequences::Sequences;
+use cluster::ids::{ClusterId, Epoch, ReplicaId, SessionId, Version};
 use cluster::protocols::ReplicaStatus;
-use cluster::record::Header;
 use cluster::time::Time;
 use commitlog::{LogEngine, LogFailure};
 use rustc_hash::FxHashMap;
-use sql::Catalogue;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::backend::Served;
+use crate::database::Database;
 use crate::local::limits::Limits;
 use crate::local::{LocalState, count};
 use identities::Identities;
 use log_retention::{LogRetention, Retention};
 use mailbox::{End, Mailbox, Note};
 use node_kind::NodeKind;
-use oid_map::OidMap;
 use quarantines::Quarantines;
 use requests::MemberRequest;
-use workload_stats::WorkloadStats;
 
 pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use quarantines::QuarantineDuration;
@@ -81,8 +73,8 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) anchor: ReplicaId,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
-    /// What is served of it.
-    pub(crate) served: Served,
+    /// The database that it serves.
+    pub(crate) database: Arc<Database>,
     /// This leader's term.
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
@@ -122,8 +114,8 @@ pub(crate) struct Coordinator {
     pub(crate) reader_patience: Duration,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
-    /// What is served of it.
-    pub(crate) served: Served,
+    /// The database that it serves.
+    pub(crate) database: Arc<Database>,
     /// This leader's term.
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
@@ -136,12 +128,8 @@ pub(crate) struct Coordinator {
     pub(crate) identities: Identities,
     /// VERIFY is running.
     pub(crate) is_verifying: AtomicBool,
-    /// What is known of clients' statements and transactions.
-    pub(crate) workload: WorkloadStats,
     /// Wakes whoever looks for deadlocks.
     pub(crate) looking: Notify,
-    /// How far sequences may have come.
-    sequences: Mutex<Sequences>,
     /// When the core wants to be woken up.
     wake_ups: watch::Sender<Option<Time>>,
     /// Wakes whoever lends ranges of them.
@@ -152,11 +140,6 @@ pub(crate) struct Coordinator {
     has_learned: AtomicBool,
     /// Held by the replica_driver that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
-    catalogue: RwLock<Arc<Catalogue>>,
-    /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
-    names: RwLock<(u64, BTreeMap<ReplicaId, Arc<OidMap>>)>,
-    /// How often the names were forgotten.
-    names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
     pub(crate) retention: Retention,
     next_session: AtomicU64,
@@ -167,14 +150,13 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
-        let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
+        let CoordinatorOptions { anchor, cluster_id, database, epoch, log_was_empty, is_founding, .. } =
             options;
         let CoordinatorOptions { kind, core, identities, quarantines, limits, local, .. } = options;
         let Limits { reader_patience, log_bytes_max, .. } = limits;
         let seats = Seats::new(seats);
         let retention = LogRetention::of(seats.iter().map(|seat| seat.replica));
         let retention = Retention::new(retention, quarantines, log_bytes_max);
-        let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
         let inside = Inside { core, effects: Vec::new(), sessions: FxHashMap::default() };
         let coordinator = Arc::new(Self {
             inside: Mutex::new(inside),
@@ -188,30 +170,26 @@ impl Coordinator {
             anchor: AtomicU16::new(anchor.0),
             reader_patience,
             cluster_id,
-            served,
+            database,
             epoch,
             log_was_empty,
             is_founding: Arc::new(AtomicBool::new(is_founding)),
             log_is_lost: AtomicBool::new(false),
             identities,
             is_verifying: AtomicBool::new(false),
-            workload: WorkloadStats::default(),
             looking: Notify::new(),
-            sequences: Mutex::default(),
             wake_ups: watch::channel(None).0,
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
             retention,
             learning: tokio::sync::Mutex::default(),
-            names,
-            names_forgotten: AtomicU64::new(0),
-            catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
             next_session: AtomicU64::new(1),
             start: Instant::now(),
             failure: watch::channel(None).0,
         });
         coordinator.set_reader_patience();
+        coordinator.forget_oids();
         coordinator.remember_quarantines();
         coordinator
     }
@@ -245,19 +223,12 @@ impl Coordinator {
                 self.identities.insert(identity, version);
                 if body.writes_everything() {
                     // What a statement draws from, and how, may be another thing after it.
-                    self.sequences().leases.void_all();
+                    self.database.sequences().leases.void_all();
                 }
                 if body.moves_sequences() {
-                    body.sequences().for_each(|mark| self.sequences().note(version, mark));
+                    body.sequences().for_each(|mark| self.database.sequences().note(version, mark));
                 }
-                let header = Header {
-                    cluster: self.cluster_id,
-                    identity,
-                    first: version,
-                    last: version,
-                    database: DatabaseId(0),
-                    service: ServiceId(0),
-                };
+                let header = self.database.header(self.cluster_id, identity, version);
                 self.log.append(Arc::new(body.finish(header)));
             }
             Effect::Apply { replica, incarnation, from, upto } => {
@@ -294,12 +265,12 @@ impl Coordinator {
         tracing::warn!(%old, %new, "another replica is the anchor from now on");
         count(&self.local.stats.takeovers);
         self.anchor.store(replica.0, Ordering::Release);
-        self.sequences().leases.replica_changed(replica);
+        self.database.sequences().leases.replica_changed(replica);
         if self.seats[replica].is_lent.load(Ordering::Acquire) {
             self.order(replica, AgentOrder::TakeBack);
         }
         self.set_reader_patience();
-        self.forget_names();
+        self.forget_oids();
     }
 
     /// At the home a blocker is no read: its transaction is lost already.
@@ -359,23 +330,12 @@ impl Coordinator {
         self.kind.durable(self)
     }
 
-    /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that
-    /// this is.
-    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<OidMap>>) {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        (names.0, names.1.get(&replica).cloned())
-    }
-
-    /// The present edition of the names.
-    pub(crate) fn names_edition(&self) -> u64 {
-        self.names_forgotten.load(Ordering::Acquire)
-    }
-
-    /// A server came up anew, or another one is the anchor: what objects were called may not hold any more.
-    pub(crate) fn forget_names(&self) {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        let edition = self.names_forgotten.fetch_add(1, Ordering::AcqRel) + 1;
-        *names = (edition, unknown_names(&self.seats, self.anchor(), &self.served));
+    /// Forgets the object ids of all replicas: a server came up anew, or another replica is the anchor.
+    pub(crate) fn forget_oids(&self) {
+        let anchor = self.anchor();
+        let others = self.seats.iter().filter(|seat| seat.replica != anchor);
+        self.database
+            .forget_oids(&self.seats[anchor].address, others.map(|seat| (seat.replica, &seat.address)));
     }
 
     /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.
@@ -391,13 +351,6 @@ impl Coordinator {
             Err(_) => std::future::pending().await,
         }
     }
-}
-
-fn unknown_names(seats: &Seats, anchor: ReplicaId, served: &Served) -> BTreeMap<ReplicaId, Arc<OidMap>> {
-    let home = &seats[anchor].address;
-    let others = seats.iter().filter(|seat| seat.replica != anchor);
-    let unknown = |seat: &Seat| Arc::new(OidMap::new(seat.address.clone(), home.clone(), served.clone()));
-    others.map(|seat| (seat.replica, unknown(seat))).collect()
 }
 
 impl std::fmt::Debug for Coordinator {

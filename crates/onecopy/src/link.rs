@@ -31,6 +31,7 @@ use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
+use crate::database::Database;
 use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
 use crate::local::{LocalState, count};
@@ -125,6 +126,11 @@ impl Link {
     /// The state of this node.
     pub(crate) fn local(&self) -> &LocalState {
         &self.worker.local
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.worker.coordinator.database
     }
 
     /// The home of updates.

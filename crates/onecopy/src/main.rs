@@ -15,6 +15,7 @@ mod commit;
 mod config;
 mod connect;
 mod coordinator;
+mod database;
 mod drive;
 mod error;
 mod execute;

@@ -44,6 +44,7 @@ const ORDER: &[&str] = &[
     "config",
     "capture",
     "local",
+    "database",
     "coordinator",
     "replica",
     "membership",

@@ -91,7 +91,7 @@ async fn log_in(
         ADMIN_DATABASE => Dialect::Own,
         ADMIN_ALIAS => Dialect::PgBouncer,
         _ => {
-            check_database(&worker.coordinator.served.database, database, parameters)?;
+            check_database(&worker.coordinator.database.served.database, database, parameters)?;
             let settings = Settings::new(parameters, role, database).map_err(Fault::Fatal)?;
             let who = who(client, parameters);
             return Ok(Request::Session { settings: Box::new(settings), who, secret });

@@ -128,7 +128,10 @@ impl Requirements {
     /// The statements seemed to read only, and write: the next ones like them are not taken for what they seem.
     pub(crate) fn note_write(&self, coordinator: &Coordinator) {
         for statement in &self.statements {
-            coordinator.workload.note_write(statement.template, coordinator.catalogue().generation());
+            coordinator
+                .database
+                .workload
+                .note_write(statement.template, coordinator.database.catalogue().generation());
         }
     }
 

@@ -108,7 +108,7 @@ async fn ask_at(
         connection
     } else {
         let own = [("application_name", "onecopy log-in")];
-        Connection::open_own(&seat.address, &coordinator.served, &own).await?
+        Connection::open_own(&seat.address, &coordinator.database.served, &own).await?
     };
     let out = &mut connection.output;
     encode::parse(out, b"", PASSWORD_SQL, &[]);

@@ -27,7 +27,7 @@ impl View<'_> {
         if rows < LONG_ROWS_MIN {
             return false;
         }
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let claims_of = |table: &sql::Table| table.keys.len() + table.references.len();
         let tables = update.capture.record.tables().iter().filter_map(|id| catalogue.table(*id));
         let a_row = tables.map(claims_of).max().unwrap_or_default().max(keyless) as u64;
@@ -69,7 +69,7 @@ impl Committer<'_> {
 
     /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
     pub(crate) async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };

@@ -265,12 +265,12 @@ impl Connector<'_> {
     async fn judge_code(&mut self) {
         let code = std::mem::take(&mut self.link.leftovers.look.code);
         let is_old = |coordinator: &Coordinator| {
-            coordinator.is_outdated(Version(coordinator.catalogue().generation()))
+            coordinator.is_outdated(Version(coordinator.database.catalogue().generation()))
         };
         if !code.is_empty() && is_old(self.link.coordinator()) {
             let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         }
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         self.link.leftovers.look.hides |=
             code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
     }

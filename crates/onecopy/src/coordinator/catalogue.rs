@@ -1,6 +1,6 @@
 //! The catalogue that statements are classified with, and whether it may be out of date.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Cluster;
@@ -37,7 +37,7 @@ impl Coordinator {
         const PAUSE: Duration = Duration::from_millis(2);
         const PAUSES_MAX: u32 = 15_000;
         for _ in 0..PAUSES_MAX {
-            let catalogue = self.catalogue();
+            let catalogue = self.database.catalogue();
             if !self.is_outdated(Version(catalogue.generation())) {
                 return Some(catalogue);
             }
@@ -46,22 +46,11 @@ impl Coordinator {
         None
     }
 
-    /// The catalogue that statements are classified with.
-    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A newer catalogue, which reflects all DDL up to its generation.
+    /// Takes a newer catalogue, which reflects all DDL up to its generation.
     pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
         let version = Version(catalogue.generation());
-        {
-            let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
-            // One that was asked for earlier may arrive later.
-            if catalogue.generation() < present.generation() {
-                return;
-            }
-            *present = Arc::new(catalogue);
+        if self.database.take_catalogue(catalogue) {
+            self.handle(Event::CatalogueLoaded { version });
         }
-        self.handle(Event::CatalogueLoaded { version });
     }
 }

@@ -36,7 +36,7 @@ impl Coordinator {
         self.retention.log().join(replica);
         self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
         self.set_reader_patience();
-        self.forget_names();
+        self.forget_oids();
         self.handle(Event::Joined { replica });
         orders
     }
@@ -48,7 +48,7 @@ impl Coordinator {
         self.order(replica, AgentOrder::Leave);
         seat.has_left.store(true, Ordering::Release);
         seat.give_up();
-        self.sequences().leases.replica_changed(replica);
+        self.database.sequences().leases.replica_changed(replica);
         self.retention.log().forget(replica);
         if let Err(error) = self.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");

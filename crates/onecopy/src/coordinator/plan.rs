@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Version};
+use cluster::ids::{ClusterId, Epoch, Identity, Nonce, Version};
 use cluster::protocols::shipping::Choices;
-use cluster::record::{Header, RecordBuilder};
+use cluster::record::RecordBuilder;
 use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
 
@@ -16,6 +16,7 @@ use super::replica_address::ReplicaAddress;
 use super::requests::Reason;
 use crate::backend::Served;
 use crate::config::runtime::RuntimeConfig;
+use crate::database::Database;
 use crate::local::limits::Limits;
 
 /// The number in the identities of the records that open a term; transactions have higher ones.
@@ -118,6 +119,7 @@ pub(crate) struct Term {
 pub(crate) fn fence(
     log: &dyn LogEngine,
     cluster: ClusterId,
+    database: &Database,
     recovered: &Recovered,
     identities: &Identities,
 ) -> Result<Term, Reason> {
@@ -127,14 +129,7 @@ pub(crate) fn fence(
     let version = recovered.last.next();
     let mut body = RecordBuilder::new();
     body.push_fence().map_err(|error| error.to_string())?;
-    let header = Header {
-        cluster,
-        identity,
-        first: version,
-        last: version,
-        database: DatabaseId(0),
-        service: ServiceId(0),
-    };
+    let header = database.header(cluster, identity, version);
     identities.insert(identity, version);
     log.append(Arc::new(body.finish(header)));
     Ok(Term { epoch, last: version, nonce: Nonce(nonce) })

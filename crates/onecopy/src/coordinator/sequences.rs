@@ -1,26 +1,19 @@
 //! What the coordinator knows of sequences: their marks, and what is lent of them.
 
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 
-use cluster::parts::sequences::Sequences;
 use cluster::record::Sequence;
 
 use super::Coordinator;
 
 impl Coordinator {
-    /// What is known of sequences.
-    pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
-        self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What was drawn from sequences to be lent needs these marks in the next record of the anchor's.
     pub(crate) fn wanted_marks(&self) -> Vec<Sequence> {
         if !self.wants_marks.load(Ordering::Acquire) {
             return Vec::new();
         }
         let (anchor, durable) = (self.anchor(), self.log.durable());
-        self.sequences().wanted_marks(anchor, durable)
+        self.database.sequences().wanted_marks(anchor, durable)
     }
 
     /// Whether what is known of sequences includes the log of before.

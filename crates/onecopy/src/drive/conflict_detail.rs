@@ -40,7 +40,7 @@ impl View<'_> {
     pub(crate) fn must_wait(self) -> Option<Refusal> {
         let waiting = self.link.coordinator().waiting();
         let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
         let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
         let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
@@ -63,7 +63,7 @@ impl View<'_> {
 
     /// `key (id)=(7) of table "t"`, or as much of that as is known.
     fn place_of(self, meeting: Option<Meeting>) -> Option<String> {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let meeting = meeting?;
         let table = &catalogue.table(meeting.table)?.name;
         let key = key_of(meeting, self.txn.named_rows.0.iter(), &catalogue);

@@ -38,7 +38,7 @@ impl View<'_> {
     /// transaction has run, so later ones do not count.
     pub(crate) fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return true };
-        let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
+        let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
         if !coordinator.is_outdated(of_rows.min(update.generation)) {
             return false;
@@ -88,7 +88,7 @@ impl Driver<'_> {
             let texts: BTreeMap<String, String> = serde_json::from_slice(&told.numbers).map_err(shape)?;
             texts.into_iter().filter_map(|(thing, number)| Some((thing, number.parse().ok()?))).collect()
         };
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let redefined = self
             .view()
             .redefined(facts, &catalogue)

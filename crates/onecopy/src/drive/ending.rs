@@ -21,7 +21,7 @@ impl Driver<'_> {
             let wait_stats = std::mem::take(&mut self.txn.wait_stats);
             let lesson = wait_stats.lesson(self.link.anchor(), self.txn.last_home);
             if let Some((template, waited, worked)) = lesson {
-                self.link.coordinator().workload.note_strain(template, waited, worked);
+                self.link.database().workload.note_strain(template, waited, worked);
             }
         }
         self.txn.state = Transaction::None;
@@ -49,8 +49,8 @@ impl Driver<'_> {
         let Transaction::Update(update) = &mut self.txn.state else { return };
         if let Some(template) = update.profile.template.take().filter(|_| !update.boundary.is_implicit()) {
             let coordinator = &self.link.worker.coordinator;
-            let generation = coordinator.catalogue().generation();
-            coordinator.workload.note_beginning(
+            let generation = coordinator.database.catalogue().generation();
+            coordinator.database.workload.note_beginning(
                 template,
                 generation,
                 update.profile.needs_anchor,
@@ -65,7 +65,7 @@ impl Driver<'_> {
         if committed && !txn_profile.steps.is_empty() {
             let step = |(statement, arguments)| Step { statement, arguments };
             let steps: Vec<Step<'_>> = txn_profile.steps.iter().map(|(s, d)| step((s, d))).collect();
-            self.link.coordinator().workload.observe(&steps);
+            self.link.database().workload.observe(&steps);
         }
     }
 }

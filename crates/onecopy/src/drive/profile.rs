@@ -33,7 +33,7 @@ const BEGINNING_MAX: usize = 4;
 impl View<'_> {
     /// What the open transaction is going to touch; `None` when nothing was declared and nothing like it was seen.
     pub(crate) fn prediction(self) -> Option<Prediction> {
-        self.predict(&self.link.coordinator().catalogue(), &self.txn.txn_profile.beginning)
+        self.predict(&self.link.database().catalogue(), &self.txn.txn_profile.beginning)
     }
 
     fn predict(self, catalogue: &Catalogue, beginning: &[Sent]) -> Option<Prediction> {
@@ -42,7 +42,7 @@ impl View<'_> {
             return Some(Prediction { accesses, origin: Origin::Declared });
         }
         let templates: Vec<_> = beginning.iter().map(|sent| sent.statement().template).collect();
-        let prediction = self.link.coordinator().workload.predict(&templates)?;
+        let prediction = self.link.database().workload.predict(&templates)?;
         let parameters: Vec<Vec<Parameter<'_>>> = beginning.iter().map(Sent::parameters).collect();
         let arguments: Vec<Arguments<'_>> =
             beginning.iter().zip(&parameters).map(|(sent, parameters)| sent.arguments(parameters)).collect();
@@ -61,8 +61,8 @@ impl View<'_> {
         }
         let templates: Vec<_> =
             self.txn.txn_profile.beginning.iter().map(|sent| sent.statement().template).collect();
-        self.link.coordinator().workload.predict(&templates).is_some_and(|prediction| {
-            prediction.confidence >= SURE && prediction.only_reads(&self.link.coordinator().catalogue())
+        self.link.database().workload.predict(&templates).is_some_and(|prediction| {
+            prediction.confidence >= SURE && prediction.only_reads(&self.link.database().catalogue())
         })
     }
 
@@ -114,7 +114,7 @@ impl Driver<'_> {
     }
 
     fn declare(&mut self, declaration: Declaration) {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         // Right after a schema change the catalogue may not have what was made.
         let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let unknown = declaration.resolve(&catalogue).unknown;

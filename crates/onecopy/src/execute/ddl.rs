@@ -68,7 +68,7 @@ const CHANGES_SHARED: [&str; 13] = [
 impl View<'_> {
     /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
     fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let knows = match &self.txn.state {
             Transaction::Update(update) => update.schema.leaves_known(&facts.relations),

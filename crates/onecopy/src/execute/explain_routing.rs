@@ -89,7 +89,7 @@ impl Executor<'_> {
             Transaction::Read(read) => {
                 let (replica, has_snapshot) = (read.replica, read.has_snapshot);
                 let reads = if has_snapshot { Reads::Tables([].into()) } else { Reads::Catalogue };
-                let generation = Version(self.link.coordinator().catalogue().generation());
+                let generation = Version(self.link.database().catalogue().generation());
                 self.driver().place_read(&reads, Some(replica), generation).await?;
                 let ended = self.driver().at_replica(replica, plan).await;
                 if ended.is_err() {

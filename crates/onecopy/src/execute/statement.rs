@@ -31,10 +31,7 @@ impl View<'_> {
         let [took, served] =
             times.map(|time| time / u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1));
         for sent in &requirements.sent {
-            self.link
-                .coordinator()
-                .workload
-                .note(sent.statement().template, (took, served), || sent.template());
+            self.link.database().workload.note(sent.statement().template, (took, served), || sent.template());
         }
     }
 }
@@ -56,7 +53,7 @@ impl Executor<'_> {
             self.txn.cost_us = requirements
                 .sent
                 .first()
-                .and_then(|sent| self.link.coordinator().workload.cost_us(sent.statement().template));
+                .and_then(|sent| self.link.database().workload.cost_us(sent.statement().template));
             let ended = match &self.txn.state {
                 Transaction::None => self.run_alone(requirements, work, ends).await,
                 // Nothing is executed, so the transaction need not be anywhere yet.
@@ -235,7 +232,7 @@ impl Executor<'_> {
     }
 
     pub(crate) fn claim(&mut self, analysis: &StatementAnalysis) {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         if let Some(replica) = self.txn.open_at() {
             self.connector().foresee_traces(analysis, replica);
         }
@@ -290,7 +287,7 @@ impl Executor<'_> {
         replica: ReplicaId,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        let catalogue = Version(self.link.coordinator().catalogue().generation());
+        let catalogue = Version(self.link.database().catalogue().generation());
         self.driver().place_read(&Reads::All, Some(replica), catalogue).await?;
         let prepared = match before {
             Some(sql) => {

@@ -60,7 +60,7 @@ struct Source {
 
 /// What can be known before anything is changed.
 pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), Reason> {
-    dump::Program::find(&coordinator.served, &coordinator.seats[coordinator.anchor()].address)
+    dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.anchor()].address)
         .await
         .map(|_| ())
 }
@@ -73,14 +73,15 @@ pub(crate) async fn run(
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), Reason> {
-    let program = dump::Program::find(&coordinator.served, &coordinator.seats[donor].address).await?;
+    let program =
+        dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
     let name = &coordinator.seats[donor].name;
     let at_donor = |error: BackendError| format!("{name}, which is copied, cannot be read: {error}");
     let there = |error: BackendError| format!("the server at {} cannot be filled: {error}", target.address);
     let mut source = open(coordinator, donor, &program).await?;
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
-    let mut outside = target::connect_beside(&coordinator.served, target).await?;
+    let mut outside = target::connect_beside(&coordinator.database.served, target).await?;
     roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
         roles::WriteError::Server(error) => there(error),
         strangers @ roles::WriteError::Strangers(_) => {
@@ -88,7 +89,9 @@ pub(crate) async fn run(
         }
     })?;
     let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
-    target::make_anew(&mut outside, &coordinator.served, &database, is_former).await.map_err(there)?;
+    target::make_anew(&mut outside, &coordinator.database.served, &database, is_former)
+        .await
+        .map_err(there)?;
     let mut connection = target::connect(target, coordinator).await.map_err(there)?;
     target::mark(&mut connection, coordinator).await.map_err(there)?;
     // A new database has it, and no dump takes it away.
@@ -163,7 +166,7 @@ async fn read(
     }
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
     let mut connection =
-        Connection::open_own(&seat.address, &coordinator.served, &own).await.map_err(text)?;
+        Connection::open_own(&seat.address, &coordinator.database.served, &own).await.map_err(text)?;
     connection.simple(SNAPSHOT).await.map_err(text)?;
     connection.simple(capture::HIDE_CODE).await.map_err(text)?;
     connection.simple(dump::PIN).await.map_err(text)?;

@@ -239,7 +239,7 @@ pub(crate) async fn may_be_refilled(
     let seat = &coordinator.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
     // What is there is dropped, so it must not be anybody else's.
-    let whose = match initial_copy::standing(&coordinator.served, &server)
+    let whose = match initial_copy::standing(&coordinator.database.served, &server)
         .await
         .map_err(MemberError::Failed)?
     {

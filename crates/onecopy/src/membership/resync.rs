@@ -149,7 +149,7 @@ async fn copy(
     let (done, outcome) = oneshot::channel();
     let errand = SupervisorOrder::Replace(Replacement {
         donor: seat.address.clone(),
-        superuser: coordinator.served.superuser.clone(),
+        superuser: coordinator.database.served.superuser.clone(),
         transfer: Arc::clone(&transfer),
         done,
     });

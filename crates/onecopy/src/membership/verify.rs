@@ -122,7 +122,7 @@ async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<
     let seat = &coordinator.seats[usize::from(replica.0)];
     let own = [("application_name", "onecopy verify")];
     let opening = async {
-        let mut connection = Connection::open_own(&seat.address, &coordinator.served, &own).await?;
+        let mut connection = Connection::open_own(&seat.address, &coordinator.database.served, &own).await?;
         connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
         connection.simple(crate::capture::HIDE_CODE).await?;
         Ok(connection)

@@ -16,6 +16,7 @@ use crate::coordinator::identities::Identities;
 use crate::coordinator::plan::{self, Plan, Propagation, Term};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
+use crate::database::Database;
 use crate::link::node_kind::ServesClients;
 use crate::local::{IdleConnections, LocalState};
 use crate::pool::Pools;
@@ -25,6 +26,8 @@ use crate::shipping::{self, Shipping, ShippingOptions};
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
+    /// The database whose records it holds.
+    database: Arc<Database>,
     log: Arc<dyn LogEngine>,
     recovered: Recovered,
     identities: Identities,
@@ -42,12 +45,14 @@ struct Parts {
 /// Opens and fences the log, and starts the tasks of each replica.
 pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
     raise_file_limit();
+    let database = Database::new(plan.served.clone());
     let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
     let (fenced, parts) = match plan.propagation {
         Propagation::Rows => {
             shipping::refuse_log(&plan.data).map_err(|error| error.to_string())?;
             let rows = Rows::from_environment()?;
-            let fenced = FencedLog::open(&plan, |recovered| Ok(known_identities(recovered))).await?;
+            let fenced =
+                FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
             let core = Some(rows.core(&members, fenced.term)?);
             (fenced, Parts { kind: Arc::new(rows), core })
         }
@@ -57,7 +62,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
                 let claimed = shipping::claim_log(&plan.data, recovered.begun);
                 claimed.map(|()| Identities::default()).map_err(|error| error.to_string())
             };
-            let fenced = FencedLog::open(&plan, claim).await?;
+            let fenced = FencedLog::open(&plan, database, claim).await?;
             let shipping =
                 Shipping::new(options, &members, fenced.term).map_err(|error| error.to_string())?;
             (fenced, Parts { kind: Arc::new(shipping), core: None })
@@ -79,6 +84,7 @@ impl FencedLog {
     /// `prepare` looks at what the log has before anything is appended.
     async fn open(
         plan: &Plan,
+        database: Arc<Database>,
         prepare: impl FnOnce(&Recovered) -> Result<Identities, Reason>,
     ) -> Result<Self, Reason> {
         let (log, recovered) = plan.open_log().map_err(|error| error.to_string())?;
@@ -86,17 +92,17 @@ impl FencedLog {
         let coordinator: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
         start_log(log.as_ref(), &coordinator, fenced)?;
-        let term = plan::fence(log.as_ref(), plan.cluster, &recovered, &identities)?;
+        let term = plan::fence(log.as_ref(), plan.cluster, &database, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(outcome) => outcome?,
             None => return Err("the log's writer has ended".into()),
         }
-        Ok(Self { log, recovered, identities, term, coordinator })
+        Ok(Self { database, log, recovered, identities, term, coordinator })
     }
 }
 
 fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason> {
-    let FencedLog { log, recovered, identities, term, coordinator: receiver } = fenced;
+    let FencedLog { log, database, recovered, identities, term, coordinator: receiver } = fenced;
     let Parts { kind, core } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
     let quarantines = plan.quarantines();
@@ -111,7 +117,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
         core,
         anchor,
         cluster_id: plan.cluster,
-        served: plan.served,
+        database,
         epoch: term.epoch,
         log_was_empty: recovered.begun,
         is_founding: plan.adoption.is_founding(&recovered),

@@ -94,7 +94,7 @@ impl Node {
             if ended.is_ok() { coordinator.local.runtime_config.stop_patience() } else { Duration::ZERO };
         end_sessions(&coordinator, patience, signals, progress).await;
         for status in coordinator.replicas().iter().filter(|status| status.state == State::Up) {
-            coordinator.sequences().leases.replica_changed(status.replica);
+            coordinator.database.sequences().leases.replica_changed(status.replica);
             sequence_allocator::take_back(&coordinator, status.replica).await;
         }
         coordinator.log.close();

@@ -135,7 +135,7 @@ fn has_home(
     all: &[(ReplicaStatus, ReplicaCondition)],
     is_over: impl Fn(&ReplicaCondition) -> bool,
 ) -> bool {
-    let has_catalogue = coordinator.catalogue().generation() == coordinator.durable().0;
+    let has_catalogue = coordinator.database.catalogue().generation() == coordinator.durable().0;
     if !coordinator.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }

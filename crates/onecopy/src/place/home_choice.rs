@@ -3,7 +3,7 @@
 //! Any replica may be the home of what is bounded: statements that the catalogue understands to the end, on tables whose
 //! rows mean the same everywhere, without schema changes, cursors, notifications, or anything else that is the
 //! anchor's own. The core chooses among them by conflict and load. A transaction that is one statement is known whole; of
-//! an interactive one the first statement is known, and how others went on that began alike ([`crate::coordinator::workload_stats`]).
+//! an interactive one the first statement is known, and how others went on that began alike ([`crate::database::workload_stats`]).
 //!
 //! A transaction at another home may meet a statement that only the anchor can run. If all that it did was to read, and
 //! nobody can tell where, it moves there unseen; a query of the catalogues alone is run there beside it; else it fails
@@ -95,7 +95,7 @@ impl PlaceDecision {
 impl View<'_> {
     /// The home that was wished for, or the anchor if that has turned out to be better.
     pub(crate) fn home_by_waits(self, home: Home, template: Option<TemplateId>) -> (Home, AnchorReason) {
-        if template.is_some_and(|template| self.link.coordinator().workload.stays(template)) {
+        if template.is_some_and(|template| self.link.database().workload.stays(template)) {
             (Home::Anchor, AnchorReason::Waits)
         } else {
             (home, AnchorReason::Chosen)
@@ -115,7 +115,7 @@ impl View<'_> {
             return Claims::default();
         }
         let foreseen = self.prediction().map(|foreseen| foreseen.accesses).unwrap_or_default();
-        let rows = forecast(&foreseen, self.link.id.0, &self.link.coordinator().catalogue()).rows;
+        let rows = forecast(&foreseen, self.link.id.0, &self.link.database().catalogue()).rows;
         Claims { rows, ..Claims::default() }
     }
 
@@ -195,7 +195,7 @@ impl Placer<'_> {
     ) -> Result<PlaceDecision, Fault> {
         let coordinator = self.link.coordinator();
         let known = analysis.template.and_then(|template| {
-            coordinator.workload.may_leave(template, coordinator.catalogue().generation())
+            coordinator.database.workload.may_leave(template, coordinator.database.catalogue().generation())
         });
         let is_known = known.is_some()
             || matches!(self.view().home_preference(), HomePreference::Any | HomePreference::At(_))

@@ -57,7 +57,7 @@ impl View<'_> {
     }
 
     fn are_refused(self, draws: &BTreeSet<SequenceId>) -> bool {
-        self.link.coordinator().sequences().leases.is_any_refused(draws)
+        self.link.database().sequences().leases.is_any_refused(draws)
     }
 
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
@@ -68,7 +68,7 @@ impl View<'_> {
         if draws.is_empty() || replica == coordinator.anchor() {
             return Some(uses);
         }
-        let mut sequences = coordinator.sequences();
+        let mut sequences = coordinator.database.sequences();
         for id in draws {
             uses.extend(sequences.leases.ask(*id, replica, 1).map(|of| (*id, of)));
         }
@@ -85,7 +85,7 @@ impl View<'_> {
     /// may be drawn by who begins from now on.
     pub(crate) fn after_setting(self, analysis: &StatementAnalysis) {
         if analysis.sequences.calls_setval() {
-            self.link.coordinator().sequences().leases.void_all();
+            self.link.database().sequences().leases.void_all();
         }
     }
 
@@ -103,7 +103,7 @@ impl View<'_> {
             && !self.txn.lease_use.ranges.is_empty()
             && !draws.is_empty();
         if is_end {
-            let mut sequences = self.link.coordinator().sequences();
+            let mut sequences = self.link.database().sequences();
             for (id, range) in self.txn.lease_use.ranges.iter().filter(|(id, _)| draws.contains(id)) {
                 sequences.leases.spent(*id, replica, *range, is_short);
             }
@@ -153,9 +153,7 @@ impl Placer<'_> {
         self.link.registration.cancel.set(Doing::Waiting);
         let _shown = self.link.registration.entry.wait(Shown::Waiting);
         let mut look = LOOK;
-        while !self.view().are_refused(draws)
-            && !self.link.coordinator().sequences().leases.is_barred(replica)
-        {
+        while !self.view().are_refused(draws) && !self.link.database().sequences().leases.is_barred(replica) {
             if let Some(uses) = self.view().take_leases(draws, replica) {
                 return Ok(Some(uses));
             }

@@ -29,7 +29,7 @@ use crate::client::cancel::Running;
 use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Evictions;
-use crate::coordinator::oid_map::{OidMap, Pairs};
+use crate::database::oid_map::{OidMap, Pairs};
 use crate::error::Fault;
 use crate::local::pins::Pins;
 use crate::local::session_registry::{Connected, SessionEntry};
@@ -87,13 +87,13 @@ pub(crate) struct AnchorOids {
 
 impl AnchorOids {
     pub(crate) fn of(coordinator: &Coordinator, replica: ReplicaId) -> Self {
-        let (edition, source) = coordinator.names(replica);
+        let (edition, source) = coordinator.database.oid_map(replica);
         Self { edition, names: source.map(|source| ServerNames { pairs: source.pairs(), source }) }
     }
 
     /// Takes the present maps, if they are others than before.
     fn refresh(&mut self, coordinator: &Coordinator, replica: ReplicaId) {
-        if self.edition != coordinator.names_edition() {
+        if self.edition != coordinator.database.oid_edition() {
             *self = Self::of(coordinator, replica);
         }
     }

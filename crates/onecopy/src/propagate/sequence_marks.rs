@@ -30,7 +30,7 @@ impl View<'_> {
         if values == 0 {
             return;
         }
-        let mut sequences = self.link.coordinator().sequences();
+        let mut sequences = self.link.database().sequences();
         for id in ids {
             drop(sequences.leases.ask(*id, replica, values));
         }
@@ -47,7 +47,7 @@ impl View<'_> {
 impl Recorder<'_> {
     /// Notes the tables that rows were captured of: whether the transaction may have drawn.
     pub(crate) fn note_drawing(&mut self) -> Result<bool, Fault> {
-        let catalogue = self.link.coordinator().catalogue();
+        let catalogue = self.link.database().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
@@ -126,7 +126,7 @@ impl Recorder<'_> {
     }
 
     async fn read_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
-        let reading = self.link.coordinator().sequences().reading();
+        let reading = self.link.database().sequences().reading();
         let query = self.txn.sequences()?.query();
         let ended = self.driver().own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
@@ -147,7 +147,7 @@ impl Recorder<'_> {
         };
         let coordinator = &self.link.worker.coordinator;
         let durable = coordinator.log.durable();
-        let mut sequences = coordinator.sequences();
+        let mut sequences = coordinator.database.sequences();
         if update.sequences.known().is_none() {
             if update.sequences.may_have_set() {
                 for state in states {

@@ -233,11 +233,8 @@ impl Recorder<'_> {
     async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
         let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
         let Filling { queries, relations, stranger } = self.own_json(&sql).await?;
-        let catalogue = self
-            .link
-            .coordinator()
-            .catalogue()
-            .of_relations(relations.into_iter().map(Table::from).collect());
+        let catalogue =
+            self.link.database().catalogue().of_relations(relations.into_iter().map(Table::from).collect());
         let doubt = stranger.map(|stranger| format!("it uses {stranger}"));
         let doubt = doubt.or_else(|| queries.iter().find_map(|query| doubt_of(query, &catalogue)));
         doubt.map_or(Ok(()), |why| {

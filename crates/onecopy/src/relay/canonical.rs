@@ -1,4 +1,4 @@
-//! Descriptions with the anchor's object ids in place of the answering server's: see [`crate::coordinator::oid_map`].
+//! Descriptions with the anchor's object ids in place of the answering server's: see [`crate::database::oid_map`].
 
 use wire::oids::{self, Kind};
 use wire::{frame, sqlstate};

@@ -67,7 +67,7 @@ impl ReplicaDriver {
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
-            served: coordinator.served.clone(),
+            served: coordinator.database.served.clone(),
             cluster: coordinator.cluster_id,
             voucher: coordinator.local.voucher.clone(),
             seal: Arc::clone(&coordinator.local.seal),
@@ -157,7 +157,7 @@ impl ReplicaDriver {
                 if !records.is_empty() {
                     if records.iter().any(|record| takes_lent_back(record)) {
                         // Applying it takes back what was lent here.
-                        self.coordinator.sequences().leases.close(self.replica);
+                        self.coordinator.database.sequences().leases.close(self.replica);
                     }
                     let (incarnation, last_ddl) = (self.incarnation, self.coordinator.last_ddl());
                     return Some(Command::Apply { incarnation, records, last_ddl });
@@ -203,7 +203,7 @@ impl ReplicaDriver {
                 tracing::warn!(replica = %name, %reason, "the replica is down");
                 self.coordinator.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
                 self.is_up = false;
-                self.coordinator.sequences().leases.replica_changed(replica);
+                self.coordinator.database.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
                 self.missing.clear();
                 self.catching_up(false);
@@ -219,7 +219,7 @@ impl ReplicaDriver {
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
-                self.coordinator.sequences().leases.open(replica);
+                self.coordinator.database.sequences().leases.open(replica);
                 if self.recovering.is_some() {
                     return self.recover().await;
                 }
@@ -260,8 +260,8 @@ impl ReplicaDriver {
         seat.absence.end();
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
-        self.coordinator.sequences().leases.replica_changed(self.replica);
-        self.coordinator.forget_names();
+        self.coordinator.database.sequences().leases.replica_changed(self.replica);
+        self.coordinator.forget_oids();
         if self.coordinator.is_quarantined(self.replica) {
             // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
             // connected anew.
@@ -368,7 +368,7 @@ impl ReplicaDriver {
         forget.append(&mut self.strangers);
         // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
         let durable = self.coordinator.log.durable();
-        let marks = self.coordinator.sequences().marks(self.marked, self.applied, durable);
+        let marks = self.coordinator.database.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
     }

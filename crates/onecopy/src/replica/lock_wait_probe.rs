@@ -97,7 +97,7 @@ async fn waits_at(
         known
     } else {
         let own = [("application_name", "onecopy waits")];
-        let mut connection = Connection::open_own(&seat.address, &coordinator.served, &own).await?;
+        let mut connection = Connection::open_own(&seat.address, &coordinator.database.served, &own).await?;
         let rows = connection.simple(WAITS_SQL).await?;
         (connection, rows)
     };

@@ -63,22 +63,22 @@ enum Failure {
 pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     let mut lender = SequenceAllocator::default();
     loop {
-        let want = coordinator.sequences().leases.next_want();
+        let want = coordinator.database.sequences().leases.next_want();
         if let Some(want) = want {
             lender.draw(&coordinator, want).await;
             continue;
         }
         let (anchor, durable) = (coordinator.anchor(), coordinator.log.durable());
-        let loan = coordinator.sequences().next_loan(anchor, durable);
+        let loan = coordinator.database.sequences().next_loan(anchor, durable);
         if let Some(loan) = loan {
             lender.lend(&coordinator, loan).await;
             continue;
         }
-        let has_drawn = coordinator.sequences().has_drawn();
+        let has_drawn = coordinator.database.sequences().has_drawn();
         coordinator.wants_marks.store(has_drawn, Ordering::Release);
         let asked = coordinator.lending.notified();
         // Whoever asked before this was registered is seen here.
-        if coordinator.sequences().leases.is_asked() {
+        if coordinator.database.sequences().leases.is_asked() {
             continue;
         }
         if lender.wants_record(coordinator.as_ref(), has_drawn) {
@@ -130,12 +130,12 @@ impl SequenceAllocator {
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
         match drawn {
             Ok(true) => coordinator.wants_marks.store(true, Ordering::Release),
-            Ok(false) => coordinator.sequences().leases.refuse(want, true),
+            Ok(false) => coordinator.database.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
                 self.connections.remove(&coordinator.anchor());
                 tokio::time::sleep(PAUSE).await;
-                coordinator.sequences().leases.refuse(want, false);
+                coordinator.database.sequences().leases.refuse(want, false);
             }
         }
     }
@@ -154,7 +154,7 @@ impl SequenceAllocator {
         }) else {
             return Ok(false);
         };
-        if !coordinator.sequences().leases.may_be_drawn(want, &state) {
+        if !coordinator.database.sequences().leases.may_be_drawn(want, &state) {
             tokio::time::sleep(LOOK).await;
             return Ok(true);
         }
@@ -163,7 +163,7 @@ impl SequenceAllocator {
         let Some((state, range)) = answer(&rows).and_then(|text| drawn_range(&text)) else {
             return Ok(false);
         };
-        coordinator.sequences().leases.drew(want, range, state);
+        coordinator.database.sequences().leases.drew(want, range, state);
         Ok(true)
     }
 
@@ -183,9 +183,9 @@ impl SequenceAllocator {
                 tracing::debug!(sequence = %id, replica = %replica, %reason, "a range could not be lent");
                 self.connections.remove(&replica);
                 if is_unknown {
-                    coordinator.sequences().leases.bar(replica);
+                    coordinator.database.sequences().leases.bar(replica);
                 } else {
-                    coordinator.sequences().leases.refuse(loan.want, false);
+                    coordinator.database.sequences().leases.refuse(loan.want, false);
                 }
             }
         }
@@ -204,7 +204,7 @@ impl SequenceAllocator {
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
             // Whoever makes it the anchor has to have this lock, too, after that.
-            let mut sequences = coordinator.sequences();
+            let mut sequences = coordinator.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
             if !is_wanted || coordinator.anchor() == replica || seat.incarnation() != incarnation {
                 return Err(Failure::NotDone("the replica is another than it was".to_owned()));
@@ -222,7 +222,7 @@ impl SequenceAllocator {
         if answer(&rows).as_deref() != Some("t") {
             return Err(Failure::NotDone("what was lent was taken back".to_owned()));
         }
-        let mut sequences = coordinator.sequences();
+        let mut sequences = coordinator.database.sequences();
         if coordinator.anchor() == replica || seat.incarnation() != incarnation {
             return Err(Failure::NotDone("the replica is another than it was".to_owned()));
         }
@@ -269,8 +269,12 @@ async fn open(
     replica: ReplicaId,
     options: &str,
 ) -> Result<Connection, BackendError> {
-    Connection::open_own(&coordinator.seats[replica].address, &coordinator.served, &[("options", options)])
-        .await
+    Connection::open_own(
+        &coordinator.seats[replica].address,
+        &coordinator.database.served,
+        &[("options", options)],
+    )
+    .await
 }
 
 /// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
@@ -306,7 +310,7 @@ pub(crate) async fn unlend(
 ) -> Result<usize, BackendError> {
     connection.simple("BEGIN").await?;
     let taken = connection.simple("SELECT onecopy_capture.unlend()").await?;
-    let marks = coordinator.sequences().all_marks();
+    let marks = coordinator.database.sequences().all_marks();
     for mark in &marks {
         if taken.iter().any(|row| row.first().and_then(|id| id.as_deref()) == Some(&mark.id.to_string())) {
             connection.simple(&format!("SELECT {}", move_call(mark))).await?;

@@ -14,7 +14,7 @@ impl View<'_> {
     /// The statement with stand-ins; `None` if it stays as it is.
     pub(crate) fn stand_ins(self, statement: &Statement, text: &[u8]) -> Option<StandIns> {
         let text = std::str::from_utf8(text).ok().filter(|_| self.link.settings.noted.conforming)?;
-        sql::stand_ins(statement, text, &self.link.coordinator().catalogue(), pid_of(self.link.id))
+        sql::stand_ins(statement, text, &self.link.database().catalogue(), pid_of(self.link.id))
     }
 
     /// The same of a text that is one statement, if it is.

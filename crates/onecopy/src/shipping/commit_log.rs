@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{DatabaseId, ServiceId, Version};
+use cluster::ids::Version;
 use cluster::protocols::shipping::SequenceNumber;
-use cluster::record::{Header, RecordBuilder};
+use cluster::record::RecordBuilder;
 
 use super::node::{Delivery, Shipping};
 use super::replica_run::LaneHost;
@@ -31,14 +31,8 @@ impl Shipping {
         }
         let version = state.appended.next();
         transaction.version = Some(version);
-        let header = Header {
-            cluster: self.coordinator().cluster_id,
-            identity: self.identity(number),
-            first: version,
-            last: version,
-            database: DatabaseId(0),
-            service: ServiceId(0),
-        };
+        let (coordinator, identity) = (self.coordinator(), self.identity(number));
+        let header = coordinator.database.header(coordinator.cluster_id, identity, version);
         for replica in &mut state.replicas {
             replica.undone.insert(version);
             if let Some(decided) = &mut replica.rejoining.decided {

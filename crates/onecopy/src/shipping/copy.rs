@@ -21,7 +21,7 @@ impl Session {
     /// Takes the data, and runs the statement with them.
     pub(super) async fn copy(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
-        statement::classify(sent.statement, text, &self.worker.coordinator.catalogue())?;
+        statement::classify(sent.statement, text, &self.worker.coordinator.database.catalogue())?;
         if matches!(&self.transaction, TransactionState::Open(open) if open.health == Health::Failed) {
             return Err(Fault::Client);
         }

@@ -40,7 +40,7 @@ impl Session {
     /// A statement that is a transaction of its own.
     async fn run_single(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         loop {
-            let catalogue = self.worker.coordinator.catalogue();
+            let catalogue = self.worker.coordinator.database.catalogue();
             let classified = statement::classify(sent.statement, text, &catalogue)?;
             let is_writing = matches!(
                 classified.execution,
@@ -95,7 +95,7 @@ impl Session {
 
     /// A statement inside a transaction whose locks are held.
     async fn run_inside(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
-        let catalogue = self.worker.coordinator.catalogue();
+        let catalogue = self.worker.coordinator.database.catalogue();
         let classified = statement::classify(sent.statement, text, &catalogue)?;
         let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
         let Classified { execution, locks } = classified;

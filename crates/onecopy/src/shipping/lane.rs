@@ -146,7 +146,7 @@ impl Lane {
 
     /// Puts the session's settings into force before anything else.
     async fn apply_settings(&mut self, settings: &SessionSettings) -> Result<(), BackendError> {
-        let catalogue = self.host.coordinator().catalogue().generation();
+        let catalogue = self.host.coordinator().database.catalogue().generation();
         let server = self.connection().await?;
         if (server.settings, server.catalogue) != (settings.generation, catalogue) {
             if !server.cached.is_empty() {

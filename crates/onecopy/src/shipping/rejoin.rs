@@ -136,7 +136,7 @@ async fn rejoin(
     let has = identity::read(&mut control, &shipping.coordinator().local.seal).await?;
     let has: BTreeSet<Identity> = has.into_iter().collect();
     roll_forward(shipping, &mut control, &start, &has).await?;
-    if shipping.coordinator().catalogue().generation() == 0 {
+    if shipping.coordinator().database.catalogue().generation() == 0 {
         let generation = shipping.coordinator().log.durable().0.max(1);
         let catalogue = capture::catalogue::load_plain(&mut control, generation).await?;
         shipping.coordinator().set_catalogue(catalogue);
@@ -154,7 +154,7 @@ async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, Backe
         format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
         [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
-    Connection::open_own(&shipping.address(id), &shipping.coordinator().served, &own).await
+    Connection::open_own(&shipping.address(id), &shipping.coordinator().database.served, &own).await
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.

@@ -68,7 +68,7 @@ impl Session {
         choose: impl Fn(&Catalogue) -> Result<TableLocks, Refusal>,
     ) -> Result<(), Fault> {
         let locks = loop {
-            let catalogue = self.worker.coordinator.catalogue();
+            let catalogue = self.worker.coordinator.database.catalogue();
             let locks = choose(&catalogue)?;
             if locks.are_everything() {
                 self.scheduler.acquire_exclusive(!self.transaction.is_none()).await?;
@@ -114,7 +114,7 @@ impl Session {
         let shipped = open.shipped;
         if shipped > Shipped::Nothing {
             let last = match self.check_log() {
-                Ok(()) if self.worker.coordinator.catalogue().has_deferrable() => {
+                Ok(()) if self.worker.coordinator.database.catalogue().has_deferrable() => {
                     self.ship_own("SET CONSTRAINTS ALL IMMEDIATE".to_owned()).await
                 }
                 checked => checked.map_err(Fault::from),
@@ -166,9 +166,13 @@ impl Session {
             {
                 let loading = async {
                     let address = self.scheduler.shipping.address(run.replica);
-                    let mut connection = Connection::open_own(&address, &coordinator.served, OWN).await?;
-                    capture::catalogue::load_plain(&mut connection, coordinator.catalogue().generation() + 1)
-                        .await
+                    let mut connection =
+                        Connection::open_own(&address, &coordinator.database.served, OWN).await?;
+                    capture::catalogue::load_plain(
+                        &mut connection,
+                        coordinator.database.catalogue().generation() + 1,
+                    )
+                    .await
                 };
                 match loading.await {
                     Ok(catalogue) => return coordinator.set_catalogue(catalogue),

@@ -21,8 +21,8 @@ impl Requirements {
     /// What is known of the statements before they run.
     pub(crate) fn analyse(&self, session: View<'_>) -> StatementAnalysis {
         let _stage = stage_span!("classify").entered();
-        let catalogue = session.link.coordinator().catalogue();
-        let workload = &session.link.coordinator().workload;
+        let catalogue = session.link.database().catalogue();
+        let workload = &session.link.database().workload;
         let hides_write = |s: &Arc<Statement>| workload.hides_write(s.template, catalogue.generation());
         if !self.has_unparsed && self.statements.iter().any(hides_write) {
             return self.as_unparsed().analyse(session);

@@ -1,7 +1,7 @@
 //! The txn_profile of the open transaction: what was declared of it, what it has done, what it is going to do.
 //!
 //! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. What it
-//! does not declare is predicted from how other transactions went on that began alike (`crate::coordinator::workload_stats`); each
+//! does not declare is predicted from how other transactions went on that began alike (`crate::database::workload_stats`); each
 //! transaction that commits is shown to that book. [`Session::prediction`] is what whoever places transactions asks.
 //!
 //! Invariant: a prediction costs time when it is wrong, and nothing else. So a mistake in a comment is a warning.

@@ -93,7 +93,7 @@ pub(super) async fn connect(target: &Replica, coordinator: &Coordinator) -> Resu
     let token = capture::apply_token(coordinator.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
-    Connection::open_own(&target.address, &coordinator.served, &own).await
+    Connection::open_own(&target.address, &coordinator.database.served, &own).await
 }
 
 /// What of ours has to be there before the schema, without the id of the cluster.

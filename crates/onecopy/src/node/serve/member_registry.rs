@@ -109,7 +109,7 @@ impl MemberRegistry {
     }
 
     async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), Invitation> {
-        let served = &self.coordinator.served;
+        let served = &self.coordinator.database.served;
         let address = address_of(&url, &served.database, &served.superuser)
             .map_err(|(what, help)| Invitation::Unfit(format!("{what}; {help}")))?;
         if let Some(twin) = self.members.values().find(|member| member.address == address) {
@@ -136,7 +136,7 @@ impl MemberRegistry {
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
     async fn look_at(&self, newcomer: &Replica) -> Result<Data, Reason> {
         let at = &newcomer.address;
-        let mut found = match initial_copy::standing(&self.coordinator.served, newcomer).await? {
+        let mut found = match initial_copy::standing(&self.coordinator.database.served, newcomer).await? {
             ServerCondition::Member(found) => *found,
             ServerCondition::Empty => {
                 initial_copy::prepare(&self.coordinator).await?;
@@ -162,7 +162,9 @@ impl MemberRegistry {
         let run = run(&mut found.connection).await.map_err(text)?;
         for member in self.members.values() {
             // One that cannot be reached is down, so it is not this one.
-            let Ok(mut other) = adoption::reach(&self.coordinator.served, member).await else { continue };
+            let Ok(mut other) = adoption::reach(&self.coordinator.database.served, member).await else {
+                continue;
+            };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
                 return Err(format!("{} is that server", member.name));
             }

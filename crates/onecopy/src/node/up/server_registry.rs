@@ -129,7 +129,8 @@ impl ServerRegistry {
         transfer: &Transfer,
     ) -> Result<(), Reason> {
         let mut server = self.invited.remove(&replica).ok_or("it was not invited")?;
-        let copied = base_backup::copy(&server, donor, &self.coordinator.served.superuser, transfer).await;
+        let copied =
+            base_backup::copy(&server, donor, &self.coordinator.database.served.superuser, transfer).await;
         let taken = match copied {
             Ok(()) => server.take_copy().await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),

@@ -70,16 +70,17 @@ pub(super) async fn mend_sequences(
     upto: Version,
 ) -> Result<(), MendError> {
     let address = &coordinator.seats[replica].address;
-    let mut connection = Connection::open_own(address, &coordinator.served, &[("options", OPTIONS)]).await?;
+    let mut connection =
+        Connection::open_own(address, &coordinator.database.served, &[("options", OPTIONS)]).await?;
     learn(coordinator, &mut connection).await?;
     // Ranges were lent to the former incarnation.
-    coordinator.sequences().leases.replica_changed(replica);
+    coordinator.database.sequences().leases.replica_changed(replica);
     unlend(coordinator, &mut connection).await?;
     coordinator.seats[replica].is_lent.store(false, Ordering::Release);
     if !connection.simple(IS_UNBROKEN).await?.is_empty() {
         return Ok(());
     }
-    let marks = coordinator.sequences().marks(None, upto, coordinator.log.durable());
+    let marks = coordinator.database.sequences().marks(None, upto, coordinator.log.durable());
     connection.simple("BEGIN").await?;
     // Those of other holders, too: its data may be those of one of them.
     for mark in &marks {
@@ -105,7 +106,7 @@ async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result
         let records = coordinator.log.read_from(next, READ_BYTES_MAX).await?;
         let last = records.last().ok_or(MendError::Missing(next))?;
         next = last.header().last.next();
-        let mut sequences = coordinator.sequences();
+        let mut sequences = coordinator.database.sequences();
         for record in &records {
             for mark in record.sequences() {
                 sequences.note(record.header().last, mark);
@@ -113,7 +114,7 @@ async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result
         }
     }
     let remembered = load_marks(connection).await?;
-    let mut sequences = coordinator.sequences();
+    let mut sequences = coordinator.database.sequences();
     for mark in remembered {
         sequences.note(Version::ZERO, mark);
     }

@@ -80,7 +80,7 @@ impl Bringer {
             writes: Claims::default(),
             cost_us: COST_US,
             near: None,
-            catalogue: Version(self.coordinator.catalogue().generation()),
+            catalogue: Version(self.coordinator.database.catalogue().generation()),
         };
         let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
         let event = Event::Begin {

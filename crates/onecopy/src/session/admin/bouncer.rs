@@ -33,7 +33,7 @@ pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
         vec![
             "C".to_owned(),
             entry.who.user.clone(),
-            coordinator.served.database.clone(),
+            coordinator.database.served.database.clone(),
             doing.word().to_owned(),
             addr,
             port,
@@ -68,7 +68,7 @@ pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
             rows.push(vec![
                 "S".to_owned(),
                 entry.who.user.clone(),
-                coordinator.served.database.clone(),
+                coordinator.database.served.database.clone(),
                 state.to_owned(),
                 seat.name.clone(),
                 seat.host.clone(),
@@ -91,7 +91,8 @@ fn idle_servers(worker: &Worker) -> Vec<Vec<String>> {
     let of = |usage: &Usage| -> Vec<Vec<String>> {
         let seat = &coordinator.seats[usage.replica];
         let row = |pid: &i32| {
-            let told = [usage.role.as_str(), &coordinator.served.database, "idle", &seat.name, &seat.host];
+            let told =
+                [usage.role.as_str(), &coordinator.database.served.database, "idle", &seat.name, &seat.host];
             let mut row = vec!["S".to_owned()];
             row.extend(told.map(str::to_owned));
             row.push(seat.port.to_string());
@@ -137,7 +138,7 @@ pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
         pools.entry(usage.role).or_default().servers_idle += usage.idle.len();
     }
     let row = |(user, pool): (String, Pool)| {
-        let mut row = vec![coordinator.served.database.clone(), user];
+        let mut row = vec![coordinator.database.served.database.clone(), user];
         let numbers =
             [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
         row.extend(numbers.iter().map(usize::to_string));
@@ -166,10 +167,10 @@ pub(super) fn databases(worker: &Worker) -> Vec<Vec<String>> {
         let idle: usize = usage.iter().filter(|u| u.replica == status.replica).map(|u| u.idle.len()).sum();
         let disabled = status.state != cluster::parts::replica::State::Up;
         vec![
-            coordinator.served.database.clone(),
+            coordinator.database.served.database.clone(),
             seat.host.clone(),
             seat.port.to_string(),
-            coordinator.served.database.clone(),
+            coordinator.database.served.database.clone(),
             String::new(),
             most.clone(),
             "0".to_owned(),
@@ -228,7 +229,7 @@ pub(super) fn users(worker: &Worker) -> Vec<Vec<String>> {
 
 /// SHOW STATS as PgBouncer has it.
 pub(super) fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let mut row = vec![coordinator.served.database.clone()];
+    let mut row = vec![coordinator.database.served.database.clone()];
     row.extend(sums(coordinator.local.sessions.totals()));
     row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
@@ -236,14 +237,14 @@ pub(super) fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
 
 /// SHOW STATS_TOTALS.
 pub(super) fn totals(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let mut row = vec![coordinator.served.database.clone()];
+    let mut row = vec![coordinator.database.served.database.clone()];
     row.extend(sums(coordinator.local.sessions.totals()));
     vec![row]
 }
 
 /// SHOW STATS_AVERAGES.
 pub(super) fn averages(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let mut row = vec![coordinator.served.database.clone()];
+    let mut row = vec![coordinator.database.served.database.clone()];
     row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
 }

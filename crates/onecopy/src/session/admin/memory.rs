@@ -29,7 +29,7 @@ pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     let log = coordinator.log.in_memory();
     let texts = pools.statements.memory();
     let identities = coordinator.identities.in_memory();
-    let (templates, template_bytes, templates_max) = coordinator.workload.in_memory();
+    let (templates, template_bytes, templates_max) = coordinator.database.workload.in_memory();
     let (captured, captured_max) = local.memory_budget.in_memory();
     let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
     vec![

@@ -13,7 +13,7 @@ use super::command::{View, help};
 use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::{Dialect, bouncer};
 use crate::coordinator::Coordinator;
-use crate::coordinator::workload_stats::Shown;
+use crate::database::workload_stats::Shown;
 use crate::link::Worker;
 use crate::transaction::conflict_detail::key_of;
 
@@ -158,7 +158,7 @@ fn age(seconds: f64) -> String {
 /// The sessions that hold it up, and the table and the key where they meet.
 fn waits_for(coordinator: &Coordinator, waits: Option<&Waiting>) -> [String; 3] {
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
-    let catalogue = coordinator.catalogue();
+    let catalogue = coordinator.database.catalogue();
     let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
     let wanted = waits.and_then(|waits| coordinator.local.memory_budget.wanted(waits.session));
     let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
@@ -197,10 +197,10 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
 
 /// `expected` is what is likely to follow when a transaction begins with the template.
 fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let catalogue = coordinator.catalogue();
+    let catalogue = coordinator.database.catalogue();
     let row = |shown: Shown| {
         let mean_us = shown.total_us / shown.count.max(1);
-        let prediction = coordinator.workload.predict(&[shown.template]);
+        let prediction = coordinator.database.workload.predict(&[shown.template]);
         let (begins, foreseen, expected) = prediction.map_or_else(Default::default, |prediction| {
             let expected = prediction.accesses(&catalogue, &[]).describe(&catalogue);
             let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
@@ -210,12 +210,12 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
         let number = format!("{:016x}", shown.template.0);
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
     };
-    coordinator.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+    coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
 /// By table; without one, what is about several tables, or anything.
 fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let catalogue = coordinator.catalogue();
+    let catalogue = coordinator.database.catalogue();
     let row = |count: Count| {
         let table = count.table.map_or_else(String::new, |id| {
             catalogue.table(id).map_or_else(|| format!("number {}", id.0), |table| table.name.clone())

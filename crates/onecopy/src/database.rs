@@ -1,0 +1,117 @@
+//! One database that the cluster serves: its number in records, its catalogue, object ids, sequences and workload.
+//!
+//! A cluster serves one database today. Everything that depends on the database asks this handle, so that several
+//! databases become several handles.
+
+pub(crate) mod oid_map;
+pub(crate) mod workload_stats;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use cluster::ids::{ClusterId, DatabaseId, Identity, ReplicaId, ServiceId, Version};
+use cluster::parts::sequences::Sequences;
+use cluster::record::Header;
+use sql::Catalogue;
+
+use crate::backend::{Address, Served};
+use oid_map::OidMap;
+use workload_stats::WorkloadStats;
+
+/// The number of the one database that a cluster serves.
+const ONLY_DATABASE: DatabaseId = DatabaseId(0);
+/// The number of the one service that a database has.
+const ONLY_SERVICE: ServiceId = ServiceId(0);
+
+/// A database.
+#[derive(Debug)]
+pub(crate) struct Database {
+    id: DatabaseId,
+    service: ServiceId,
+    /// The database at each server, and the account that Onecopy uses there.
+    pub(crate) served: Served,
+    /// Statistics of clients' statements and transactions.
+    pub(crate) workload: WorkloadStats,
+    catalogue: RwLock<Arc<Catalogue>>,
+    sequences: Mutex<Sequences>,
+    oid_maps: RwLock<OidMaps>,
+    /// The edition of `oid_maps`, readable without its lock.
+    oid_edition: AtomicU64,
+}
+
+/// The anchor's object ids, for each other replica.
+#[derive(Debug, Default)]
+struct OidMaps {
+    edition: u64,
+    of: BTreeMap<ReplicaId, Arc<OidMap>>,
+}
+
+impl Database {
+    /// A database whose catalogue is not known yet.
+    pub(crate) fn new(served: Served) -> Arc<Self> {
+        Arc::new(Self {
+            id: ONLY_DATABASE,
+            service: ONLY_SERVICE,
+            served,
+            workload: WorkloadStats::default(),
+            catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
+            sequences: Mutex::default(),
+            oid_maps: RwLock::default(),
+            oid_edition: AtomicU64::new(0),
+        })
+    }
+
+    /// The header of a record of this database.
+    pub(crate) fn header(&self, cluster: ClusterId, identity: Identity, version: Version) -> Header {
+        let (database, service) = (self.id, self.service);
+        Header { cluster, identity, first: version, last: version, database, service }
+    }
+
+    /// The catalogue that statements are classified with.
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a catalogue unless the present one is newer; returns whether it did. A catalogue that was asked for earlier may
+    /// arrive later.
+    pub(crate) fn take_catalogue(&self, catalogue: Catalogue) -> bool {
+        let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
+        let is_newest = catalogue.generation() >= present.generation();
+        if is_newest {
+            *present = Arc::new(catalogue);
+        }
+        is_newest
+    }
+
+    /// The marks of sequences, and the ranges that replicas are lent.
+    pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
+        self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The edition of the object ids, and the map from a replica's to the anchor's; the anchor itself has none.
+    pub(crate) fn oid_map(&self, replica: ReplicaId) -> (u64, Option<Arc<OidMap>>) {
+        let maps = self.oid_maps.read().unwrap_or_else(PoisonError::into_inner);
+        (maps.edition, maps.of.get(&replica).cloned())
+    }
+
+    /// The present edition of the object ids.
+    pub(crate) fn oid_edition(&self) -> u64 {
+        self.oid_edition.load(Ordering::Acquire)
+    }
+
+    /// Forgets all object ids, since a server came up anew or another replica is the anchor. `others` are the members
+    /// beside the anchor.
+    pub(crate) fn forget_oids<'a>(
+        &self,
+        anchor: &Address,
+        others: impl Iterator<Item = (ReplicaId, &'a Address)>,
+    ) {
+        let unknown =
+            |address: &Address| Arc::new(OidMap::new(address.clone(), anchor.clone(), self.served.clone()));
+        let mut maps = self.oid_maps.write().unwrap_or_else(PoisonError::into_inner);
+        let edition = self.oid_edition.fetch_add(1, Ordering::AcqRel) + 1;
+        let of = others.map(|(replica, address)| (replica, unknown(address))).collect();
+        *maps = OidMaps { edition, of };
+    }
+}
