@@ -25,21 +25,13 @@ use crate::config::hba::Right;
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::membership::verify;
+pub(crate) use command::Dialect;
 use command::{Command, command};
 
 /// How long PAUSE waits for sessions to end their transactions.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// How often it looks.
 const PAUSE_LOOK: Duration = Duration::from_millis(5);
-
-/// Whose words are spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// Onecopy's own.
-    Own,
-    /// PgBouncer's, where they differ.
-    PgBouncer,
-}
 
 /// A table of text.
 struct Answer {

@@ -5,11 +5,19 @@
 
 use wire::sqlstate;
 
-use super::Dialect;
 use super::membership::{self, Order};
 use crate::config::hba::Right;
 use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
+
+/// Whose words are spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Onecopy's own.
+    Own,
+    /// PgBouncer's, where they differ.
+    PgBouncer,
+}
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

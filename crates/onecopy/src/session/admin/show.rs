@@ -9,9 +9,9 @@ use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
 use cluster::protocols::Waiting;
 
-use super::command::{View, help};
+use super::bouncer;
+use super::command::{Dialect, View, help};
 use super::memory::{Kept, kept_in_memory, resident_bytes};
-use super::{Dialect, bouncer};
 use crate::coordinator::Coordinator;
 use crate::database::workload_stats::Shown;
 use crate::link::Worker;
