@@ -2,12 +2,13 @@
 //!
 //! [`statement`] begins transactions and runs statements inside them, [`autocommit`] runs a transaction that is one
 //! statement, [`transparent_retry`] undoes and repeats a statement before its client has seen anything of it. Statements
-//! with ways of their own: [`ddl`], [`passwords`], [`explain_routing`].
+//! with ways of their own: [`ddl`], [`maintenance`], [`passwords`], [`explain_routing`].
 
 pub(crate) mod anchor;
 pub(crate) mod autocommit;
 pub(crate) mod ddl;
 pub(crate) mod explain_routing;
+pub(crate) mod maintenance;
 pub(crate) mod passwords;
 pub(crate) mod read_first;
 pub(crate) mod statement;

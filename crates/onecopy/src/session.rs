@@ -7,9 +7,11 @@
 //! transactions, [`crate::relay`] passes replies on.
 
 pub(crate) mod admin;
+pub(crate) mod batch;
 pub(crate) mod control;
 pub(crate) mod extended;
 pub(crate) mod prepared;
+pub(crate) mod settings;
 pub(crate) mod simple;
 pub(crate) mod special;
 pub(crate) mod stand_ins;

@@ -1,4 +1,4 @@
-//! Schema changes: ordered statements, and maintenance that every replica does for itself.
+//! Schema changes.
 //!
 //! A schema change runs at the home inside the client's transaction, with the token that lets it pass our event
 //! trigger; then new tables get their capture triggers, and the statement goes into the record with the role, search
@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use cluster::claims::Claims;
-use cluster::event::{Event, Reads};
-use cluster::ids::{ReplicaId, Version};
+use cluster::event::Reads;
+use cluster::ids::Version;
 use cluster::record::{KEEPS_LENT, NUMBERS};
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
@@ -28,7 +28,7 @@ use crate::propagate::table_rewrite::oid_of;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::definitions::SchemaChangeReport;
-use crate::transaction::open::{Admission, Transaction};
+use crate::transaction::open::Transaction;
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
@@ -40,10 +40,6 @@ const DEFINING_SETTINGS: [&str; 5] = [
     "default_tablespace",
     "default_toast_compression",
 ];
-
-/// What every connection begins with. Code may have changed it, by `set_config` with a name that it puts together; and maintenance calls
-/// functions of indexes, which could write then what is in no record.
-const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
 
 /// Statements that may bound a sequence anew.
 const BOUNDS_SEQUENCES: [&str; 2] = ["AlterSeqStmt", "AlterTableStmt"];
@@ -107,7 +103,8 @@ impl Executor<'_> {
         statement: &Arc<Statement>,
         facts: &DdlFacts,
         text: &[u8],
-        (work, alone): (Work<'_>, bool),
+        work: Work<'_>,
+        alone: bool,
     ) -> impl Future<Output = Result<Option<Ended>, Fault>> {
         async move {
             if facts.concurrently {
@@ -333,87 +330,6 @@ impl Executor<'_> {
         );
         let rows = server.ask(&sql).await.map_err(Fault::at(anchor))?;
         Ok(!rows.is_empty())
-    }
-
-    /// VACUUM and the like: at the home first, whose reply the client gets, then at the others, each when it is
-    /// fresh. A replica where it fails is named in a warning; the data are not concerned. `names` are the relations that it
-    /// names; temporary ones are nowhere else.
-    pub(crate) async fn maintenance(
-        &mut self,
-        names: &[Name],
-        text: &[u8],
-        work: Work<'_>,
-    ) -> Result<Ended, Fault> {
-        let mut is_temporary = !names.is_empty();
-        for name in names {
-            is_temporary = is_temporary && self.names_temporary(std::slice::from_ref(name)).await?;
-        }
-        let anchor = self.link.anchor();
-        let mark = self.link.client.out.len();
-        let ended = self.run_at_home_alone(Some(FORBID_WRITES), work).await?;
-        if ended.error.is_some() || is_temporary {
-            return Ok(ended);
-        }
-        let reply = self.link.client.out.split_off(mark.min(self.link.client.out.len()));
-        let members: Vec<ReplicaId> = self.link.coordinator().seats.iter().map(|seat| seat.replica).collect();
-        for replica in members {
-            if replica == anchor {
-                continue;
-            }
-            if let Err(reason) = self.maintain_replica(replica, text).await {
-                let text =
-                    format!("it was not done at {}: {reason}", self.link.coordinator().seats[replica].name);
-                self.link.warn(sqlstate::CONNECTION_FAILURE, &text);
-            }
-        }
-        self.link.client.out.extend_from_slice(&reply);
-        Ok(ended)
-    }
-
-    async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), String> {
-        let event = Event::Read {
-            session: self.link.id,
-            reads: Reads::All,
-            at: Some(replica),
-            cost_us: 1,
-            near: None,
-            catalogue: Version(u64::MAX),
-        };
-        let Ok(Admission::Granted(place)) = self.driver().place(event, false).await else {
-            return Err("it is not up".into());
-        };
-        let connected = self.connector().connect(place).await;
-        let result = match connected.map(|()| self.link.servers.get(replica)) {
-            Ok(server) => {
-                let sql = String::from_utf8_lossy(text).into_owned();
-                let run = async {
-                    server.ask(FORBID_WRITES).await?;
-                    server.run_for_client(&sql).await
-                };
-                run.await.map(|_| ()).map_err(|error| error.to_string())
-            }
-            Err(_) => Err("no connection".into()),
-        };
-        self.link.executed();
-        result
-    }
-
-    /// One statement at the home, outside of any transaction of ours, after one of ours on the same connection.
-    pub(crate) async fn run_at_home_alone(
-        &mut self,
-        before: Option<&str>,
-        work: Work<'_>,
-    ) -> Result<Ended, Fault> {
-        self.link.settle().await;
-        let started = tokio::time::Instant::now();
-        loop {
-            match self.read_after(before, self.link.anchor(), work).await {
-                Err(Fault::Unplaced(_)) if started.elapsed() < crate::link::wait::WAIT_MAX => {
-                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
-                }
-                other => return other,
-            }
-        }
     }
 }
 

@@ -5,17 +5,15 @@
 
 use std::sync::Arc;
 
-use sql::{Discard, SetValue, Statement, Verb};
+use sql::{Discard, Statement, Verb};
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::classify::requirements::Requirements;
-use crate::client::forbidden::{FORBIDDEN, invalid};
+use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::is_of_session;
 use crate::client::prepared_statement::is_reserved;
-use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
+use crate::client::settings::{RESET_ALL, Settings, set_config};
 use crate::error::{Fault, Refusal};
-use crate::link::Leftovers;
 use crate::local::pins::Pin;
 use crate::relay::Ended;
 use crate::relay::work::Work;
@@ -101,7 +99,7 @@ impl Session {
             // Few statements are one, so its state is kept apart.
             Verb::Ddl(facts) => {
                 let mut executor = self.executor();
-                Box::pin(executor.schema_change(statement, facts, text, (work, alone))).await
+                Box::pin(executor.schema_change(statement, facts, text, work, alone)).await
             }
             Verb::Maintenance(_) if matches!(self.txn.state, Transaction::None) => {
                 self.executor().maintenance(&statement.reads, text, work).await.map(Some)
@@ -128,114 +126,6 @@ impl Session {
         }
     }
 
-    fn check_settings(statement: &Statement) -> Result<(), Fault> {
-        let set = if let Verb::Set { name, .. } = &statement.verb { Some(name.as_str()) } else { None };
-        let called = statement.settings.iter().filter_map(|call| call.name.as_deref());
-        for name in set.into_iter().chain(called) {
-            let name = name.to_ascii_lowercase();
-            let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
-            let hint = match forbidden {
-                Some((_, hint)) => hint,
-                None if set.is_some() && is_of_session(&name) => continue,
-                None if name.starts_with("onecopy.") => "It is Onecopy's own.",
-                None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
-                None => continue,
-            };
-            return Err(Refusal::unsupported(format!("changing {name}"), hint).into());
-        }
-        Ok(())
-    }
-
-    async fn set(
-        &mut self,
-        statement: &Arc<Statement>,
-        name: &str,
-        value: &SetValue,
-        local: bool,
-        work: Work<'_>,
-        alone: bool,
-    ) -> Result<Ended, Fault> {
-        if Settings::is_own(name) {
-            return self.set_own(name, value, local);
-        }
-        let text = match value {
-            SetValue::Text(text) => Some(text.as_str()),
-            _ => None,
-        };
-        if name == "client_encoding" {
-            let wanted = text.unwrap_or("utf8").to_ascii_lowercase().replace(['-', '_'], "");
-            if !matches!(wanted.as_str(), "utf8" | "unicode") {
-                return Err(Refusal::unsupported(
-                    format!("client_encoding {}", text.unwrap_or_default()),
-                    "Use UTF8.",
-                )
-                .into());
-            }
-        }
-        let timeouts = self.link.settings.noted.timeouts;
-        self.link.settings.note_name(name, text);
-        if local {
-            self.link.settings.has_local = true;
-            self.link.settings.noted.timeouts = timeouts;
-            self.link.settings.noted.timeouts.note(name, text, true);
-        }
-        let ended = self.run_beside(statement, work, alone).await;
-        match &ended {
-            Ok(ended) if ended.error.is_none() && !local => self.stage(name, text, &replayable(work)),
-            Ok(ended) if ended.error.is_none() => {}
-            _ => self.link.settings.note_again(),
-        }
-        ended
-    }
-
-    fn set_own(&mut self, name: &str, value: &SetValue, local: bool) -> Result<Ended, Fault> {
-        match value {
-            _ if local => {
-                return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
-            }
-            SetValue::Text(text) => self.link.settings.set_own(name, text).map_err(invalid)?,
-            SetValue::Default => self.reset_own(name),
-            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
-        }
-        encode::command_complete(&mut self.link.client.out, "SET");
-        Ok(Ended::default())
-    }
-
-    fn reset_own(&mut self, name: &str) {
-        match name {
-            "default_transaction_isolation" => {
-                self.link.settings.isolation = self.link.settings.start_isolation;
-            }
-            "default_transaction_read_only" => {
-                self.link.settings.read_only = self.link.settings.start_read_only;
-            }
-            _ => {}
-        }
-    }
-
-    async fn reset(
-        &mut self,
-        statement: &Arc<Statement>,
-        name: &str,
-        work: Work<'_>,
-        alone: bool,
-    ) -> Result<Ended, Fault> {
-        if Settings::is_own(name) {
-            self.reset_own(name);
-            encode::command_complete(&mut self.link.client.out, "RESET");
-            return Ok(Ended::default());
-        }
-        let is_open = !matches!(self.txn.state, Transaction::None);
-        let given_up = if is_open { GivenUp::default() } else { self.link.settings.give_up_role(Some(name)) };
-        let ended = self.run_beside(statement, work, alone).await;
-        if matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            self.stage(name, None, &replayable(work));
-        } else {
-            self.link.settings.take_back_role(given_up);
-        }
-        ended
-    }
-
     /// SHOW, and DISCARD of a part.
     async fn show_or_discard(
         &mut self,
@@ -250,65 +140,8 @@ impl Session {
         Ok(ended)
     }
 
-    async fn reset_all(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
-        let discards = matches!(statement.verb, Verb::Discard(_));
-        if !matches!(self.txn.state, Transaction::None) {
-            return Err(Refusal::plain(
-                sqlstate::ACTIVE_SQL_TRANSACTION,
-                "DISCARD ALL cannot run inside a transaction block",
-            )
-            .into());
-        }
-        let given_up = if discards { self.link.settings.give_up_role(None) } else { GivenUp::default() };
-        let ended = self.run_beside(statement, work, true).await;
-        if !matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            self.link.settings.take_back_role(given_up);
-        }
-        let ended = ended?;
-        if ended.error.is_none() {
-            let anchor = self.link.anchor();
-            self.link.servers.close_others(anchor);
-            if discards {
-                self.link.settings.discard();
-            } else {
-                self.link.settings.reset();
-            }
-            let generation = self.link.settings.generation();
-            if let Some(server) = self.link.servers.find(anchor) {
-                server.settings = generation;
-                if discards {
-                    server.deallocated();
-                }
-            }
-            if discards {
-                self.link.prepared.clear();
-                self.link.leftovers = Leftovers::default();
-                self.link.servers.forget_state();
-                self.link.servers.forget_draws();
-            }
-        }
-        Ok(ended)
-    }
-
-    /// Remembers what was set; outside of a transaction it counts at once.
-    fn stage(&mut self, name: &str, value: Option<&str>, replay: &str) {
-        self.link.settings.stage(name, value, replay);
-        if matches!(self.txn.state, Transaction::None) {
-            self.link.settings.keep_staged();
-            let (anchor, generation) = (self.link.anchor(), self.link.settings.generation());
-            if let Some(server) = self.link.servers.find(anchor) {
-                server.settings = generation;
-            }
-        }
-    }
-
-    fn show_own(&mut self, name: &str) {
-        let value = self.link.settings.own_value(name, self.view().open_options());
-        self.link.show_value(name, &value);
-    }
-
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
-    async fn run_beside(
+    pub(crate) async fn run_beside(
         &mut self,
         statement: &Arc<Statement>,
         work: Work<'_>,
@@ -465,13 +298,5 @@ fn leaves_something(verb: &Verb) -> bool {
         | Verb::Lock
         | Verb::Ddl(_) => true,
         _ => false,
-    }
-}
-
-/// The text to be run again on other connections.
-fn replayable(work: Work<'_>) -> String {
-    match work {
-        Work::Query { sql, .. } => String::from_utf8_lossy(sql).trim_end().trim_end_matches(';').to_owned(),
-        Work::Batch { .. } | Work::Unseen { .. } => String::new(),
     }
 }
