@@ -180,7 +180,9 @@ impl Committer<'_> {
             )
             .into());
         }
-        self.secure_rest().await?;
+        if update.has_unreserved_writes || self.view().has_many_rows(0) {
+            self.secure_rest().await?;
+        }
         self.view().check_room()?;
         // Only COMMIT follows the append, and it must not fail because of the client's time-outs, which code can set, too.
         if self.link.settings.has_timeouts || is_suspect {

@@ -35,8 +35,18 @@ impl Recorder<'_> {
     /// Finds out what the open update transaction leaves behind. What cannot be replicated is refused.
     pub(crate) fn survey(&mut self) -> impl Future<Output = Result<Survey, Fault>> {
         async move {
-            let leaves_record = self.check_residue().await? || self.txn.must_certify();
-            let draws = self.draws_need_marks().await?;
+            let Transaction::Update(update) = &self.txn.state else {
+                return Err(broken("no update transaction is open"));
+            };
+            let has_rows = !update.capture.record.is_empty();
+            let must_ask = update.unseen.must_ask_home(has_rows);
+            let leaves_record = if must_ask { self.check_residue().await? } else { has_rows };
+            let leaves_record = leaves_record || self.txn.must_certify();
+            let mut draws = self.note_drawing()?;
+            if draws && !self.view().is_at_anchor() {
+                self.check_leases().await?;
+                draws = false;
+            }
             if !leaves_record && draws {
                 self.mark_sequences(false).await?;
             }
@@ -48,7 +58,11 @@ impl Recorder<'_> {
     /// Completes the record of the open update transaction, the last step that can fail before the record goes to the log.
     pub(crate) fn complete_record(&mut self, draws: bool) -> impl Future<Output = Result<(), Fault>> {
         async move {
-            self.check_capture().await?;
+            if let Transaction::Update(update) = &self.txn.state
+                && (update.capture.broken.is_some() || update.capture.nested)
+            {
+                self.check_capture().await?;
+            }
             // The home may have become the anchor meanwhile.
             if draws || (self.view().is_at_anchor() && self.note_drawing()?) {
                 self.mark_sequences(true).await?;

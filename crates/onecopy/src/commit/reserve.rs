@@ -1,6 +1,6 @@
-//! Reserves rows that an update transaction has written without having asked for them before.
+//! Reserves rows that an update transaction has written without a reservation.
 //!
-//! When such rows are known they are asked for. If another home holds one, the transaction waits or ends with 40001.
+//! Once the rows are known we reserve them. If another home holds one, the transaction waits or ends with 40001.
 
 use cluster::claims::{Claims, ROW_CLAIMS_MAX};
 use cluster::event::{AbortCause, Effect, Event, Reads, Rival};
@@ -13,14 +13,15 @@ use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 
-/// Fewer rows are never too many to be told apart.
+/// The core always tells fewer rows apart.
 const LONG_ROWS_MIN: u64 = 64;
 
-/// Any answer to it will do.
+/// A query whose answer proves that the home is alive.
 const ALIVE: &str = "SELECT";
 
 impl View<'_> {
-    /// Whether its rows alone are so many; a row without keys and references counts as `keyless` claims.
+    /// Whether the core will not tell the rows of the transaction apart, because they are too many. A row without keys and
+    /// references counts as `keyless` claims.
     pub(crate) fn has_many_rows(self, keyless: usize) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return false };
         let rows = update.capture.record.rows();
@@ -36,17 +37,15 @@ impl View<'_> {
 }
 
 impl Committer<'_> {
-    /// Before the record is handed over. A transaction with so many rows that they are not told apart asks for their tables: else
-    /// all others that have written there meanwhile would lose against it (40001). What was written without its having been asked for is asked for now, or somebody who
-    /// has asked for it would lose it. A statement by itself is undone and run again when that is somebody else's; a
-    /// transaction waits for him, and then goes on if he rolls back.
+    /// Reserves, before the record goes to the core, what was written without a reservation. Otherwise a transaction that
+    /// has reserved the same rows would lose them.
+    ///
+    /// If another home holds a row, a statement by itself is undone and run again; a transaction waits for the other one,
+    /// and goes on if that rolls back. A transaction with very many rows reserves whole tables, since the core would not
+    /// tell its rows apart and would abort every other writer of these tables (40001).
     pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
-        let has_many_rows = self.view().has_many_rows(0);
         let Transaction::Update(update) = &mut self.txn.state else { return Ok(()) };
         let has_unreserved_writes = std::mem::take(&mut update.has_unreserved_writes);
-        if !has_unreserved_writes && !has_many_rows {
-            return Ok(());
-        }
         let (is_alone, home) = (
             has_unreserved_writes && update.boundary == Boundary::Statement && !self.link.client.shown,
             update.replica,
@@ -60,14 +59,15 @@ impl Committer<'_> {
             Some((_, written)) => {
                 self.driver().gate(Reads::Tables([].into()), written, false).await?;
                 self.link.executed();
-                // Home has what it waited for, and so it has to be alive after that: see `cluster`'s certification.
+                // The home has applied what the transaction waited for, so it has to prove that it is alive after that (see
+                // certification in `cluster`).
                 self.driver().own_query(ALIVE).await?;
                 Ok(())
             }
         }
     }
 
-    /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
+    /// Reserves what was written since the mark. `None` when the transaction holds it now; otherwise who holds it, and what.
     pub(crate) async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
         let catalogue = self.link.database().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {

@@ -70,9 +70,6 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
-        if !analysis.sequences.asks_draws() {
-            return None;
-        }
         self.link.servers.asks_draws = true;
         if !self.link.servers.recover_draws() {
             return Some(Err(lost_draws().into()));

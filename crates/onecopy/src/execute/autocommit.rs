@@ -4,6 +4,8 @@
 //! long as the client has seen nothing of it, what fails through no fault of its own is run again: its place was lost, or
 //! another transaction was first.
 
+use std::collections::BTreeSet;
+
 use cluster::claims::Claims;
 use cluster::event::Reads;
 use cluster::ids::ReplicaId;
@@ -62,7 +64,9 @@ impl Executor<'_> {
             if losses >= BY_ROWS_MAX {
                 analysis.reserve_tables();
             }
-            if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
+            if analysis.sequences.asks_draws()
+                && let Some(answered) = self.ask_where_drawn(&analysis, work).await
+            {
                 return answered;
             }
             let result = self.run_once(&analysis, work, ends).await;
@@ -122,7 +126,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let mut analysis = requirements.analyse(self.view());
         analysis.assume_hidden_write();
-        self.update_once(&analysis, work, ends).await
+        self.update_once(&analysis, work, ends, false).await
     }
 
     async fn run_once(
@@ -145,7 +149,7 @@ impl Executor<'_> {
                 self.link.count(|stats| &stats.anchor_catalogue);
                 self.read_once(&Reads::All, Some(self.link.anchor()), analysis, work).await
             }
-            _ => self.update_once(analysis, work, ends).await,
+            _ => self.update_once(analysis, work, ends, may_leave).await,
         }
     }
 
@@ -166,15 +170,18 @@ impl Executor<'_> {
         ended
     }
 
-    /// One update transaction for this work alone, or the beginning of an implicit one.
+    /// One update transaction for this work alone, or the beginning of an implicit one. `may_leave` says that nothing of
+    /// the session keeps it at the anchor.
     async fn update_once(
         &mut self,
         analysis: &StatementAnalysis,
         work: Work<'_>,
         ends: bool,
+        may_leave: bool,
     ) -> Result<Ended, Fault> {
         let options = self.link.resolve(TransactionOptions::default());
-        let opening = self.placer().opening_alone(analysis, ends).await?;
+        let may_leave = analysis.may_leave_anchor && may_leave;
+        let opening = self.placer().opening(analysis, BTreeSet::new(), may_leave);
         let boundary = if ends { Boundary::Statement } else { Boundary::Implicit };
         self.placer().open_update(options, opening, boundary).await?;
         self.claim(analysis);

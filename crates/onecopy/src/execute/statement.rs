@@ -195,7 +195,9 @@ impl Executor<'_> {
             self.txn.note_snapshot(takes_snapshot, &ended);
             return ended;
         }
-        if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
+        if analysis.sequences.asks_draws()
+            && let Some(answered) = self.ask_where_drawn(&analysis, work).await
+        {
             return answered;
         }
         if let Some(answered) = self.ask_beside(requirements, &analysis, work).await {

@@ -178,16 +178,6 @@ impl View<'_> {
 }
 
 impl Placer<'_> {
-    /// With what a transaction of its own begins that is this work alone, if `is_whole`.
-    pub(crate) async fn opening_alone(
-        &mut self,
-        analysis: &StatementAnalysis,
-        is_whole: bool,
-    ) -> Result<PlaceDecision, Fault> {
-        let may = is_whole && analysis.may_leave_anchor && !self.must_stay_home().await?;
-        Ok(self.opening(analysis, BTreeSet::new(), may))
-    }
-
     /// With what an interactive transaction begins.
     pub(crate) async fn opening_interactive(
         &mut self,

@@ -57,30 +57,26 @@ impl Recorder<'_> {
         Ok(update.sequences.is_any() && update.options.read_only != Some(true))
     }
 
-    /// Whether the open update transaction has drawn where the sequences count, so that marks have to cover it. What was
-    /// lent to a replica is covered already; but if it may have drawn more than that there, it is refused.
-    pub(crate) async fn draws_need_marks(&mut self) -> Result<bool, Fault> {
-        let (is_anchor, draws) = (self.view().is_at_anchor(), self.note_drawing()?);
+    /// Checks what the open update transaction drew away from the anchor. Marks cover its leases already. A transaction that
+    /// may have drawn more than its leases is refused.
+    pub(crate) async fn check_leases(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        if is_anchor || !draws {
-            return Ok(draws);
-        }
         if update.sequences.is_leased
             && let Some(ids) = update.sequences.known()
             && !self.link.coordinator().voids_lent(update.generation)
         {
             let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
             self.view().use_lease(ids, update.replica, rows.saturating_sub(1));
-            return Ok(false);
+            return Ok(());
         }
         let (_, states) = match self.txn.sequences()?.take_answer() {
             Some(told) => told,
             None => self.read_all_sequences().await?,
         };
         if states.is_empty() && self.txn.sequences()?.known().is_none() {
-            return Ok(false);
+            return Ok(());
         }
         Err(Fault::Rival(Refusal::retry(
             "the transaction drew from a sequence at a replica while the schema or the anchor changed",

@@ -72,15 +72,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// Refuses what cannot travel; whether the transaction leaves a record even if no row was captured.
+    /// Asks the home what the transaction wrote beside the captured rows, and refuses what cannot be replicated. Says whether
+    /// the transaction leaves a record, even if no row was captured.
     pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let has_rows = !update.capture.record.is_empty();
-        if !update.unseen.must_ask_home(has_rows) {
-            return Ok(has_rows);
-        }
         let (has_locks, is_suspect) = (update.unseen.has_locks, update.unseen.is_suspect());
         let has_shared = update.schema.shared_changes.is_some();
         if has_shared {

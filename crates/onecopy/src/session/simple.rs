@@ -140,17 +140,23 @@ impl Session {
             encode::bare(&mut self.link.client.out, tag::EMPTY_QUERY_RESPONSE);
             return Ok(Ended::default());
         }
-        if let Some(command) = self.control(&statement.verb).await? {
-            if matches!((&statement.verb, &self.txn.state), (Verb::Begin(_), Transaction::Begun(_)))
-                && let Some(text) = sent.as_ref().and_then(Sent::with_comments)
-            {
-                self.driver().take_declaration(text);
+        if statement.verb.is_dml() {
+            // Neither transaction control nor special; but a function in it may set or seed something.
+            Self::check_settings(statement)?;
+            self.connector().note_traces(statement, text)?;
+        } else {
+            if let Some(command) = self.control(&statement.verb).await? {
+                if matches!((&statement.verb, &self.txn.state), (Verb::Begin(_), Transaction::Begun(_)))
+                    && let Some(text) = sent.as_ref().and_then(Sent::with_comments)
+                {
+                    self.driver().take_declaration(text);
+                }
+                encode::command_complete(&mut self.link.client.out, command);
+                return Ok(Ended::default());
             }
-            encode::command_complete(&mut self.link.client.out, command);
-            return Ok(Ended::default());
-        }
-        if let Some(ended) = self.special(statement, text, work, alone).await? {
-            return Ok(ended);
+            if let Some(ended) = self.special(statement, text, work, alone).await? {
+                return Ok(ended);
+            }
         }
         let ended = self.executor().run(&Requirements::sent(statement, sent), work, alone).await?;
         self.remember(statement, text, &ended);
