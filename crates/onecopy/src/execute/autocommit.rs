@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use cluster::claims::Claims;
 use cluster::event::Reads;
 use cluster::ids::ReplicaId;
-use sql::{Because, TransactionOptions};
+use sql::TransactionOptions;
 use wire::sqlstate;
 
 use crate::classify::effects::Verbs;
@@ -19,6 +19,7 @@ use crate::error::Fault;
 use crate::execute::Executor;
 use crate::link::wait::WAIT_MAX;
 use crate::local::count;
+use crate::place::home_choice::{AloneChoice, PlaceDecision};
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
@@ -126,7 +127,8 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let mut analysis = requirements.analyse(self.view());
         analysis.assume_hidden_write();
-        self.update_once(&analysis, work, ends, false).await
+        let opening = self.placer().opening(&analysis, BTreeSet::new(), false);
+        self.update_once(&analysis, opening, work, ends).await
     }
 
     async fn run_once(
@@ -135,21 +137,9 @@ impl Executor<'_> {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let nothing_runs = analysis.is_empty();
-        // A part of an implicit transaction may be followed by anything; and what the session has at home may change
-        // what the statement means, so it runs there with capture.
-        let may_leave = nothing_runs || (ends && !self.placer().must_stay_home().await?);
-        match &analysis.access {
-            Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, analysis, work).await,
-            Ok(tables) if may_leave => {
-                count(&self.link.local().stats.reads);
-                self.read_once(&analysis.spread_reads(tables), None, analysis, work).await
-            }
-            Err(Because::Catalogue) if may_leave => {
-                self.link.count(|stats| &stats.anchor_catalogue);
-                self.read_once(&Reads::All, Some(self.link.anchor()), analysis, work).await
-            }
-            _ => self.update_once(analysis, work, ends, may_leave).await,
+        match self.placer().choose_alone(analysis, ends).await? {
+            AloneChoice::Read { reads, at } => self.read_once(&reads, at, analysis, work).await,
+            AloneChoice::Update(opening) => self.update_once(analysis, *opening, work, ends).await,
         }
     }
 
@@ -170,18 +160,15 @@ impl Executor<'_> {
         ended
     }
 
-    /// One update transaction for this work alone, or the beginning of an implicit one. `may_leave` says that nothing of
-    /// the session keeps it at the anchor.
+    /// One update transaction for this work alone, or the beginning of an implicit one.
     async fn update_once(
         &mut self,
         analysis: &StatementAnalysis,
+        opening: PlaceDecision,
         work: Work<'_>,
         ends: bool,
-        may_leave: bool,
     ) -> Result<Ended, Fault> {
         let options = self.link.resolve(TransactionOptions::default());
-        let may_leave = analysis.may_leave_anchor && may_leave;
-        let opening = self.placer().opening(analysis, BTreeSet::new(), may_leave);
         let boundary = if ends { Boundary::Statement } else { Boundary::Implicit };
         self.placer().open_update(options, opening, boundary).await?;
         self.claim(analysis);

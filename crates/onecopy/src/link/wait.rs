@@ -45,15 +45,6 @@ impl Link {
         Err(fault)
     }
 
-    /// A statement begins. It may take long, so notices of those before it are sent first.
-    pub(crate) async fn begin_statement(&mut self) -> Result<(), Fault> {
-        if self.client.has_notices() {
-            self.flush().await?;
-        }
-        self.client.begin_statement();
-        Ok(())
-    }
-
     /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
     pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
         if !self.client.try_flush().await? {

@@ -17,6 +17,7 @@ use cluster::claims::Claims;
 use cluster::event::{Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Isolation, SetValue, TemplateId, TransactionOptions, Verb};
+use tracing::Instrument;
 use wire::{encode, sqlstate};
 
 use super::sequence_leases::SEQUENCES_ANCHOR;
@@ -25,6 +26,7 @@ use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::forbidden::invalid;
 use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
+use crate::logging::stage_span;
 use crate::place::Placer;
 use crate::relay::Ended;
 use crate::transaction::anchor_reason::AnchorReason;
@@ -90,6 +92,15 @@ impl PlaceDecision {
             template: None,
         }
     }
+}
+
+/// How work outside of a transaction runs.
+#[derive(Debug)]
+pub(crate) enum AloneChoice {
+    /// As a read in a transaction of the server's own, at one replica if only that can answer.
+    Read { reads: Reads, at: Option<ReplicaId> },
+    /// As an update transaction.
+    Update(Box<PlaceDecision>),
 }
 
 impl View<'_> {
@@ -178,6 +189,37 @@ impl View<'_> {
 }
 
 impl Placer<'_> {
+    /// Chooses for work outside of a transaction. `ends` is false when more may follow before the implicit transaction ends.
+    pub(crate) fn choose_alone(
+        &mut self,
+        analysis: &StatementAnalysis,
+        ends: bool,
+    ) -> impl Future<Output = Result<AloneChoice, Fault>> {
+        async move {
+            let nothing_runs = analysis.is_empty();
+            // A part of an implicit transaction may be followed by anything. What the session has at the anchor may change
+            // what the statement means, so the statement runs there, with capture.
+            let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
+            Ok(match &analysis.access {
+                Ok(_) if nothing_runs => AloneChoice::Read { reads: Reads::Catalogue, at: None },
+                Ok(tables) if may_leave => {
+                    self.link.count(|stats| &stats.reads);
+                    AloneChoice::Read { reads: analysis.spread_reads(tables), at: None }
+                }
+                Err(Because::Catalogue) if may_leave => {
+                    self.link.count(|stats| &stats.anchor_catalogue);
+                    AloneChoice::Read { reads: Reads::All, at: Some(self.link.anchor()) }
+                }
+                _ => {
+                    let may_leave = analysis.may_leave_anchor && may_leave;
+                    let opening = self.opening(analysis, BTreeSet::new(), may_leave);
+                    AloneChoice::Update(Box::new(opening))
+                }
+            })
+        }
+        .instrument(stage_span!("place"))
+    }
+
     /// With what an interactive transaction begins.
     pub(crate) async fn opening_interactive(
         &mut self,

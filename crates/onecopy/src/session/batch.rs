@@ -70,7 +70,11 @@ impl Batch {
 impl Session {
     /// Runs a batch and leaves an empty one; whether all went well.
     pub(crate) async fn run_batch(&mut self, batch: &mut Batch, at_sync: bool) -> Result<bool, Fault> {
-        self.link.begin_statement().await?;
+        if self.link.client.has_notices() {
+            // The statement may take long.
+            self.link.flush().await?;
+        }
+        self.link.client.begin_statement();
         let mut batch = std::mem::replace(batch, Batch::new());
         if batch.messages.is_empty() {
             return Ok(true);

@@ -57,7 +57,11 @@ impl Session {
                 counted = part.start;
             }
             let text = &sql[part.start..part.end];
-            self.link.begin_statement().await?;
+            if self.link.client.has_notices() {
+                // The statement may take long.
+                self.link.flush().await?;
+            }
+            self.link.client.begin_statement();
             let ours = self.view().stand_ins(&part.statement, text);
             let told = self.view().told(&part.statement, ours.as_ref());
             let work = Work::Query {

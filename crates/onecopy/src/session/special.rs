@@ -9,7 +9,7 @@ use sql::{Discard, Statement, Verb};
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Requirements;
+use crate::classify::requirements::Requirements;
 use crate::client::own_settings::is_of_session;
 use crate::client::prepared_statement::is_reserved;
 use crate::client::settings::{RESET_ALL, Settings, set_config};
