@@ -1,11 +1,11 @@
 //! The commit, step by step (DESIGN section 3).
 //!
-//! With the last statement, or before COMMIT: `SET CONSTRAINTS ALL IMMEDIATE` where the catalogue has deferrable ones, the
-//! client's time-outs neutralised, the identity inserted into `onecopy.applied`. Then the record goes to the core, which
-//! appends it when nothing it may depend on can be lost any more. When it is durable the client is answered. COMMIT
-//! follows when it is this version's turn at home; until its reply is read, the session does nothing else. From the append
-//! on only the log decides: a lost connection, or a tag other than COMMIT, makes the home be reset and the record be
-//! applied there from the log.
+//! With the last statement, or before COMMIT, the session sends `SET CONSTRAINTS ALL IMMEDIATE` where the catalogue
+//! has deferrable ones, lifts the client's time-outs, and inserts the identity into `onecopy.applied`. Then the record
+//! goes to the core, which appends it when nothing that it may depend on can be lost any more. When the record is
+//! durable the client is answered. COMMIT follows when it is the turn of this version at home; until its reply is
+//! read, the session does nothing else. From the append on only the log decides: after a lost connection, or a tag
+//! other than COMMIT, the home is reset and the record is applied there from the log.
 
 pub(crate) mod reserve;
 
@@ -37,12 +37,13 @@ use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 use crate::writeset::forget_spilled;
 
-/// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
-/// later whose locks came first (`cluster::parts::lock_lsns`); a sequence would do as well, but change `lastval()`.
+/// The prepared insert of the identity, on every connection to the home. The WAL position that it returns tells later
+/// which transaction locked first (`cluster::parts::lock_lsns`). A sequence would do as well, but it would change
+/// `lastval()`.
 const APPLIED_STATEMENT: &str = "onecopy applied";
 const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
-/// The same, and the state of sequences.
+/// The same insert, which also returns the state of sequences.
 const DRAWN_STATEMENT: &str = "onecopy applied, drawn";
 const DRAWN_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                            RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($5)";
@@ -50,7 +51,7 @@ const INT4_OID: u32 = 23;
 const INT4_ARRAY_OID: u32 = 1007;
 const INT8_OID: u32 = 20;
 
-/// Draws again; the same number as text.
+/// Reads the WAL position again, as text.
 const DRAW_SQL: &str =
     "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::bigint";
 
@@ -60,7 +61,7 @@ stage! {
 }
 
 impl View<'_> {
-    /// Once the record is handed to the log the transaction cannot be refused any more.
+    /// Rejects the commit if the log is full. Once the log has the record, nothing can be rejected any more.
     fn check_room(self) -> Result<(), Fault> {
         match self.link.coordinator().log.refusal() {
             None => Ok(()),
@@ -74,14 +75,14 @@ impl View<'_> {
 }
 
 impl Committer<'_> {
-    /// Puts the insert of the identity into the home's output; it answers with a unit of its own.
+    /// Writes the insert of the identity into the output of the home's connection. The reply is a unit of its own.
     pub(crate) fn write_identity(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let server = self.link.servers.get(update.replica);
         let coordinator = &self.link.worker.coordinator;
-        // Elsewhere it draws what was lent, which marks cover.
+        // Other homes draw from leases, which marks cover.
         let is_anchor = update.replica == coordinator.anchor();
         let asks = update.sequences.ask(is_anchor, || coordinator.database.sequences().reading());
         let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
@@ -90,7 +91,7 @@ impl Committer<'_> {
         let parameters = 4 + usize::from(asks);
         let output = &mut server.connection.output;
         if !is_prepared {
-            // An earlier attempt may or may not have prepared it: its transaction may have failed before.
+            // An earlier attempt may have prepared it, or its transaction may have failed before.
             encode::close(output, Target::Statement(name));
             let types = [INT4_OID, INT8_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
             assert_qualified(sql);
@@ -107,7 +108,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// Reads the reply to [`Session::write_identity`].
+    /// Reads the reply to [`Self::write_identity`].
     pub(crate) async fn read_identity(&mut self) -> Result<(), Fault> {
         let ended = self.driver().exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
         if let Some(body) = ended.error {
@@ -127,8 +128,8 @@ impl Committer<'_> {
         Err(broken("the home drew no number"))
     }
 
-    /// Commits the open update transaction. When it returns, the client may be answered; on an error the transaction
-    /// is rolled back. The COMMIT at home may still have to be sent: see [`Session::settle`].
+    /// Commits the open update transaction. After success the client may be answered; after an error the transaction
+    /// is rolled back. The COMMIT at home may still have to be sent: see [`crate::link::settling`].
     pub(crate) fn commit_home(&mut self) -> impl Future<Output = Result<(), Fault>> {
         async move {
             match self.prepare_commit().await {
@@ -136,7 +137,7 @@ impl Committer<'_> {
                 Ok(false) => self.commit_unlogged().await,
                 Err(fault) => {
                     self.driver().roll_back_home().await;
-                    // It was lost before: COMMIT is the end of it all the same.
+                    // The transaction was lost before, and COMMIT ends it all the same.
                     if let Transaction::Lost(_) = self.txn.state {
                         self.driver().end_local(false);
                     }
@@ -147,10 +148,10 @@ impl Committer<'_> {
         .instrument(stage_span!("commit"))
     }
 
-    /// Does all that can fail; whether it leaves a record.
+    /// Takes every step that can fail. Returns whether the transaction leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.registration.progress.set_phase(Phase::Checking);
-        // A statement was analysed by what a schema change has made untrue since: then anything may have happened.
+        // A schema change may have outdated the analysis of a statement. Then the statement may have written anything.
         let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_analysis_outdated(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.txn.state
@@ -169,7 +170,7 @@ impl Committer<'_> {
             return Err(broken("the update transaction is gone"));
         };
         let (home, is_suspect) = (update.replica, update.unseen.is_suspect());
-        // Also where the one row that was written is the one that could not be understood.
+        // A row that could not be decoded is a reason for a record, too.
         if !leaves_record && !update.sequences.has_marks() && update.capture.broken.is_none() {
             return Ok(false);
         }
@@ -184,7 +185,7 @@ impl Committer<'_> {
             self.secure_rest().await?;
         }
         self.view().check_room()?;
-        // Only COMMIT follows the append, and it must not fail because of the client's time-outs, which code can set, too.
+        // Only COMMIT follows the append. The client's time-outs, which code can set, too, must not make it fail.
         if self.link.settings.has_timeouts || is_suspect {
             let version = self.link.servers.get(home).connection.version();
             self.driver().own_query(&lifted(version)).await?;
@@ -197,8 +198,8 @@ impl Committer<'_> {
         Ok(true)
     }
 
-    /// What a deferred check finds, at every isolation, is of now: so the home has to have what was acknowledged of the
-    /// tables that are checked.
+    /// Waits until the home has applied every acknowledged change of the tables that deferred checks read, since these
+    /// checks see the present rows at every isolation level.
     async fn await_what_is_checked(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else { return Ok(()) };
         let written = update.capture.record.tables();
@@ -222,8 +223,8 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless
-    /// that is out of date, or of a temporary table, which no catalogue has.
+    /// Whether a check or trigger may be deferred to COMMIT, which must not fail any more. The catalogue tells, unless
+    /// it is outdated. It has no temporary tables.
     pub(crate) fn may_defer(&mut self) -> bool {
         let home = self.view().home();
         let has_left = self.connector().is_unknown_at(home);
@@ -236,7 +237,7 @@ impl Committer<'_> {
             || may_be_unknown
     }
 
-    /// It wrote nothing that others need: its COMMIT leaves no record.
+    /// Commits a transaction that wrote nothing: it leaves no record.
     async fn commit_unlogged(&mut self) -> Result<(), Fault> {
         let ended = self
             .driver()
@@ -245,12 +246,12 @@ impl Committer<'_> {
                 Expected { silent: true, ..Expected::default() }
             })
             .await;
-        // However it ended, it is over: nothing of it was to be kept.
+        // Whatever the reply, the transaction is over, and there is nothing to keep.
         self.driver().end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
         ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
     }
 
-    /// As [`Session::commit_logged`]; when the record will not be in the log, nothing is left of it.
+    /// Commits like [`Self::commit_logged`]. If the record does not get into the log, its file is deleted.
     async fn commit_kept(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
@@ -277,7 +278,7 @@ impl Committer<'_> {
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();
         self.warn_of_searches(&claims);
-        // What was concluded before a schema change may claim too little after it.
+        // Claims from before a schema change may be too narrow after it.
         let is_analysis_outdated = self.view().is_analysis_outdated(&body.tables().collect::<Vec<_>>());
         let (claims, changed) = if is_analysis_outdated {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
@@ -326,7 +327,7 @@ impl Committer<'_> {
         }
     }
 
-    /// The home is asked for another number, which proves that this transaction is still alive there.
+    /// Reads the WAL position of the home again, which proves that the transaction is still alive there.
     async fn draw_again(&mut self) -> Result<(), Fault> {
         let home = self.view().home();
         let drawn = match self.driver().own_query(DRAW_SQL).await {
@@ -344,7 +345,7 @@ impl Committer<'_> {
         Err(Fault::Lost(home))
     }
 
-    /// Once for each table and session.
+    /// Warns of a table without a primary key, once for each table and session.
     fn warn_of_searches(&mut self, claims: &ClaimsSoFar) {
         const WARNINGS_MAX: usize = 100;
         for (table, name) in claims.searched() {

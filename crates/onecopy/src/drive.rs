@@ -28,12 +28,12 @@ use crate::transaction::stage::stage;
 use crate::transaction::view::View;
 
 stage! {
-    /// Begins, ends and speaks to the open transaction at its home.
+    /// Sends statements to the open transaction at its home, and ends it.
     Driver calls { connector: Connector }
 }
 
 impl View<'_> {
-    /// Where the open update transaction is; without one, where the next one will be.
+    /// The home of the open update transaction; without one, the anchor.
     pub(crate) fn home(self) -> ReplicaId {
         match &self.txn.state {
             Transaction::Update(update) => update.replica,
@@ -52,7 +52,7 @@ impl Driver<'_> {
         Ok(ended)
     }
 
-    /// Sends what `write` puts into the home's output and reads one unit.
+    /// Sends what `write` puts into the output of the home's connection, and reads one unit.
     pub(crate) async fn exchange_home(
         &mut self,
         write: impl FnOnce(&mut Server) -> Expected,
@@ -78,7 +78,7 @@ impl Driver<'_> {
         }
     }
 
-    /// One query of our own in the open update transaction; its error is the transaction's.
+    /// Runs a query of our own in the open update transaction. Its error becomes the error of the transaction.
     pub(crate) async fn own_query(&mut self, sql: &str) -> Result<Ended, Fault> {
         let ended = self
             .exchange_home(|server| {
@@ -99,7 +99,7 @@ impl Driver<'_> {
         let is_in_step = server.is_some_and(|server| {
             let unsent = server.own.has_ahead();
             if unsent {
-                // Its BEGIN was never sent.
+                // The BEGIN of the transaction was never sent.
                 server.connection.take_back();
                 server.own.discard_ahead();
             }
@@ -111,13 +111,13 @@ impl Driver<'_> {
         }
         match self.txn.state {
             Transaction::None => {}
-            // The client has asked for its end, so there is nothing left that it would have to be told.
+            // The client has asked for the end of the transaction, so the loss needs no error.
             Transaction::Lost(_) => self.end_local(false),
             _ => self.end_transaction(false),
         }
     }
 
-    /// Gives the home's connection up, and with it what is open on it.
+    /// Closes the connection to the home, and with it the transaction that is open there.
     pub(crate) fn abandon_home(&mut self) {
         if let Transaction::Update(update) = &self.txn.state {
             let (replica, options, is_implicit) =
@@ -130,7 +130,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether the core has ended the transaction at hand, and why.
+    /// Whether the core has ended the open transaction, and why.
     pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
         let mut why = None;
         while let Some(note) = self.link.registration.mailbox.try_next() {
@@ -143,15 +143,15 @@ impl Driver<'_> {
         why
     }
 
-    /// The one value that a query of our own gives.
+    /// Runs a query of our own that returns one value.
     pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
         let row = self.own_query(sql).await?.row.unwrap_or_default();
         let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
         value.ok_or_else(|| broken("a query of our own gave no value"))
     }
 
-    /// The open update transaction is over, as its connection is not: what the session has there is kept, and only the
-    /// transaction is rolled back. Without anything to be kept the connection is closed, which takes no time.
+    /// Rolls the open update transaction back, and keeps its connection if that holds state of the session. Without
+    /// such state the connection is closed, which takes no time.
     pub(crate) async fn step_back(&mut self) {
         let Transaction::Update(update) = &self.txn.state else { return };
         let (replica, options, is_implicit) = (update.replica, update.options, update.boundary.is_implicit());
@@ -160,7 +160,7 @@ impl Driver<'_> {
         }
         Box::pin(self.roll_back_home()).await;
         if let Some(server) = self.link.servers.find(replica) {
-            // A refresh may have sent it away at the same time.
+            // A refresh may have evicted the transaction at the same time.
             server.take_eviction();
             if !server.connection.is_at_rest() {
                 self.link.servers.close(replica);
@@ -171,7 +171,7 @@ impl Driver<'_> {
         }
     }
 
-    /// An exchange in the open update transaction has failed. After a fault of the connection that is given up.
+    /// Leaves the home after a failed exchange. After a fault of the connection, the connection is closed.
     pub(crate) async fn leave_home(&mut self, fault: &Fault) {
         match fault {
             Fault::Evicted => self.step_back().await,

@@ -1,4 +1,4 @@
-//! Stage *execute*: runs a statement where its transaction is.
+//! Stage *execute*: runs statements.
 //!
 //! [`statement`] begins transactions and runs statements inside them, [`autocommit`] runs a transaction that is one
 //! statement, [`transparent_retry`] undoes and repeats a statement before its client has seen anything of it. Statements
@@ -22,6 +22,6 @@ use crate::propagate::Recorder;
 use crate::transaction::stage::stage;
 
 stage! {
-    /// Runs statements where the open transaction is.
+    /// Runs statements, in the open transaction or in one of their own.
     Executor calls { connector: Connector, driver: Driver, recorder: Recorder, committer: Committer, placer: Placer }
 }

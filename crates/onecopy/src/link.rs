@@ -1,7 +1,7 @@
-//! What a session holds as long as its client is there: both ends of it, and what its client has set.
+//! What a session holds as long as its client is connected: both ends, and the settings of the client.
 //!
-//! A [`Link`] knows the client's connection, the connections to servers, and the settings and prepared statements that
-//! follow the session from one server connection to the next. It does not know what transaction is open: that is
+//! A [`Link`] holds the client's connection, the connections to servers, and the settings and prepared statements that
+//! follow the session from one server connection to the next. It does not know the open transaction: that is
 //! [`crate::transaction::open::OpenTransaction`].
 
 pub(crate) mod lost_state;
@@ -52,12 +52,12 @@ pub(crate) struct Worker {
     pub(crate) analyzer: RefCell<Analyzer>,
     pub(crate) parsers: Arc<Parsers>,
     pub(crate) keys: Arc<CancelKeys>,
-    /// Which of the threads it is.
+    /// The number of the thread.
     pub(crate) thread: Thread,
     pub(crate) credentials: Credentials,
 }
 
-/// Both ends of a session, and what its client has set.
+/// Both ends of a session, and the settings of its client.
 pub(crate) struct Link {
     pub(crate) worker: Rc<Worker>,
     pub(crate) id: SessionId,
@@ -69,7 +69,7 @@ pub(crate) struct Link {
     pub(crate) leftovers: Leftovers,
     /// The home where a record was handed to the log and the COMMIT is still to be sent.
     pub(crate) settling: Option<ReplicaId>,
-    /// The open update transaction on its backend, until that has committed.
+    /// Registers the open update transaction at its backend, for evictions, until it has committed.
     pub(crate) tenancy: Option<Tenancy>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Leftovers {
 }
 
 impl Link {
-    /// What a transaction is, with the session's defaults where its BEGIN said nothing.
+    /// The options of a transaction: what its BEGIN says, and the session's defaults for the rest.
     pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
         TransactionOptions {
             isolation: said.isolation.or(Some(self.settings.isolation)),
@@ -133,23 +133,23 @@ impl Link {
         &self.worker.coordinator.database
     }
 
-    /// The home of updates.
+    /// The anchor.
     pub(crate) fn anchor(&self) -> ReplicaId {
         self.worker.coordinator.anchor()
     }
 
-    /// Notifications that came beside queries of our own.
+    /// Passes notifications on that arrived with replies to queries of our own.
     pub(crate) fn take_notifications(&mut self) {
         let Self { client, servers, .. } = self;
         servers.iter_mut().for_each(|server| client.out.append(&mut server.connection.notifications));
     }
 
-    /// The statement at the replica has ended.
+    /// Tells the coordinator that the statement at the replica has ended.
     pub(crate) fn executed(&self) {
         self.worker.coordinator.handle(Event::Executed { session: self.id });
     }
 
-    /// Counts a statement that could not be spread.
+    /// Increments a counter of the node.
     pub(crate) fn count(&self, counter: impl Fn(&crate::local::Stats) -> &AtomicU64) {
         count(counter(&self.worker.local.stats));
     }
@@ -158,7 +158,7 @@ impl Link {
         self.tell_client(Severity::Warning, code, text, None);
     }
 
-    /// A message of our own, if the client wants such.
+    /// Sends a message of our own, if `client_min_messages` lets it through.
     pub(crate) fn tell_client(&mut self, severity: Severity, code: &str, text: &str, hint: Option<&str>) {
         let word = if severity == Severity::Notice { "NOTICE" } else { "WARNING" };
         if severity >= self.settings.noted.least {

@@ -1,8 +1,8 @@
-//! Stage *propagate*: completes at the home what the record of a transaction has to say.
+//! Stage *propagate*: completes the record of a transaction at its home.
 //!
-//! Row changes arrive with the statements ([`crate::writeset`]). Before the commit [`subtransactions`] removes those
-//! that the server has rolled back, [`uncaptured_writes`] refuses what no trigger saw, [`sequence_marks`] adds how far
-//! sequences were moved, and [`table_rewrite`] the rows that schema changes have written.
+//! Row changes arrive with the statements ([`crate::writeset`]). Before the commit [`subtransactions`] removes rows
+//! that the server has rolled back, [`uncaptured_writes`] rejects writes that no trigger saw, [`sequence_marks`] adds
+//! the positions of sequences, and [`table_rewrite`] the rows that schema changes have written.
 
 pub(crate) mod sequence_marks;
 pub(crate) mod subtransactions;
@@ -18,7 +18,7 @@ use crate::transaction::open::Transaction;
 use crate::transaction::stage::stage;
 
 stage! {
-    /// Completes at the home what the record of the open transaction has to say.
+    /// Completes the record of the open transaction at its home.
     Recorder calls { driver: Driver }
 }
 

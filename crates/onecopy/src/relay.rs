@@ -1,9 +1,9 @@
-//! Reading a server's reply and passing it on.
+//! Reads a server's reply and passes it on to the client.
 //!
-//! One call of [`Relay::run`] handles one *unit*: what the server answers up to ReadyForQuery, or, when no Sync was
-//! sent, up to an expected number of completions. Headers are walked in the receive buffer; what belongs to the client
-//! is copied once, whole runs of messages at a time. Taken out on the way: notices of our capture function, replies to
-//! messages of our own, ReadyForQuery (whose status is the session's to tell).
+//! One call of [`Relay::run`] handles one *unit*: the reply of a server up to ReadyForQuery, or, when no Sync was
+//! sent, up to an expected number of completions. The relay walks the headers in the receive buffer, and copies what
+//! belongs to the client once, in runs of whole messages. It removes notices of our capture function, replies to
+//! messages of our own, and ReadyForQuery, whose status the session knows better.
 
 pub(crate) mod canonical;
 pub(crate) mod copy_in;
@@ -23,54 +23,54 @@ use crate::pool::servers::Server;
 use crate::writeset::Capture;
 use position::shift_position;
 
-/// Replies of an update that has not committed are held back from the client up to this many bytes.
+/// The relay holds back this many bytes of the reply to an update that has not committed.
 pub(crate) const HOLD_BYTES: usize = 1 << 20;
 
-/// What is expected of one unit.
+/// What the session expects of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// Completions to come when no Sync was sent; `None` waits for ReadyForQuery.
+    /// How many completions follow when no Sync was sent; `None` waits for ReadyForQuery.
     pub(crate) completions: Option<usize>,
     /// For each Parse sent: whether it was our own.
     pub(crate) own_parses: VecDeque<bool>,
-    /// For each Close sent: whose it was.
+    /// For each Close sent: whose reply it is.
     pub(crate) own_closes: VecDeque<Closing>,
-    /// The reply is ours; nothing goes to the client.
+    /// The reply is for us: nothing of it goes to the client.
     pub(crate) silent: bool,
-    /// But what code of the client's raises goes there.
+    /// Notices of the client's code go to the client nevertheless.
     pub(crate) runs_code: bool,
-    /// The rows that come are those of a table and belong into the record; the transaction's number comes with it.
+    /// The rows are those of this table and go into the record, as written by this (sub)transaction.
     pub(crate) rows_of: Option<(TableId, u32)>,
-    /// The reply may have to be taken back: send as little as possible of it before the commit.
+    /// The reply may be replaced, so as little as possible of it is sent before the commit.
     pub(crate) hold: bool,
-    /// If it is ended because it is in the way of a refresh, that is its error, of which the client is not told.
+    /// A refresh may evict the statement. The client does not see that error.
     pub(crate) may_be_evicted: bool,
     /// Characters of the query string before this statement, for error positions.
     pub(crate) position_offset: usize,
 }
 
 impl Expected {
-    /// What is expected of a unit of our own.
+    /// A unit of our own.
     pub(crate) fn silent() -> Self {
         Self { silent: true, ..Self::default() }
     }
 }
 
-/// Whom the answer to a Close is for.
+/// Who gets the reply to a Close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The client closed something.
+    /// The client, who sent the Close.
     Client,
-    /// We did.
+    /// We do.
     Ours,
-    /// It stands for a Parse of the client's: what that would prepare is there.
+    /// The client, as the reply to a Parse: the statement is prepared already.
     AsParse,
 }
 
 /// How a unit ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    /// The status of ReadyForQuery, if the unit went so far.
+    /// The status in ReadyForQuery, if the unit has one.
     pub(crate) status: Option<Status>,
     /// The body of the first ErrorResponse.
     pub(crate) error: Option<Vec<u8>>,
@@ -80,11 +80,11 @@ pub(crate) struct Ended {
     pub(crate) parses_left: usize,
     /// The server has ended the connection.
     is_fatal: bool,
-    /// Because of a limit of the client's own: so ends the session, as on one server.
+    /// The error of a limit of the client's own, which ends the session as on one server.
     last_words: Option<Refusal>,
-    /// The statement was ended because it was in the way of a refresh.
+    /// A refresh has evicted the statement.
     pub(crate) is_evicted: bool,
-    /// The connection does not speak UTF-8 any more.
+    /// The client encoding of the connection is no longer UTF-8.
     lost_encoding: bool,
     /// The last row, for our own queries.
     pub(crate) row: Option<Vec<Option<Vec<u8>>>>,
@@ -97,12 +97,12 @@ impl Ended {
     }
 }
 
-/// What goes on with the unit after a message.
+/// How the unit continues after a message.
 enum Flow {
     On,
     Done,
     CopyIn,
-    /// The message names objects of the server whose canonical ids are not known.
+    /// The message has object ids of the server without known canonical ids.
     Strange(Vec<(Kind, u32)>),
 }
 
@@ -110,13 +110,13 @@ enum Flow {
 pub(crate) struct Relay<'a> {
     pub(crate) client: &'a mut Client,
     pub(crate) server: &'a mut Server,
-    /// Of the update transaction that is open on this connection.
+    /// The row changes of the update transaction that is open on this connection.
     pub(crate) capture: Option<&'a mut Capture>,
     pub(crate) expected: Expected,
     ended: Ended,
-    /// Bytes at the head of the input that are looked at and go to the client.
+    /// Bytes at the head of the input that were inspected and go to the client.
     pub(crate) run: usize,
-    /// What could not be learned: a column of such a relation counts as computed.
+    /// Ids that no server could resolve. A column of such a relation counts as computed.
     pub(crate) nameless: Vec<(Kind, u32)>,
 }
 
@@ -130,7 +130,8 @@ impl<'a> Relay<'a> {
         Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new() }
     }
 
-    /// Reads one unit, after the replies to what of our own comes before it. After an error the connection is of no use.
+    /// Reads the replies to our own statements that were sent ahead, then one unit. After an error the connection
+    /// cannot be used any more.
     pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
         while let Some(ahead) = self.server.own.next_ahead() {
             let completions = Some(ahead.completions);
@@ -140,7 +141,7 @@ impl<'a> Relay<'a> {
                 return Err(Fault::Evicted);
             }
             if let Some(body) = self.ended.error.take() {
-                // What was sent ahead failed, so nothing after it ran as it should.
+                // A statement ahead failed, so the statements after it did not run properly.
                 return Err(Fault::Server(body));
             }
             self.server.own.answered(ahead);
@@ -163,7 +164,7 @@ impl<'a> Relay<'a> {
             return Err(Fault::Evicted);
         }
         if self.ended.lost_encoding {
-            // Rows would be captured in another encoding than that of the log.
+            // The log would get rows in another encoding.
             return Err(Fault::Refused(Refusal::unsupported(
                 "changing client_encoding in a function",
                 "Use UTF8.",
@@ -172,14 +173,14 @@ impl<'a> Relay<'a> {
         Ok(self.ended)
     }
 
-    /// Passes on what came unasked, such as notifications. The error is a limit of the client's that has ended the connection.
+    /// Passes unasked messages on, such as notifications. The error is a limit of the client that has ended the
+    /// connection.
     pub(crate) fn idle(mut self) -> Result<(), Fault> {
         self.walk()?;
         self.ended.last_words.map_or(Ok(()), |words| Err(Fault::Fatal(words)))
     }
 
-    /// After an error a server skips everything until it gets a Sync: so whoever has something to say to it next, be it
-    /// ROLLBACK, would never be answered.
+    /// Sends the Sync that a server waits for after an error. Otherwise it would not answer a ROLLBACK, for instance.
     async fn synchronise(&mut self) -> Result<(), Fault> {
         encode::sync(&mut self.server.connection.output);
         let silent = Expected { silent: true, ..Expected::default() };
@@ -216,7 +217,7 @@ impl<'a> Relay<'a> {
                 capture.make_room().await?;
             }
             let limit = if self.expected.hold || self.expected.silent { HOLD_BYTES } else { FLUSH_BYTES };
-            // After an error the caller may replace the reply. A COMMIT must not wait for the client to read.
+            // The caller may replace the reply after an error. A COMMIT must not wait for the client to read.
             if self.client.out.len() >= limit && self.ended.error.is_none() && self.is_for_client() {
                 self.show().await?;
             }
@@ -224,8 +225,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Sends the client the replies so far. The server is not read meanwhile, which slows it down to the client's pace. If
-    /// the client is gone, its statement is cancelled.
+    /// Sends the client the replies so far. Meanwhile the relay does not read from the server, which slows the server
+    /// down to the pace of the client. If the client is gone, its statement is cancelled.
     pub(crate) async fn show(&mut self) -> Result<(), Fault> {
         let shown = self.client.flush().await;
         if shown.is_err() {
@@ -234,8 +235,9 @@ impl<'a> Relay<'a> {
         shown
     }
 
-    /// Waits for more from the server, and sends it the rest of the request meanwhile. About once a second it checks that the
-    /// client is still there and the session was not killed; else it cancels the statement, which would keep its locks.
+    /// Waits for more of the reply, and sends the rest of the request meanwhile. About once a second it checks that
+    /// the client is still connected and the session was not killed. Otherwise it cancels the statement, which would
+    /// keep its locks.
     async fn receive(&mut self) -> Result<(), Fault> {
         loop {
             tokio::select! {
@@ -248,7 +250,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Whether code of the client runs. Queries of our own are short, and must not end halfway around a COMMIT.
+    /// Whether code of the client runs. Queries of our own are short, and must not be cut off around a COMMIT.
     fn is_for_client(&self) -> bool {
         !self.expected.silent || self.expected.runs_code
     }
@@ -264,7 +266,7 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Looks at every whole message that is there.
+    /// Handles every whole message in the buffer.
     fn walk(&mut self) -> Result<Flow, Fault> {
         let broken = Fault::Lost(self.server.replica);
         loop {
@@ -379,7 +381,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Takes a notice; whether it belongs to the client.
+    /// Handles a notice. Returns whether it belongs to the client.
     fn hear(&mut self, total: usize) -> bool {
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
@@ -394,7 +396,8 @@ impl<'a> Relay<'a> {
         true
     }
 
-    /// Whether the client is not to see an error as it is: the connection ends after it, or it comes of our own making.
+    /// Whether an error is hidden from the client: because the connection ends after it, or because Onecopy has caused
+    /// it.
     fn is_ours_to_tell(&mut self, total: usize) -> bool {
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
@@ -438,7 +441,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What ends the session, if it is a limit of time of the client's own. To run the transaction again would not help.
+/// The error that ends the session, if it is a time limit of the client. Then the transaction is not run again.
 fn limit_of_client(fields: &Fields<'_>) -> Option<Refusal> {
     let limits = [sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, sqlstate::TRANSACTION_TIMEOUT];
     let limit = limits.into_iter().find(|code| code.as_bytes() == fields.sqlstate())?;

@@ -1,10 +1,10 @@
-//! A session: one client connection, from log-in to its end.
+//! A session: one client connection, from login to its end.
 //!
-//! It is one task on one thread, and owns everything it uses: the client's socket, its server connections, its
-//! settings and prepared statements, its transaction. What it shares with others is the coordinator: events go there, notes
-//! come from there. The files beside this one are its parts: [`simple`] and [`extended`] read the two
-//! query protocols, [`crate::execute::statement`] decides what becomes of one statement, [`crate::transaction`] begins and ends
-//! transactions, [`crate::relay`] passes replies on.
+//! A session is one task on one thread. It owns everything it uses: the client's socket, its server connections,
+//! settings, prepared statements, and the transaction. It shares only the coordinator, which takes its events and
+//! sends it notes. The files beside this one are its parts: [`simple`] and [`extended`] read the two query protocols,
+//! [`crate::execute::statement`] runs statements, [`control`] begins and ends transactions, and [`crate::relay`]
+//! passes replies on.
 
 pub(crate) mod admin;
 pub(crate) mod batch;
@@ -38,7 +38,7 @@ use crate::transaction::view::View;
 pub(crate) struct Session {
     pub(crate) link: Link,
     pub(crate) txn: OpenTransaction,
-    /// An error in the extended protocol: skip until Sync.
+    /// After an error in the extended protocol: skip messages until Sync.
     pub(crate) skipping: bool,
 }
 
@@ -47,7 +47,7 @@ impl Session {
 }
 
 impl View<'_> {
-    /// Ends the session if it was told to and the time has come: nothing is half done here.
+    /// Ends the session if that was requested, and no work is half done.
     fn check_ending(self) -> Result<(), Fault> {
         match self.link.registration.ending.max(self.link.registration.mailbox.called()) {
             None => Ok(()),
@@ -99,14 +99,14 @@ impl Session {
                         .write(&mut self.link.client.out, "ERROR");
                     self.ready();
                 }
-                // Left over from a COPY that failed.
+                // The rest of a COPY that failed.
                 tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => self.link.client.input.consume(total),
                 _ => self.extended().await?,
             }
         }
     }
 
-    /// Waits for the client's next message; meanwhile notifications are passed on.
+    /// Waits for the client's next message, and passes notifications on meanwhile.
     async fn next_message(&mut self) -> Result<(u8, usize), Fault> {
         loop {
             if let Some(found) = self.link.client.ready()? {
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// The client wants something: it may have to wait for RESUME.
+    /// Begins work for the client. While the node is paused, work waits for RESUME.
     async fn begin_work(&mut self, tag: u8) -> Result<(), Fault> {
         if tag == tag::TERMINATE {
             return Ok(());
@@ -165,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// What one transaction leaves is cleared; the end of the session.
+    /// Ends the session: finishes or rolls back its transaction, and gives its connections back.
     async fn leave(mut self) {
         self.link.settle().await;
         if let Transaction::Update(_) = self.txn.state {

@@ -1,4 +1,4 @@
-//! What SQL's PREPARE has made follows the session to its next connection at the anchor ([`crate::pool::carried`]).
+//! Statements of SQL's PREPARE follow the session to its next connection at the anchor ([`crate::pool::carried`]).
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::local::pins::{Pin, Pins};
 use crate::pool::carried::{AllCarried, Carried};
 use crate::transaction::view::View;
 
-/// More of them stay on their connection. So do those of more than 64 kB, of which [`super::leftovers`] does not ask for the text.
+/// More statements than this pin the session to its connection. So does a statement of more than 64 kB, of which
+/// [`super::leftovers`] does not ask for the text.
 const CARRIED_MAX: usize = 1_000;
 
 impl<'a> View<'a> {
@@ -32,14 +33,15 @@ impl<'a> View<'a> {
         self.link.servers.carried.find(name).map(|carried| &carried.inner)
     }
 
-    /// What its stand-ins have to be told.
+    /// What the stand-ins of the executed statement ask for.
     pub(crate) fn asks_of_execute(self, statement: &Arc<Statement>) -> Asks {
         self.executed_by(statement).map(|inner| sql::asks_of(inner)).unwrap_or_default()
     }
 }
 
 impl Connector<'_> {
-    /// What PREPARE has made on a connection, by name and text; why that has to be kept.
+    /// Takes over the statements that PREPARE made on a connection, by name and text. Returns why the connection has
+    /// to be kept.
     pub(crate) fn take_carried(&mut self, replica: ReplicaId, found: Vec<(String, Option<String>)>) -> Pins {
         let mut pins = Pins::default();
         if !found.is_empty() {
@@ -51,7 +53,7 @@ impl Connector<'_> {
         pins
     }
 
-    /// What the anchor has from PREPARE is carried from now on; how many cannot be.
+    /// Carries the prepared statements of the anchor from now on. Returns how many cannot be carried.
     fn carry_found(&mut self, found: Vec<(String, Option<String>)>) -> usize {
         let all = found.len();
         let carried = found.into_iter().filter_map(|(name, text)| self.view().carried(name, text?));
@@ -69,7 +71,7 @@ impl Connector<'_> {
         missing
     }
 
-    /// Prepares a statement of which that has failed, now that it is to be executed.
+    /// Prepares a statement again whose first attempt on this connection failed, since EXECUTE needs it now.
     pub(crate) async fn prepare_lacking(&mut self, name: &str) -> Result<(), Fault> {
         let anchor = self.link.anchor();
         let Some(carried) = self.link.servers.carried.find(name) else { return Ok(()) };

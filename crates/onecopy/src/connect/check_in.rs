@@ -1,14 +1,16 @@
-//! When a session that shares its connections gets one, and when it gives it back.
+//! Checks server connections out of the shared pools and back in.
 //!
-//! It has one as long as a transaction of it is open there, or something of the session exists there alone
-//! ([`crate::pool::pins`]); else it is given back after each answer. Whoever waits for one holds nothing that others wait for:
-//! what it does not need it gives back first, and an update transaction leaves its place in the order and asks for it
-//! anew. A transaction that needs a second connection, to ask another replica something, holds what others may wait for
-//! with all connections of that pool: there is one more for it ([`crate::pool::wait_queue`]). So sessions do not wait for each
-//! other in a ring.
+//! A session holds a connection while a transaction of it is open there, or while state of the session exists there
+//! alone ([`crate::pool::pins`]). Otherwise it gives the connection back after each answer.
 //!
-//! Invariant: a connection goes back only at rest: every answer was read, no transaction is open, and no cancel request
-//! that was meant for this session is under way to it.
+//! Sessions must not wait for each other in a ring. So a session that waits for a connection holds nothing that others
+//! wait for: it first gives back what it does not need, and an update transaction leaves its place in the order and
+//! asks for it again afterwards. A transaction that needs a second connection, to ask another replica something, holds
+//! locks and its first connection. One extra connection in each pool is reserved for that case
+//! ([`crate::pool::wait_queue`]).
+//!
+//! Invariant: a connection goes back only at rest. Every reply was read, no transaction is open, and no cancel request
+//! for this session is under way to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +38,7 @@ use crate::transaction::view::View;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     until: Instant,
-    /// It is the client's own limit.
+    /// The client's `statement_timeout` is the limit.
     is_clients: bool,
 }
 
@@ -82,7 +84,7 @@ impl View<'_> {
         }
     }
 
-    /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
+    /// Why other sessions of the role keep their connections to a replica, and how many do for each reason.
     fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
         let entries = self.link.local().sessions.entries();
         let of_role = |entry: &&Arc<SessionEntry>| entry.who.user == self.link.servers.role();
@@ -98,7 +100,7 @@ impl View<'_> {
 }
 
 impl Connector<'_> {
-    /// Sees to it that there is a connection to the place, as the session's settings want it.
+    /// Gets a connection to the place, with the settings of the session.
     pub(crate) async fn connect(&mut self, place: Assignment) -> Result<(), Fault> {
         let want = if self.txn.open_at().is_some() { Want::Second } else { Want::First };
         if let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, want) {
@@ -109,9 +111,9 @@ impl Connector<'_> {
         servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await.map(|_| ())
     }
 
-    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
-    /// transaction is to begin anew, maybe at another place. A transaction has one `patience` for all such waits. Whoever
-    /// waits holds nothing that others wait for, but counts as load.
+    /// Whether there is a connection for an update transaction that was admitted. If there was none, the session has
+    /// waited for one, and the transaction has to be admitted again, maybe at another place. All such waits of a
+    /// transaction share one limit. A session that waits holds nothing that others wait for, but counts as load.
     pub(crate) async fn has_room_at(
         &mut self,
         place: Assignment,
@@ -119,8 +121,8 @@ impl Connector<'_> {
     ) -> Result<bool, Fault> {
         let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, Want::First) else {
             if self.link.servers.has_others(place.replica) {
-                // It may have waited for one at another place, or keep one there. What it has here it keeps: if it gave that
-                // back, too, those who wait would hand it to each other for ever.
+                // The session may hold a connection at another place, from an earlier wait. It keeps the one here: if
+                // waiting sessions gave back every connection, they could hand them to each other for ever.
                 self.give_back_all_but(Some(place.replica)).await;
             }
             return Ok(true);
@@ -136,7 +138,7 @@ impl Connector<'_> {
         waited.map(|()| false)
     }
 
-    /// Waits for a connection that somebody gives back.
+    /// Waits until another session gives a connection back.
     async fn await_server(
         &mut self,
         place: Assignment,
@@ -178,8 +180,8 @@ impl Connector<'_> {
         Ok(())
     }
 
-    /// Gives back every connection that the session does not need for what is open. One of its own it keeps, and finds out
-    /// what it has there.
+    /// Gives back every connection that no open transaction needs. The session keeps connections of its own, and asks
+    /// there what state they hold.
     pub(crate) async fn give_back(&mut self) {
         self.give_back_all_but(None).await;
     }
@@ -203,8 +205,8 @@ impl Connector<'_> {
         }
     }
 
-    /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
-    /// is to tell what was drawn on it.
+    /// Shows where the transaction is open, and closes connections to drained replicas. It keeps one that is in use,
+    /// or that alone knows the last values drawn from sequences.
     pub(crate) fn leave_drained(&mut self) {
         self.link.registration.entry.open_at(self.txn.open_at());
         let coordinator = Arc::clone(&self.link.worker.coordinator);
@@ -213,7 +215,7 @@ impl Connector<'_> {
             self.link.servers.drains_seen = drains;
             for replica in coordinator.drained() {
                 if self.txn.open_at() == Some(replica) {
-                    // To be looked at again when that is over.
+                    // The replica is looked at again when the transaction is over.
                     self.link.servers.drains_seen = drains.wrapping_sub(1);
                 } else {
                     self.link.servers.close_unused(replica);
@@ -222,7 +224,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Gives one back, unless it has to be kept; says why it is.
+    /// Gives one connection back, unless it has to be kept. Returns why it is kept.
     async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
         let Some(server) = self.link.servers.find(replica) else { return Pins::default() };
         if !server.connection.is_at_rest() || server.own.has_ahead() {
@@ -240,7 +242,7 @@ impl Connector<'_> {
             Ok(server) => server,
             Err(pins) => return pins,
         };
-        // Whoever sends one from now on finds that nothing runs.
+        // A cancel request that is sent from now on finds that nothing runs.
         if server.registration.running.is_left_alone().await && server.connection.is_at_rest() {
             server.take_eviction();
             self.link.worker.pools.give_back(server);

@@ -26,13 +26,13 @@ use crate::error::{Fault, Refusal};
 use crate::local::pins::{Pin, Pins};
 use crate::transaction::open::Transaction;
 
-/// How long the present catalogue is waited for.
+/// How long to wait for the present catalogue.
 const CATALOGUE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is asked again when a cancel request has hit the question instead of the client's statement.
+/// How often to ask again when a cancel request hit the question instead of the client's statement.
 const ATTEMPTS: u32 = 10;
 
-/// What is on the connection, a row each: the kind, and of a setting its name and value.
+/// Lists what is on the connection, a row each: the kind, and the name and value of a setting.
 const LOOK_SQL: &str = "\
     SELECT 'temporary', '', '' WHERE pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND ( \
         EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) \
@@ -50,14 +50,14 @@ const LOOK_SQL: &str = "\
     UNION ALL SELECT 'setting', name, pg_catalog.current_setting(name, true) FROM pg_catalog.pg_settings \
         WHERE source OPERATOR(pg_catalog.=) 'session' AND name OPERATOR(pg_catalog.<>) 'backtrace_functions'";
 
-/// What is prepared by the protocol.
+/// Names of the statements that the protocol has prepared.
 const PREPARED_SQL: &str = "SELECT name FROM pg_catalog.pg_prepared_statements WHERE NOT from_sql";
 
-/// Put before it, where a limit is set: for the implicit transaction of both.
+/// Precedes the question where the client has set a limit. Both run in one implicit transaction.
 const UNLIMITED: &str = "SELECT 'limit', '', pg_catalog.current_setting('statement_timeout'); \
     SET LOCAL statement_timeout = 0; ";
 
-/// Whether code of the database could set what no server tells; that of extensions is trusted not to.
+/// Whether code of the database could set what no server tells. Extensions are trusted not to.
 const HIDES_SQL: &str = "\
     UNION ALL SELECT 'hides', '', '' WHERE EXISTS ( \
         SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang \
@@ -76,8 +76,8 @@ const HIDES_SQL: &str = "\
              ('pg_catalog.set_config'::pg_catalog.regproc)::pg_catalog.oid, ' '))";
 
 impl Connector<'_> {
-    /// Work is about to run on the connection to a replica, which counts as holding something from then on if that may
-    /// leave anything.
+    /// Notes what work may leave on the connection to a replica, before it runs. If it may leave anything, the
+    /// connection counts as unknown from then on.
     pub(crate) fn foresee_traces(&mut self, analysis: &StatementAnalysis, replica: ReplicaId) {
         if !analysis.may_leave_traces() {
             return;
@@ -92,7 +92,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Something runs on the connection to a replica that may leave something there.
+    /// Marks the connection to a replica as unknown, since something runs there that may leave state.
     pub(crate) fn note_left(&mut self, replica: ReplicaId) {
         if let Some(server) = self.link.servers.find(replica) {
             server.pins.add(Pin::Unknown);
@@ -103,18 +103,18 @@ impl Connector<'_> {
         }
     }
 
-    /// What was concluded about statements that ran there does not hold any more: they may have left anything.
+    /// The analysis of statements that ran there is outdated, so they may have left any state.
     pub(crate) fn doubt_traces(&mut self, replica: ReplicaId) {
         self.note_left(replica);
         self.link.leftovers.look.hides = true;
     }
 
-    /// Whether it is not known what the session has on its connection to a replica.
+    /// Whether the state of the session on its connection to a replica is unknown.
     pub(crate) fn is_unknown_at(&mut self, replica: ReplicaId) -> bool {
         self.link.servers.find(replica).is_some_and(|server| server.pins.has(Pin::Unknown))
     }
 
-    /// A statement of the session's own is about to run: what no server will tell of it.
+    /// Notes, before a statement of the client runs, which state of it no server will tell.
     pub(crate) fn note_traces(&mut self, statement: &Arc<Statement>, text: &[u8]) -> Result<(), Fault> {
         if let Verb::Prepare { name } = &statement.verb {
             never_ours(name.as_bytes())?;
@@ -127,7 +127,7 @@ impl Connector<'_> {
                 "EXECUTE of a statement that was prepared by the protocol, where sessions share connections,";
             return Err(Refusal::unsupported(what, "Execute it by the protocol, or PREPARE it.").into());
         }
-        // Where random() goes on is told by nobody.
+        // No server tells where random() continues.
         let seeds =
             statement.calls("setseed") || matches!(&statement.verb, Verb::Set { name, .. } if name == "seed");
         if seeds {
@@ -135,18 +135,18 @@ impl Connector<'_> {
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
             self.note_left(at);
         }
-        // Its code is in no catalogue.
+        // The code of a DO block is in no catalogue.
         if statement.verb == Verb::Do && may_set(text) {
             self.link.leftovers.look.forced.add(Pin::Function);
         }
         if matches!(statement.verb, Verb::Ddl(_)) {
-            // It may run code to fill what it makes.
+            // CREATE TABLE AS, for instance, may run code to fill the table.
             self.link.leftovers.look.take_code(std::slice::from_ref(statement));
         }
         Ok(())
     }
 
-    /// What set_config has set that was not seen: where the value is no constant it is asked for.
+    /// Notes a setting that set_config has set without a visible value. The server is asked for the value.
     pub(crate) fn note_set_config(&mut self, name: Option<&str>) {
         let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
         self.note_left(at);
@@ -156,7 +156,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Asks each server of which it is not known, where no transaction is open.
+    /// Asks every server whose state is unknown, except where a transaction is open.
     pub(crate) async fn look_around(&mut self) {
         for number in self.link.servers.numbers() {
             let Some(replica) = self.link.servers.held(number) else { continue };
@@ -168,8 +168,9 @@ impl Connector<'_> {
         self.link.registration.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
-    /// Asks a server what the session has left on its connection there. If the server does not say, to a role without the
-    /// rights for instance, it stays unknown, and the connection with it; one that is lost is closed.
+    /// Asks a server what the session has left on its connection there. If the server refuses the answer, for example
+    /// to a role without the rights, the state stays unknown and the session keeps the connection. A lost connection
+    /// is closed.
     pub(crate) async fn find_out(&mut self, replica: ReplicaId) {
         match self.look_at(replica).await {
             Ok(()) => {}
@@ -182,7 +183,7 @@ impl Connector<'_> {
     async fn look_at(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let mut sql = LOOK_SQL.to_owned();
         self.judge_code().await;
-        // The client's limit is for its own statements. It is told before it is lifted.
+        // The client's limit is for the client's statements, so it is read and then lifted.
         let is_limited = self.link.settings.noted.timeouts.statement().is_some();
         if is_limited {
             sql.insert_str(0, UNLIMITED);
@@ -248,7 +249,7 @@ impl Connector<'_> {
         Ok(())
     }
 
-    /// A cancel request that comes late hits this question: it is asked again.
+    /// Repeats the question if a late cancel request has hit it.
     async fn ask_patiently(&mut self, replica: ReplicaId, sql: &str) -> Result<Rows, Fault> {
         let cancelled = |error: &BackendError| error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes());
         let mut attempts = 1;
@@ -261,7 +262,8 @@ impl Connector<'_> {
         }
     }
 
-    /// Right after a schema change nothing is known of any statement: those are analysed by the present catalogue.
+    /// Analyses the collected statements by the present catalogue. Right after a schema change their effects were
+    /// unknown.
     async fn judge_code(&mut self) {
         let code = std::mem::take(&mut self.link.leftovers.look.code);
         let is_old = |coordinator: &Coordinator| {
@@ -275,13 +277,13 @@ impl Connector<'_> {
             code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
     }
 
-    /// Whether a setting can be brought to other connections.
+    /// Whether the session can set this setting on other connections, too.
     fn can_follow(name: &str) -> bool {
         !crate::client::settings::Settings::is_own(name)
             && !crate::client::forbidden::FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name)
     }
 
-    /// What is set on the connection is the session's from now on, if it is not already.
+    /// Adopts settings of the connection that the session does not know yet.
     fn take_found(&mut self, replica: ReplicaId, found: Vec<(String, String)>) {
         let followed = found.into_iter().filter(|(name, _)| name != "seed" && Self::can_follow(name));
         for (name, value) in followed {
@@ -299,8 +301,8 @@ impl Connector<'_> {
     }
 }
 
-/// Whether the text of a DO block could set a setting of the client's own: by the function, by SET of a name with a dot,
-/// or by a statement that it makes up.
+/// Whether the text of a DO block could set a setting of the client's own: by set_config, by SET of a name with a dot,
+/// or by a statement that it builds at run time.
 fn may_set(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '"' | '$');

@@ -1,4 +1,5 @@
-//! Tells a client which session was in its way, in the detail of an error ([`crate::transaction::conflict_detail`]).
+//! Names the session that blocked or aborted a transaction, in the detail of the error
+//! ([`crate::transaction::conflict_detail`]).
 
 use cluster::claims::Meeting;
 use cluster::event::AbortCause;
@@ -13,7 +14,7 @@ use crate::transaction::conflict_detail::{add_detail, key_of, waited, was_first,
 use crate::transaction::view::View;
 
 impl View<'_> {
-    /// Why the core has ended the open transaction, as the client is told.
+    /// The error that the client gets when the core has aborted its transaction.
     pub(crate) fn aborted(self, cause: AbortCause, home: ReplicaId) -> Fault {
         const HINT: &str = "Run the transaction again.";
         let (code, what, detail) = match cause {
@@ -36,7 +37,7 @@ impl View<'_> {
         })
     }
 
-    /// What NOWAIT is told, if transactions of other homes are in its way.
+    /// The error of a NOWAIT statement, if transactions of other homes block it.
     pub(crate) fn must_wait(self) -> Option<Refusal> {
         let waiting = self.link.coordinator().waiting();
         let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
@@ -47,7 +48,7 @@ impl View<'_> {
         Some(self.with_obstacle(refusal))
     }
 
-    /// With what the statement waits for, if that is a transaction of another home.
+    /// Adds to a refusal what the statement waits for, if that is a transaction of another home.
     pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
         let waiting =
             self.link.coordinator().waiting().into_iter().find(|waiting| waiting.session == self.link.id);
@@ -61,7 +62,7 @@ impl View<'_> {
         }
     }
 
-    /// `key (id)=(7) of table "t"`, or as much of that as is known.
+    /// Words such as `key (id)=(7) of table "t"`, as far as they are known.
     fn place_of(self, meeting: Option<Meeting>) -> Option<String> {
         let catalogue = self.link.database().catalogue();
         let meeting = meeting?;
@@ -74,8 +75,8 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
-    /// A server has refused to overwrite what was written there after the transaction's snapshot: who wrote it is added to
-    /// its error, if nothing was sent to the client since the output had this length.
+    /// Completes the error of a server that refused to overwrite a row written after the transaction's snapshot: adds
+    /// which session wrote it. It does so only if nothing was sent to the client since the output had this length.
     pub(crate) fn explain_loss(&mut self, ended: &Ended, analysis: &StatementAnalysis, mark: usize) {
         if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.link.client.shown {
             return;

@@ -1,5 +1,5 @@
-//! What a schema change of the open transaction defines anew, and whether others have done so
-//! ([`crate::transaction::definitions`]).
+//! Which definitions a schema change of the open transaction replaces, and whether other transactions have replaced
+//! definitions that it uses ([`crate::transaction::definitions`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::transaction::definitions::{Changed, SchemaChangeReport, claims_of};
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// The advisory lock that open schema changes share, and that one which may change what names mean has alone.
+/// Open schema changes hold this advisory lock shared. One that may change what names mean holds it exclusively.
 const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 
 impl View<'_> {
-    /// What a schema change of the open or coming transaction defines anew; `None` for anything. What a SERIALIZABLE
-    /// transaction reads for it is not known.
+    /// Which definitions a schema change replaces; `None` for any. What a SERIALIZABLE transaction reads for the
+    /// change is not known.
     pub(crate) fn redefined(self, facts: &DdlFacts, catalogue: &Catalogue) -> Option<Redefined> {
         let nothing = BTreeSet::new();
         let (isolation, own) = match &self.txn.state {
@@ -34,8 +34,8 @@ impl View<'_> {
         facts.scope.redefined(catalogue, own).filter(|_| is_known)
     }
 
-    /// Whether a schema change may have made untrue what was concluded of the open transaction's statements and rows. The
-    /// transaction has run, so later ones do not count.
+    /// Whether a schema change may have outdated the analysis of statements and rows of the open transaction. Later
+    /// schema changes do not count, since the transaction has run.
     pub(crate) fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return true };
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
@@ -54,7 +54,7 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
-    /// Waits for schema changes of open transactions if this one may change what they name, or they what it names.
+    /// Waits for open schema changes whose names this one may change, or that may change the names it uses.
     pub(crate) async fn await_naming(&mut self, facts: &DdlFacts) -> Result<(), Fault> {
         let changes_names = match facts.naming() {
             Naming::Changes => true,
@@ -72,8 +72,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A schema change has run at the home: whether it concerns no more than was foreseen. Then replicas keep what they were
-    /// lent of sequences.
+    /// Notes which definitions a schema change has replaced at the home. Returns whether they were all predicted; then
+    /// replicas keep their sequence leases.
     pub(crate) fn note_redefined(
         &mut self,
         facts: &DdlFacts,
@@ -122,7 +122,7 @@ pub(crate) fn array(names: &[String]) -> String {
     format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
 }
 
-/// A constant that means the same whatever the session's `standard_conforming_strings`.
+/// A string constant with the same meaning under every `standard_conforming_strings`.
 pub(crate) fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -1,4 +1,4 @@
-//! The end of the open transaction in the session: what is learned from it, and what is forgotten.
+//! Ends the open transaction in the session: what the node learns from it, and which state is dropped.
 
 use sql::profile::Step;
 
@@ -7,7 +7,7 @@ use crate::local::memory_budget::Phase;
 use crate::transaction::open::Transaction;
 
 impl Driver<'_> {
-    /// The transaction at home is over without a record.
+    /// Ends a transaction that left no record, also in the core.
     pub(crate) fn end_transaction(&mut self, committed: bool) {
         self.link.forget_update();
         self.end_local(committed);
@@ -44,7 +44,7 @@ impl Driver<'_> {
         }
     }
 
-    /// At the end of an interactive transaction, or as soon as it is known to need the anchor.
+    /// Records where transactions that begin like this one can run: at its end, or as soon as it needs the anchor.
     pub(crate) fn note_beginning(&mut self) {
         let Transaction::Update(update) = &mut self.txn.state else { return };
         if let Some(template) = update.profile.template.take().filter(|_| !update.boundary.is_implicit()) {
@@ -59,7 +59,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The transaction is over: one that committed is learned from.
+    /// Ends the transaction's profile. The node learns from a transaction that committed.
     pub(crate) fn end_course(&mut self, committed: bool) {
         let txn_profile = std::mem::take(&mut self.txn.txn_profile);
         if committed && !txn_profile.steps.is_empty() {

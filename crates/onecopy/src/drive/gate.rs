@@ -1,4 +1,4 @@
-//! Waits until the coordinator lets a statement of the open transaction run, and says where.
+//! Waits until the coordinator admits a statement of the open transaction, and says where it runs.
 
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Needs, Reads};
@@ -32,7 +32,7 @@ impl View<'_> {
         }
     }
 
-    /// Where what the event is about is to run.
+    /// What an event asks a place for.
     fn aim(self, event: &Event) -> Aim {
         match event {
             Event::Begin { home: Home::Anchor, .. } => Aim::Update(self.link.anchor()),
@@ -54,9 +54,9 @@ impl Driver<'_> {
             Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
                 match update.server.has_snapshot {
                     false => Reads::All,
-                    // What its constraints find is not of the snapshot, but of now.
+                    // Constraint checks see the present rows, not those of the snapshot.
                     true if is_write => reads,
-                    // Nothing newer than the snapshot is seen.
+                    // The statement sees nothing newer than its snapshot.
                     true => Reads::Tables([].into()),
                 }
             }
@@ -65,7 +65,7 @@ impl Driver<'_> {
         self.pass_gate(reads, writes, nowait).await
     }
 
-    /// The same, whatever the isolation.
+    /// Waits until a further statement with these needs may run, at any isolation level.
     pub(crate) async fn pass_gate(
         &mut self,
         reads: Reads,
@@ -93,7 +93,7 @@ impl Driver<'_> {
                 self.step_back().await;
                 Err(fault)
             }
-            // Nothing was sent: what the transaction did before stands, and a savepoint leads back to it.
+            // Nothing was sent, so earlier work of the transaction stands, and a savepoint leads back to it.
             Err(fault @ Fault::Refused(_)) => Err(fault),
             // The core has forgotten the transaction; the server must, too.
             Err(fault) => {
@@ -103,7 +103,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The home is lost under the open transaction; a statement of it was not sent.
+    /// Ends the open transaction because its home is lost. The statement at hand was not sent.
     pub(crate) fn home_lost(&mut self) -> Fault {
         self.abandon_home();
         Fault::Lost(self.txn.last_home)
@@ -152,7 +152,7 @@ impl Driver<'_> {
                     }
                     Note::Drained => {}
                     Note::Cancel => return self.give_up(is_inside, cancelled()),
-                    // What was begun is finished first.
+                    // The session ends after the transaction.
                     Note::End(End::AfterTransaction) => {
                         self.link.registration.note_end(End::AfterTransaction);
                     }
@@ -163,7 +163,7 @@ impl Driver<'_> {
         .instrument(stage_span!("order"))
     }
 
-    /// A statement does not wait any longer. If it is one of an open update transaction, that goes on.
+    /// Withdraws a statement that waits. Its open update transaction goes on.
     fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Admission, Fault> {
         let session = self.link.id;
         let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };

@@ -1,4 +1,5 @@
-//! What was declared of the open transaction, and what is expected of it ([`crate::transaction::profile`]).
+//! What the client declared about the open transaction, and what the workload statistics predict
+//! ([`crate::transaction::profile`]).
 
 use std::sync::Arc;
 
@@ -18,20 +19,20 @@ use crate::transaction::open::Transaction;
 use crate::transaction::profile::{Origin, Prediction};
 use crate::transaction::view::View;
 
-/// As sure as this, a prediction decides where a transaction begins: with ten of ten so far, say.
+/// A prediction of at least this confidence decides where a transaction begins. Ten of ten transactions reach it.
 const SURE: u32 = 800;
 
-/// Statements of a transaction beyond this are not learned from.
+/// Later statements of a transaction do not enter the statistics.
 const STEPS_MAX: usize = 512;
 
-/// Accesses beyond this are not listed by EXPLAIN (ROUTING).
+/// EXPLAIN (ROUTING) lists at most this many accesses.
 const LISTED_MAX: usize = 20;
 
-/// The values of so many first statements are kept.
+/// The session keeps the parameter values of this many first statements.
 const BEGINNING_MAX: usize = 4;
 
 impl View<'_> {
-    /// What the open transaction is going to touch; `None` when nothing was declared and nothing like it was seen.
+    /// What the open transaction will probably access; `None` without a declaration and without similar transactions.
     pub(crate) fn prediction(self) -> Option<Prediction> {
         self.predict(&self.link.database().catalogue(), &self.txn.txn_profile.beginning)
     }
@@ -66,7 +67,7 @@ impl View<'_> {
         })
     }
 
-    /// What EXPLAIN (ROUTING) tells of the profile in force: of the open transaction, or of one that began with the
+    /// Lines of EXPLAIN (ROUTING) about the profile: of the open transaction, or of one that begins with the
     /// statement.
     pub(crate) fn tell_profile(self, catalogue: &Catalogue, explained: Option<&Sent>) -> Vec<String> {
         let is_open =
@@ -101,7 +102,7 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
-    /// Takes notice of a comment that declares, before the first statement or on BEGIN.
+    /// Reads a declaration in a comment, before the first statement or on BEGIN.
     pub(crate) fn take_declaration(&mut self, text: &str) {
         match declaration_of(text) {
             None => {}
@@ -115,7 +116,7 @@ impl Driver<'_> {
 
     fn declare(&mut self, declaration: Declaration) {
         let catalogue = self.link.database().catalogue();
-        // Right after a schema change the catalogue may not have what was made.
+        // Right after a schema change the catalogue may lack new tables.
         let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let unknown = declaration.resolve(&catalogue).unknown;
         for name in unknown.into_iter().filter(|_| is_present) {
@@ -125,7 +126,7 @@ impl Driver<'_> {
         self.txn.txn_profile.declared = Some(declaration);
     }
 
-    /// SET LOCAL, RESET and SHOW of onecopy.access; `None` when the statement is something else.
+    /// Handles SET LOCAL, RESET and SHOW of onecopy.access; `None` for any other statement.
     pub(crate) fn access_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
         match verb {
             Verb::Set { name, value, local } if name == ACCESS_SETTING => {
@@ -177,7 +178,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Statements are about to run in the open transaction.
+    /// Adds statements to the profile of the open transaction, before they run.
     pub(crate) fn note_steps(&mut self, requirements: &Requirements) {
         let is_first = matches!(self.txn.state, Transaction::Begun(_));
         if (matches!(self.txn.state, Transaction::None) || self.txn.is_implicit()) && !is_first {
@@ -200,7 +201,7 @@ impl Driver<'_> {
     }
 }
 
-/// Whether a statement of a transaction says something of the kind of transaction it is.
+/// Whether a statement characterises the kind of its transaction.
 fn is_step(verb: &Verb) -> bool {
     verb.is_dml()
         || matches!(

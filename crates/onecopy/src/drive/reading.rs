@@ -15,7 +15,7 @@ use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::open::{Admission, Transaction};
 use crate::transaction::view::View;
 
-/// Time that a read is expected to take until more is known.
+/// Expected run time of a read without statistics.
 const READ_COST_US: u32 = 100;
 
 impl View<'_> {
@@ -32,8 +32,8 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
-    /// Places a read and brings a connection to the replica up to date. A catalogue that is out of date, or a replica
-    /// that is lost, is reported as a loss: the caller judges and asks again.
+    /// Places a read, and gets a connection to the replica with the session's settings. An outdated catalogue or a
+    /// lost replica is an error after which the caller analyses and asks again.
     pub(crate) async fn place_read(
         &mut self,
         reads: &Reads,
@@ -79,7 +79,7 @@ impl Driver<'_> {
         result
     }
 
-    /// The read-only transaction is over because its connection is.
+    /// Ends the read-only transaction with its connection.
     pub(crate) fn abandon_read(&mut self) {
         if let Transaction::Read(read) = &self.txn.state {
             let (replica, options) = (read.replica, read.options);
@@ -98,7 +98,7 @@ impl Driver<'_> {
         server.query_own(if commit { "COMMIT" } else { "ROLLBACK" });
         let ended = Relay::new(&mut self.link.client, server, None).run(Expected::silent()).await;
         if !matches!(ended, Ok(Ended { error: None, .. })) {
-            // It only read, and what it read was right: the end of the connection is its end.
+            // The transaction only read, and read correctly, so closing the connection is enough.
             self.abandon_read();
             self.end_local(false);
             return;
@@ -106,7 +106,7 @@ impl Driver<'_> {
         self.end_local(commit);
     }
 
-    /// The client is gone: whoever uses the connection next finds no transaction there.
+    /// Ends the read-only transaction of a client that is gone, so that the next session finds none on the connection.
     pub(crate) async fn leave_read(&mut self) {
         let Transaction::Read(read) = &self.txn.state else { return };
         let replica = read.replica;

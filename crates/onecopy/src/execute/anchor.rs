@@ -1,4 +1,4 @@
-//! What happens when a transaction that began elsewhere turns out to need the anchor.
+//! Handles statements that need the anchor in a transaction that began elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
 
 impl Executor<'_> {
-    /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
-    /// transaction there. Nor can another replica run it that is not lent what it draws.
+    /// Moves the transaction to the anchor, if its next statement can run only there, or draws from a sequence without
+    /// a lease. Returns whether the statement is the first one of its transaction there.
     pub(crate) async fn come_to_anchor(
         &mut self,
         analysis: &StatementAnalysis,
@@ -48,7 +48,7 @@ impl Executor<'_> {
         Ok(true)
     }
 
-    /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
+    /// Runs a query of the catalogues at the anchor, beside a transaction that is open elsewhere.
     pub(crate) async fn ask_beside(
         &mut self,
         requirements: &Requirements,
@@ -64,7 +64,7 @@ impl Executor<'_> {
         Some(self.read_at(anchor, work).await)
     }
 
-    /// Runs a statement that asks nothing but what was drawn where that is known, unless it runs there in any case.
+    /// Runs a statement that asks only for drawn values, such as `currval`, where these are known.
     pub(crate) async fn ask_where_drawn(
         &mut self,
         analysis: &StatementAnalysis,
@@ -89,7 +89,7 @@ impl Executor<'_> {
                 }
                 (Some(at), _) if at == place => None,
                 _ => {
-                    // A transaction that begins with it has its turn where it is open.
+                    // The turn of a transaction that begins with it is at another replica.
                     self.link.executed();
                     Some(self.read_at(place, work).await)
                 }

@@ -1,8 +1,8 @@
 //! Work outside of a transaction of the client's: one statement, or the beginning of an implicit transaction.
 //!
 //! A bounded read goes to any replica that is fresh enough; anything else becomes an update transaction of its own. As
-//! long as the client has seen nothing of it, what fails through no fault of its own is run again: its place was lost, or
-//! another transaction was first.
+//! long as the client has seen nothing of it, it is run again after a failure that is not its own: a lost replica, or
+//! a conflict with another transaction.
 
 use std::collections::BTreeSet;
 
@@ -26,16 +26,16 @@ use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
-/// How often a single statement that lost against another transaction is run again, unseen.
+/// How often a statement is run again after conflicts.
 const RERUNS_MAX: u32 = 10;
-/// When it has lost so often it asks for whole tables.
+/// After this many conflicts the statement reserves whole tables.
 const BY_ROWS_MAX: u32 = 2;
-/// The longest pause before the first time; it doubles with each, so many times.
+/// The longest pause before the first repetition. It doubles with each repetition, up to a limit.
 const RERUN_PAUSE_US: u64 = 500;
 const RERUN_DOUBLINGS: u32 = 6;
 
 impl View<'_> {
-    /// A read that turned out to write (pitfalls 1.13): the connection's read-only default has stopped it.
+    /// Whether a read turned out to write (pitfalls 1.13), which the read-only default of the connection has stopped.
     fn is_hidden_write(self, code: &[u8]) -> bool {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
@@ -198,7 +198,7 @@ impl Executor<'_> {
             && analysis.routings.iter().all(|r| r.claims != sql::Claims::Everything)
     }
 
-    /// BEGIN, the statement and the identity in one flush; COMMIT is the second one.
+    /// Sends BEGIN, the statement and the identity in one flush; COMMIT is the second one.
     async fn update_ahead(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(crate::error::broken("no update transaction is open"));
@@ -231,7 +231,7 @@ impl Executor<'_> {
     }
 }
 
-/// How long a transaction that lost against another one waits before it is run again.
+/// The pause before a statement is run again after a conflict.
 fn jittered(attempt: u32) -> std::time::Duration {
     let limit_us = (RERUN_PAUSE_US << attempt.min(RERUN_DOUBLINGS)).max(1);
     std::time::Duration::from_micros(getrandom::u64().map_or(limit_us, |random| random % limit_us))

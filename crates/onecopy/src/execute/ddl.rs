@@ -1,8 +1,8 @@
 //! Schema changes.
 //!
 //! A schema change runs at the home inside the client's transaction, with the token that lets it pass our event
-//! trigger; then new tables get their capture triggers, and the statement goes into the record with the role, search
-//! path and settings that it ran under. Everywhere else it is run from the record, in version order.
+//! trigger. Then new tables get their capture triggers, and the statement goes into the record with its role, search
+//! path and settings. Every other replica runs it from the record, in version order.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::transaction::open::Transaction;
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
-/// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
+/// Settings that can change the meaning of a schema change, beside those that can affect any statement.
 const DEFINING_SETTINGS: [&str; 5] = [
     "check_function_bodies",
     "createrole_self_grant",
@@ -41,7 +41,7 @@ const DEFINING_SETTINGS: [&str; 5] = [
     "default_toast_compression",
 ];
 
-/// Statements that may bound a sequence anew.
+/// Statements that may change the bounds of a sequence.
 const BOUNDS_SEQUENCES: [&str; 2] = ["AlterSeqStmt", "AlterTableStmt"];
 
 /// Statements that may change roles, or other things that all databases share.
@@ -62,7 +62,7 @@ const CHANGES_SHARED: [&str; 13] = [
 ];
 
 impl View<'_> {
-    /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
+    /// What the statement does to rows, by the catalogue if that is up to date about the relations in it.
     fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
         let catalogue = self.link.database().catalogue();
         let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
@@ -83,7 +83,8 @@ impl View<'_> {
         }
     }
 
-    /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
+    /// Replaces `SESSION_USER` by its value. Other replicas run the statement under the role that the session has set,
+    /// where it would mean another role.
     fn with_user_named(self, text: String, user: &str) -> Result<String, Fault> {
         if !text.to_ascii_lowercase().contains("session_user") {
             return Ok(text);
@@ -97,7 +98,7 @@ impl View<'_> {
 }
 
 impl Executor<'_> {
-    /// A statement that changes the schema; None when it is about temporary objects, and so an ordinary one.
+    /// Runs a statement that changes the schema; `None` if it is about temporary objects, and so an ordinary one.
     pub(crate) fn schema_change(
         &mut self,
         statement: &Arc<Statement>,
@@ -137,7 +138,7 @@ impl Executor<'_> {
             Transaction::None => {
                 let said = match facts.rows {
                     RowEffect::Same if !alone => TransactionOptions::default(),
-                    // A single statement sees no difference, and what it wrote can be read back.
+                    // A single statement sees no difference at READ COMMITTED, and its rows can be read back.
                     _ => {
                         TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..Default::default() }
                     }
@@ -182,7 +183,7 @@ impl Executor<'_> {
                 Ok(ended)
             }
             Err(fault) => {
-                // It may have been refused before it ran.
+                // It may have been rejected before it ran.
                 self.link.executed();
                 if alone {
                     self.driver().roll_back_home().await;
@@ -212,13 +213,13 @@ impl Executor<'_> {
         }
         let recorded = self.after_ddl(facts, &effect, rows, text, before).await;
         if recorded.is_err() && !self.link.client.shown {
-            // It is refused after all: the client is not to be told that it went well.
+            // The statement is rejected after all, so the client must not see its success.
             self.link.client.take_back(mark);
         }
         recorded.map(|()| ended)
     }
 
-    /// After a schema change has run at the home: captures new tables and puts all it did into the record.
+    /// After a schema change has run at the home: adds triggers to new tables, and all effects to the record.
     async fn after_ddl(
         &mut self,
         facts: &DdlFacts,
@@ -227,7 +228,7 @@ impl Executor<'_> {
         text: &[u8],
         before: crate::propagate::table_rewrite::Before,
     ) -> Result<(), Fault> {
-        // Functions that ran at home alone may have written: then the rows travel, and the functions do not run elsewhere.
+        // Functions may have written at the home. Their rows are replicated, and the functions do not run elsewhere.
         if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.txn.captured_rows() != rows {
             let (what, hint) = sql::refusal::DDL_WRITES;
             return Err(Refusal::unsupported(what, hint).into());
@@ -244,7 +245,7 @@ impl Executor<'_> {
         let mut circumstances = self.driver().own_query(&circumstances_sql()).await?.row.unwrap_or_default();
         self.driver().own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
         if circumstances.pop().flatten().as_deref() == Some(capture::MADE_TEMPORARY.as_bytes()) {
-            // Of this session alone. The applier would have to make it, too, and could do so once.
+            // The table belongs to this session alone. The applier could make it only once.
             if let Transaction::Update(update) = &mut self.txn.state {
                 update.unseen.suspect();
             }
@@ -276,7 +277,7 @@ impl Executor<'_> {
         self.recorder().record_rows(effect, before, is_new, record).await
     }
 
-    /// A schema change that asks for CONCURRENTLY, which would take several transactions: it is done in one.
+    /// Runs a schema change with CONCURRENTLY, which takes several transactions in PostgreSQL, in a single one.
     pub(crate) async fn ddl_plainly(
         &mut self,
         statement: &Arc<Statement>,
@@ -333,7 +334,7 @@ impl Executor<'_> {
     }
 }
 
-/// The settings that go into a record with a schema change; role and search path have places of their own there.
+/// The settings that are recorded with a schema change; role and search path have their own fields.
 fn recorded_settings() -> impl Iterator<Item = &'static str> {
     let of_effects = SHIPPED_SETTINGS.into_iter().filter(|name| !matches!(*name, "role" | "search_path"));
     of_effects.chain(DEFINING_SETTINGS)
@@ -369,7 +370,7 @@ pub(crate) fn recorded(
     Some((user, cluster::record::Statement { text, role, search_path, settings }))
 }
 
-/// The answer to Describe of a statement of the session's own.
+/// Answers Describe of a statement that the session runs itself.
 pub(crate) fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
     let column = match verb {
         Verb::Show(name) => name.as_str(),

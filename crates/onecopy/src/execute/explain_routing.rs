@@ -1,7 +1,7 @@
 //! EXPLAIN (ROUTING): tells what Onecopy concludes about a statement under the present catalogue.
 //!
-//! A server plans the statement first, on the session's own connection. So the client gets the error that PostgreSQL has
-//! for a plain EXPLAIN: about names, types, and rights of its role. Parameters are NULL for this plan.
+//! A server plans the statement first, on the session's own connection. So the client gets PostgreSQL's errors for a
+//! plain EXPLAIN, about names, types and the rights of its role. Parameters are NULL in this plan.
 //!
 //! Invariant: a role that may not EXPLAIN a statement learns nothing about it here, either.
 
@@ -23,11 +23,11 @@ use crate::transaction::view::View;
 pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
 /// The type of a parameter that the statement does not mention.
 const TEXT_OID: u32 = 25;
-/// As many as a Bind can have.
+/// A Bind cannot have more parameters.
 const PARAMETERS_MAX: u32 = u16::MAX as u32;
 
 impl View<'_> {
-    /// One statement as if it were sent by itself.
+    /// The statement as if it were sent by itself.
     fn as_sent(self, text: &str) -> Option<Sent> {
         let script = self.link.script_inside(text)?;
         let [part] = script.statements.as_slice() else { return None };
@@ -49,7 +49,7 @@ impl Executor<'_> {
             let message = format!("EXPLAIN (ROUTING) takes at most {PARAMETERS_MAX} parameters");
             return Err(Refusal::plain(sqlstate::PROGRAM_LIMIT_EXCEEDED, message).into());
         }
-        // The server finds out the types of those that the statement has.
+        // The server infers the types of the parameters that the statement has.
         let type_of = |number| if explained.parameters.contains(&number) { 0 } else { TEXT_OID };
         let types: Vec<u32> = (1..=last).map(type_of).collect();
         let plan = Work::Unseen { sql: explained.plain.as_bytes(), types: &types };

@@ -1,7 +1,7 @@
-//! Passwords in statements about roles: replaced by what servers keep of them, before anybody sees the text.
+//! Replaces passwords in statements about roles by verifiers, before any server or the log gets the text.
 //!
-//! Each server would draw a salt of its own. Then a role's verifier would differ from one to the next, and what a client
-//! has proven to us would open only the one whose verifier we checked it against; and our log would hold the password.
+//! Otherwise each server would choose a salt of its own. Then the verifiers of a role would differ between servers,
+//! and the proof of a client would fit only one of them. The log would hold the password, too.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Executor<'_> {
     }
 }
 
-/// The text of a statement about roles with what servers keep of a password in the place of each password: the same at
-/// each of them, and nothing that can be used to log in. `None` if there is none in it.
+/// The text of a statement about roles with verifiers in place of its passwords; `None` if it has no password. The
+/// verifiers are the same at each server and cannot be used to log in.
 fn without_passwords(tag: &str, text: &[u8], conforming: bool) -> Result<Option<Vec<u8>>, Fault> {
     if !matches!(tag, "CreateRoleStmt" | "AlterRoleStmt") {
         return Ok(None);
@@ -54,11 +54,11 @@ fn without_passwords(tag: &str, text: &[u8], conforming: bool) -> Result<Option<
     };
     let mut hidden = text.to_owned();
     for password in passwords.into_iter().rev() {
-        // PostgreSQL, too, takes what is no password any more as it is.
+        // PostgreSQL, too, accepts a hash as it is.
         if scram::Verifier::parse(&password.text).is_some() || is_md5(&password.text) {
             continue;
         }
-        // An empty password is none, as PostgreSQL says in a notice.
+        // PostgreSQL treats an empty password as none, and says so in a notice.
         if password.text.is_empty() {
             continue;
         }
@@ -70,7 +70,7 @@ fn without_passwords(tag: &str, text: &[u8], conforming: bool) -> Result<Option<
     Ok((hidden != text).then(|| hidden.into_bytes()))
 }
 
-/// PostgreSQL's own test of what it takes for such a hash.
+/// PostgreSQL's own test for an MD5 hash.
 fn is_md5(text: &str) -> bool {
     text.len() == 35
         && text.strip_prefix("md5").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()))

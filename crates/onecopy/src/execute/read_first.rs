@@ -1,4 +1,4 @@
-//! A transaction that has only read so far, away from its home: how it goes on, and how it comes home
+//! Runs statements of a transaction that has only read so far, away from its home, and moves it home
 //! ([`crate::place::read_first`]).
 
 use cluster::event::Reads;
@@ -13,7 +13,7 @@ use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
 
 impl Executor<'_> {
-    /// Work in a transaction that is away from home.
+    /// Runs work in a transaction that is away from home.
     pub(crate) async fn run_read_first(
         &mut self,
         requirements: &Requirements,
@@ -69,8 +69,8 @@ impl Executor<'_> {
         self.driver().at_replica(replica, work).await
     }
 
-    /// A session lock is held at the anchor, or it would exclude nobody. A transaction that keeps a snapshot, or has something
-    /// at its replica, cannot go there.
+    /// Moves a read-only transaction to the anchor, where session locks are held; elsewhere they would not exclude
+    /// other sessions. A transaction that keeps a snapshot, or has state at its replica, cannot move.
     pub(crate) async fn come_home_to_lock(&mut self) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
         let may_move = !read.is_snapshot

@@ -1,8 +1,8 @@
-//! What becomes of one statement: where it runs, in which transaction, and what the session remembers of it.
+//! Runs one statement: where, in which transaction, and what the session remembers of it.
 //!
-//! Both query protocols come here with a [`Step`]: a statement, its routing under the present catalogue, and the
-//! [`Work`] that runs it. Outside of a transaction a bounded read goes to any replica that is fresh enough; anything
-//! else becomes an update transaction of its own at the home. In a transaction everything runs where that is open.
+//! Both query protocols come here with [`Requirements`], which name the statements, and the [`Work`] that runs them.
+//! Outside of a transaction a bounded read goes to any replica that is fresh enough; anything else becomes an update
+//! transaction of its own. In a transaction everything runs where that is open.
 
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
@@ -26,7 +26,7 @@ use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
 impl View<'_> {
-    /// For the book of templates. Of several statements each has its share of the time.
+    /// Adds run times to the workload statistics. Several statements share the time equally.
     fn note_time(self, requirements: &Requirements, times: [std::time::Duration; 2]) {
         let [took, served] =
             times.map(|time| time / u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1));
@@ -38,7 +38,7 @@ impl View<'_> {
 
 impl Executor<'_> {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
-    /// output; the error of the server, if there was one, is in what is returned and in the output, too.
+    /// output. The error of the server, if there was one, is both in the result and in the output.
     pub(crate) fn run(
         &mut self,
         requirements: &Requirements,
@@ -56,7 +56,7 @@ impl Executor<'_> {
                 .and_then(|sent| self.link.database().workload.cost_us(sent.statement().template));
             let ended = match &self.txn.state {
                 Transaction::None => self.run_alone(requirements, work, ends).await,
-                // Nothing is executed, so the transaction need not be anywhere yet.
+                // Nothing is executed, so the transaction needs no place yet.
                 Transaction::Begun(_) if requirements.is_empty() => {
                     self.run_alone(requirements, work, ends).await
                 }
@@ -74,7 +74,7 @@ impl Executor<'_> {
                 Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
             };
             if ended.is_err() {
-                // It may have had its turn and not come to run.
+                // It may have been admitted and not run.
                 self.link.executed();
             }
             if matches!(&ended, Ok(ended) if ended.error.is_none()) {
@@ -130,7 +130,7 @@ impl Executor<'_> {
         opened
     }
 
-    /// The server is told that the transaction is DEFERRABLE, which our BEGIN does not say.
+    /// Makes the transaction DEFERRABLE at the server, since our BEGIN does not say so.
     async fn defer(&mut self) -> Result<(), Fault> {
         const DEFER: &str = "SET TRANSACTION DEFERRABLE";
         if let Transaction::Read(read) = &self.txn.state {
@@ -161,7 +161,7 @@ impl Executor<'_> {
         Ok(Transaction::Read(ReadOnly { replica, options, is_read_first, is_snapshot, has_snapshot: false }))
     }
 
-    /// Work in the open transaction.
+    /// Runs work in the open transaction.
     pub(crate) async fn run_inside(
         &mut self,
         requirements: &Requirements,
@@ -210,7 +210,7 @@ impl Executor<'_> {
         if !is_first {
             self.pass(&analysis).await?;
             while self.view().is_stale_at(self.txn.last_home, analysis.generation()) {
-                // What was concluded no longer holds; nothing was sent.
+                // The analysis is outdated; nothing was sent.
                 self.link.executed();
                 analysis = self.view().analyse_inside(requirements).await;
                 if self.come_to_anchor(&analysis, false).await? {
@@ -310,7 +310,7 @@ impl Executor<'_> {
         ended
     }
 
-    /// After a unit: what the transaction's state is now.
+    /// Updates the state of the transaction after a unit.
     pub(crate) fn note_status(&mut self, ended: &Ended) {
         match ended.status {
             Some(Status::Failed) => self.txn.failed = true,
@@ -325,13 +325,13 @@ impl Executor<'_> {
             && self.txn.savepoints.is_empty()
             && matches!(self.txn.state, Transaction::Update(_))
         {
-            // As on one server nobody waits for it any more.
+            // As on one server, other transactions no longer wait for it.
             self.link.coordinator().handle(Event::Failed { session: self.link.id });
         }
     }
 }
 
-/// A statement that is not offered.
+/// The error of a statement that Onecopy does not support.
 pub(crate) fn refuse(verb: &Verb) -> Option<Refusal> {
     match verb {
         Verb::Refused { what, hint } => Some(Refusal::unsupported(what, *hint)),

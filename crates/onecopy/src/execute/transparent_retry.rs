@@ -1,19 +1,18 @@
-//! Running a statement of an open transaction so that it can be undone and run again, unseen.
+//! Runs a statement of an open transaction so that it can be rolled back and run again before the client sees anything of it.
 //!
-//! Two things can become of a statement that would cost its client the whole transaction, through nobody's fault but ours.
+//! Two events would cost the client its whole transaction, although the client caused neither:
 //!
-//! - At a home that is lent a range of a sequence it meets the end of that; the server refuses to go on.
-//! - At READ COMMITTED it writes rows that nobody could tell beforehand ([`crate::classify::prediction`]), which a transaction of
-//!   another home has written, too. On one server it would have waited for that one, and then seen what it has done. So when
-//!   its rows are known they are asked for; and if they are another's, it is undone, which frees them here, waits for them
-//!   like any other statement, and is run again with a snapshot of then, which is what READ COMMITTED promises. What it
-//!   writes then may be something else; after some times it waits for whole tables.
+//! - Away from the anchor, the statement reaches the end of a leased range of a sequence. The server rejects it.
+//! - At READ COMMITTED, the statement writes rows that Onecopy could not predict ([`crate::classify::prediction`]), and a
+//!   transaction of another home has written them, too. One server would let it wait for the other transaction, and then see
+//!   the other's changes. So once the rows are known we reserve them. If another home holds one, we roll back to our
+//!   savepoint, which frees the rows here, wait, and run the statement again with a new snapshot, as READ COMMITTED promises.
+//!   It may write other rows then. After several attempts it waits for whole tables.
 //!
-//! So such a statement runs after a savepoint of our own, which goes with it and costs no round trip. A savepoint is released
-//! when the next one is set, if nothing of the client's lies between; else it stays for what is left of the transaction,
-//! which nobody can see.
+//! Such a statement runs after a savepoint of our own, which goes with it and costs no round trip. The next savepoint releases
+//! it, if the client has set none in between. Otherwise it stays until the end of the transaction, where it has no effect.
 //!
-//! Invariant: what the client has seen something of is not run again.
+//! Invariant: a statement is not run again once the client has seen anything of it.
 
 use cluster::claims::Claims;
 use cluster::event::{AbortCause, Rival};
@@ -29,31 +28,32 @@ use crate::relay::{Ended, Expected};
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// The prepared statements that set it, undo what came after it, and release it.
+/// Statements that set our savepoint, roll back to it, and release it.
 const SET: &str = "onecopy SAVEPOINT \"onecopy guard\"";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT \"onecopy guard\"";
 const RELEASE: &str = "onecopy RELEASE SAVEPOINT \"onecopy guard\"";
 
-/// How often a statement is run again. Each time more is lent, so what draws too much is given up in the end.
+/// How often a statement is run again. Each time the lease is larger; a statement that draws too many values fails in
+/// the end.
 const RERUNS_MAX: u32 = 8;
-/// After so many times a statement waits for all rows of the tables where it was late.
+/// After this many conflicts a statement waits for all rows of its tables.
 const BY_ROWS_MAX: u32 = 5;
 
 impl View<'_> {
-    /// Whether the statement draws, or may, from what the home of the open transaction is lent.
+    /// Whether the statement may draw from sequences that the home of the open transaction leases.
     fn draws_from_leases(self, analysis: &StatementAnalysis) -> bool {
         let is_away =
             matches!(&self.txn.state, Transaction::Update(update) if update.replica != self.link.anchor());
         is_away && !self.txn.failed && analysis.execution.is_repeatable && !analysis.draws().is_empty()
     }
 
-    /// Whether the statement may write rows that are another's by now without its having been told beforehand.
+    /// Whether the statement may write rows that it has not reserved, and that another transaction may hold.
     pub(crate) fn may_write_unreserved(self, analysis: &StatementAnalysis) -> bool {
         !self.txn.failed && self.link.coordinator().seats.len() > 1 && !analysis.reserves_all_writes()
     }
 
-    /// What the catalogue says of statements of the open transaction. Those that can be neither foreseen nor undone ask for
-    /// whole tables; and so do all when there are so many rows that they will not be told apart.
+    /// Analyses statements of the open transaction. Statements that can be neither predicted nor rolled back reserve
+    /// whole tables. So do all statements when the transaction has too many rows for the core to tell apart.
     pub(crate) async fn analyse_inside(self, requirements: &Requirements) -> StatementAnalysis {
         let mut analysis = self.analyse_update(requirements).await;
         let is_final = || !analysis.execution.is_repeatable && self.may_write_unreserved(&analysis);
@@ -63,13 +63,13 @@ impl View<'_> {
         analysis
     }
 
-    /// Whether the transaction has come near what is told apart of one.
+    /// Whether the transaction has nearly as many claims as the core tells apart.
     fn is_long(self) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return false };
         update.capture.claims.turns_left() == 0 || self.has_many_rows(1)
     }
 
-    /// Whether the statement stays is decided, or it is undone.
+    /// Tells the eviction registry that the statement was rolled back or will stay.
     fn settle_statement(self) {
         if let Some(tenancy) = &self.link.tenancy {
             tenancy.settle_statement();
@@ -98,7 +98,7 @@ impl Executor<'_> {
         let (mut ends, mut losses) = (0, 0);
         while !self.link.client.shown && ends + losses < RERUNS_MAX {
             if ended.is_evicted {
-                // Whoever was first has committed, and what is read is waited for.
+                // The other transaction has committed. The statement waits until its reads are fresh.
                 losses += 1;
                 self.undo(out, mark).await?;
                 self.await_rows(analysis, Claims::default(), false).await?;
@@ -131,7 +131,7 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    /// Runs it behind a savepoint, which is there already if it `is_again`.
+    /// Runs a statement after our savepoint. If it `is_again`, the savepoint exists already.
     async fn behind_savepoint(
         &mut self,
         work: Work<'_>,
@@ -166,8 +166,8 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    /// The statement at hand must not be cancelled for a refresh any more. That it was to be is forgotten if it came too
-    /// late: else a cancel of the client's own would be taken for it later.
+    /// Ends the time in which a refresh may cancel the statement. A request that came too late is dropped, since a
+    /// later cancel of the client would be taken for it.
     async fn end_guard(&mut self, is_evicted: bool) {
         if let Some(tenancy) = &self.link.tenancy {
             tenancy.end_guard().await;
@@ -177,7 +177,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Nothing of the statement is left.
+    /// Rolls back to our savepoint, also in the captured rows and the output.
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
         self.driver().own_query(UNDO).await?;
         self.view().settle_statement();
@@ -187,7 +187,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Waits for what the statement wrote when it was undone, or for all of the tables.
+    /// Waits for the rows that the statement wrote before it was rolled back, or for all rows of their tables.
     async fn await_rows(
         &mut self,
         analysis: &StatementAnalysis,

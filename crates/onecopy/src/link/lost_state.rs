@@ -1,4 +1,4 @@
-//! State that a session has on one server connection alone: when that connection is lost, the session ends before
+//! State that a session has on one server connection alone. When that connection is lost, the session ends before
 //! Onecopy runs anything of it on another connection ([`crate::pool::pinned_state`]).
 
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::local::pins::Pin;
 use crate::pool::pinned_state::lost;
 use crate::relay::Relay;
 
-/// How long the last words of a server are waited for when its socket has something.
+/// How long to wait for the last message of a server whose socket is readable.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(100);
 
-/// Notifications are asked for once more before a session ends; a server that does not answer has none.
+/// How long to wait for pending notifications when a session ends.
 const LAST_ANSWER_MAX: Duration = Duration::from_secs(5);
 
 impl Link {
-    /// Ends the session if something of it is lost that it had on one connection alone.
+    /// The error that ends a session whose only copy of some state is lost.
     pub(crate) fn keep_state(&mut self) -> Result<(), Fault> {
         match self.servers.lost_state(&self.worker.coordinator) {
             Some(what) => Err(lost(what)),
@@ -26,7 +26,7 @@ impl Link {
         }
     }
 
-    /// A connection that holds something has said something while nothing was asked, or has ended.
+    /// Handles a message, or the end, of a pinned connection on which nothing was asked.
     pub(crate) fn take_unasked(&mut self, replica: ReplicaId, has_ended: bool) -> Result<(), Fault> {
         let Some(server) = self.servers.find(replica) else { return Ok(()) };
         if has_ended {
@@ -40,8 +40,8 @@ impl Link {
         self.keep_state()
     }
 
-    /// The client has said something: before that is looked at, what its connections have said is. One that has ended
-    /// may not have been noticed yet.
+    /// Handles messages of pinned connections before a message of the client, since such a connection may have ended
+    /// unnoticed.
     pub(crate) async fn hear_servers(&mut self) -> Result<(), Fault> {
         for number in self.servers.numbers() {
             let Some(replica) = self.servers.held(number) else { continue };
@@ -49,7 +49,7 @@ impl Link {
                 && !server.pins.held().is_empty()
                 && !server.connection.is_quiet()
             {
-                // What is encrypted may be no message at all.
+                // Encrypted bytes may hold no message at all.
                 let Ok(filled) = tokio::time::timeout(LAST_WORDS_MAX, server.connection.listen()).await
                 else {
                     break;
@@ -60,15 +60,15 @@ impl Link {
         self.keep_state()
     }
 
-    /// Whether the connection to a replica holds something, and waits for a command.
+    /// Whether the connection to a replica holds state of the session, and waits for a command.
     pub(crate) fn is_worth_keeping(&mut self, replica: ReplicaId) -> bool {
         self.servers
             .find(replica)
             .is_some_and(|server| !server.pins.held().is_empty() && server.connection.is_in_step())
     }
 
-    /// The session ends: what was notified before the anchor moved, say, has been sent to its connection by the time this is
-    /// answered.
+    /// The last notifications of a session that ends. A notification that was sent before the anchor moved, for
+    /// instance, has reached its connection by the time the server answers.
     pub(crate) async fn last_notifications(&mut self) -> Vec<u8> {
         let mut news = Vec::new();
         for server in self.servers.iter_mut() {

@@ -1,4 +1,4 @@
-//! Parses what the client sends, on the thread of the session or away from it ([`crate::classify::parsing`]).
+//! Parses statements of the client, on the thread of the session or on a parser thread ([`crate::classify::parsing`]).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::link::{Link, Worker};
 use crate::logging::stage_span;
 
 impl Link {
-    /// Looks at a query string; `None` when our parser does not accept it.
+    /// Parses a query string; `None` when our parser does not accept it.
     pub(crate) async fn script(&mut self, text: &[u8]) -> Result<Option<Arc<Script>>, Fault> {
         let Self { worker, client, settings, .. } = self;
         match worker.script(text, settings.noted.conforming, client).await? {
@@ -23,7 +23,7 @@ impl Link {
         }
     }
 
-    /// The same at once, for a statement inside of one that was parsed.
+    /// Parses a statement inside of one that was parsed, without waiting for a parser thread.
     pub(crate) fn script_inside(&self, text: &str) -> Option<Arc<Script>> {
         let conforming = self.settings.noted.conforming;
         self.worker.analyzer.borrow_mut().script(text.as_bytes(), conforming).ok()
@@ -31,7 +31,8 @@ impl Link {
 }
 
 impl Worker {
-    /// Looks at a query string. The inner error is the parser's. A client that is gone ends the wait for the parser.
+    /// Parses a query string. The inner error is the parser's. The wait for a parser thread ends when the client is
+    /// gone.
     pub(crate) async fn script(
         &self,
         text: &[u8],
@@ -69,7 +70,7 @@ impl Worker {
     }
 }
 
-/// Longer texts are refused, since a session holds a few copies of its statement.
+/// Longer texts are rejected, since a session holds a few copies of its statement.
 pub(crate) const TEXT_BYTES_MAX: usize = 128 << 20;
 
 pub(crate) fn too_long(bytes: usize) -> Refusal {

@@ -8,8 +8,7 @@ use crate::error::Refusal;
 use crate::link::Link;
 
 impl Link {
-    /// Closes a statement of the session on every connection that may have it: one of that name which is made next is another
-    /// one, and until then there is none.
+    /// Closes a statement on every connection that may have it, so that the name can be used for another one.
     pub(crate) async fn close_everywhere(&mut self, name: &[u8]) {
         for server in self.servers.iter_mut() {
             if !server.prepared.may_have(name) || server.own.has_ahead() {
@@ -18,15 +17,15 @@ impl Link {
             encode::close(&mut server.connection.output, Target::Statement(name));
             encode::sync(&mut server.connection.output);
             let sent = server.connection.flush().await.is_ok();
-            // A connection that does not answer is of no use any more, which its next use finds.
+            // The next use of a connection that does not answer finds it broken.
             if sent && server.connection.drain().await.is_ok() {
                 server.prepared.remove(name);
             }
         }
     }
 
-    /// A statement that the session does not know may be one of PREPARE, which the server knows; but not one that was closed and
-    /// is still there on a connection.
+    /// Rejects an unknown statement that was closed and still exists on a connection. Any other unknown statement may
+    /// come from SQL's PREPARE, which the server knows.
     pub(crate) fn check_unknown(&mut self, name: &[u8]) -> Result<(), Refusal> {
         never_of_others(name)?;
         if self.servers.iter_mut().any(|server| server.prepared.may_have(name)) {

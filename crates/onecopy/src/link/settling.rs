@@ -1,4 +1,4 @@
-//! The COMMIT at home that is still to be sent after its record was acknowledged.
+//! Sends the COMMIT that is still due at the home after its record was acknowledged.
 
 use cluster::event::{Effect, Event};
 use cluster::ids::{Incarnation, ReplicaId};
@@ -9,8 +9,8 @@ use crate::local::memory_budget::Phase;
 use crate::relay::{Expected, Relay};
 
 impl Link {
-    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply. Does nothing if no
-    /// COMMIT is due.
+    /// Waits until it is the turn of an acknowledged record at its home, sends the COMMIT, and reads the reply. Does
+    /// nothing if no COMMIT is due.
     pub(crate) async fn settle(&mut self) {
         let Some(home) = self.settling else { return };
         while self.settling.is_some() {
@@ -41,7 +41,7 @@ impl Link {
         self.registration.progress.set_phase(Phase::None);
     }
 
-    /// The error is the incarnation of the home that did not acknowledge.
+    /// Sends COMMIT. The error is the incarnation of a home that did not confirm it.
     async fn send_commit(&mut self, home: ReplicaId) -> Result<(), Incarnation> {
         let Some(server) = self.servers.find(home) else { return Ok(()) };
         let incarnation = server.incarnation;

@@ -1,4 +1,4 @@
-//! How long a statement waits for its place, and what the session hears meanwhile.
+//! How long a statement waits for its place, and which messages the session handles meanwhile.
 //!
 //! A read, or an update whose replica is not up, gives up after [`WAIT_MAX`]. An update that waits for transactions of
 //! other homes waits as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`.
@@ -20,8 +20,8 @@ use crate::link::{Link, Registration};
 use crate::replica::lock_wait_probe::{FIRST_LOOK, NEXT_LOOK};
 
 impl Link {
-    /// The next note for the session; `None` when the wait is over without one. A client that is gone ends the wait and the
-    /// transaction.
+    /// The next note for the session; `None` when the wait is over without one. If the client is gone, the wait and
+    /// the transaction end.
     pub(crate) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
         loop {
             if let Some(note) = self.registration.mailbox.try_next() {
@@ -39,13 +39,13 @@ impl Link {
         }
     }
 
-    /// The session ends while it waits, and its transaction with it.
+    /// Withdraws the statement of a session that ends while it waits.
     pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
         self.worker.coordinator.handle(Event::GiveUp { session: self.id });
         Err(fault)
     }
 
-    /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
+    /// Sends the client its replies. If the client reads slowly, the COMMIT that is due at the home goes first.
     pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
         if !self.client.try_flush().await? {
             self.settle().await;
@@ -79,7 +79,7 @@ impl Wait {
         Self { aim, give_up: now + WAIT_MAX, look, limit }
     }
 
-    /// The next note for the session; `None` when it is not to wait any longer.
+    /// The next note for the session; `None` when the wait is over.
     pub(crate) async fn next(&mut self, coordinator: &Coordinator, mailbox: &Mailbox) -> Option<Note> {
         loop {
             let until = [self.look, self.limit.at()].into_iter().flatten().fold(self.give_up, Instant::min);
@@ -103,7 +103,7 @@ impl Wait {
         }
     }
 
-    /// Whether the replica is up, so that only other transactions can be what it waits for.
+    /// Whether the replica is up, so that the statement waits only for other transactions.
     fn waits_for_others(&self, coordinator: &Coordinator) -> bool {
         let is_target = |replica: ReplicaId| match self.aim {
             Aim::Read => false,
@@ -114,7 +114,7 @@ impl Wait {
         replicas.any(|status| status.state == State::Up && is_target(status.replica))
     }
 
-    /// Why it is not to wait any longer.
+    /// The error when the wait is over.
     pub(crate) fn refusal(&self) -> Refusal {
         match self.limit {
             Limit::Lock(at) if at <= Instant::now() => {
@@ -130,7 +130,7 @@ impl Wait {
     }
 }
 
-/// Which of the client's own limits is the first to be reached.
+/// The limit of the client that ends the wait first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     None,
@@ -147,18 +147,19 @@ impl Limit {
     }
 }
 
-/// Where a statement is to run.
+/// What a statement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// It only reads.
+    /// A place for a read.
     Read,
-    /// It begins an update transaction wherever that may be.
+    /// A place for a new update transaction, at any replica.
     AnyUpdate,
-    /// It is of an update transaction that is there, or can be nowhere else.
+    /// A place at this replica: its update transaction is open there, or can run nowhere else.
     Update(ReplicaId),
 }
 
-/// Whether the core may choose where it runs. Who had to go to the anchor should not stay there because of that.
+/// Whether the core may choose the replica. A session that had to go to the anchor should not stay there because of
+/// that.
 pub(crate) fn is_free(event: &Event) -> bool {
     match event {
         Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
@@ -167,10 +168,10 @@ pub(crate) fn is_free(event: &Event) -> bool {
     }
 }
 
-/// How long a statement waits for its place before it gives up.
+/// A statement gives up after it has waited this long for a place.
 pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The client's own limit is reached.
+/// The error of PostgreSQL for `statement_timeout`.
 pub(crate) fn timed_out() -> Refusal {
     Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
 }

@@ -1,12 +1,12 @@
-//! What a transaction has drawn from sequences, and the marks that its record needs for that.
+//! Marks in the record for the values that a transaction drew from sequences.
 //!
-//! A sequence's move is in no captured row, and a crash of the home can take it back. So a transaction that may have drawn
-//! asks, at its end, how far the sequences are that it touched, and adds a mark to its record where the log has none that
-//! covers that (`cluster::parts::sequences`); one without any other change leaves a record just for it. The question goes
-//! with the insert of the identity where there is one. Which statements may draw is told by the tables that they write;
-//! where that is not known, the home says which sequences it has touched.
+//! No captured row shows that a sequence moved, and a crash of the home can take the move back. So a transaction that
+//! may have drawn values asks at its end for the positions of its sequences. It adds a mark to its record where no
+//! durable mark covers a position (`cluster::parts::sequences`). A transaction without any other change leaves a
+//! record just for the mark. The question goes with the insert of the identity, if there is one. The tables that
+//! statements write tell which sequences may have been used; where they are not known, the home names the sequences.
 //!
-//! What was drawn by a transaction that did not commit may be drawn again after a crash, as on one PostgreSQL.
+//! Values of a transaction that did not commit may be drawn again after a crash, as on one PostgreSQL.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,11 @@ use crate::propagate::table_rewrite::recorded_text;
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// So often the sequences are read again because others set them back at that moment.
+/// How often to read the sequences again when other sessions set them back at the same moment.
 const READINGS_MAX: u32 = 100;
 
 impl View<'_> {
-    /// So many more values than were asked for were used up, about.
+    /// Notes about how many more values than expected a transaction used of its leases.
     pub(crate) fn use_lease(self, ids: &BTreeSet<SequenceId>, replica: ReplicaId, values: u32) {
         if values == 0 {
             return;
@@ -38,14 +38,14 @@ impl View<'_> {
         self.link.coordinator().lending.notify_one();
     }
 
-    /// Whether the open update transaction is where sequences count.
+    /// Whether the open update transaction is at the anchor, where sequences count.
     pub(crate) fn is_at_anchor(self) -> bool {
         matches!(&self.txn.state, Transaction::Update(update) if update.replica == self.link.anchor())
     }
 }
 
 impl Recorder<'_> {
-    /// Notes the tables that rows were captured of: whether the transaction may have drawn.
+    /// Notes the tables whose rows were captured. Returns whether the transaction may have drawn from their sequences.
     pub(crate) fn note_drawing(&mut self) -> Result<bool, Fault> {
         let catalogue = self.link.database().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
@@ -88,8 +88,8 @@ impl Recorder<'_> {
         self.read_sequences().await
     }
 
-    /// Finds the marks that the record of the open update transaction needs for what it has drawn. It leaves a record only
-    /// for them, unless it has one in any case.
+    /// Finds the marks that the record needs for the sequences of the open update transaction. `has_record` is false
+    /// if the transaction leaves a record only for marks.
     pub(crate) async fn mark_sequences(&mut self, has_record: bool) -> Result<(), Fault> {
         if self.txn.sequences()?.is_marked() {
             return Ok(());
@@ -111,8 +111,8 @@ impl Recorder<'_> {
         .into())
     }
 
-    /// To be recorded before a schema change that has run here: elsewhere sequences stand at marks, ahead of what was drawn,
-    /// and maybe beyond the bounds that they are about to get.
+    /// Records the positions of sequences before a schema change that has run here. Elsewhere they stand at their
+    /// marks, which are ahead of the positions, and maybe beyond the new bounds.
     pub(crate) async fn record_positions(&mut self) -> Result<(), Fault> {
         let states = self.driver().own_text(&format!("SELECT {STATES_CALL}(NULL)")).await?;
         if states.is_empty() {
@@ -131,7 +131,7 @@ impl Recorder<'_> {
         drawn.take_answer().ok_or_else(|| broken("what was told is gone"))
     }
 
-    /// Whether the record has what it needs; if not, the sequences must be read again.
+    /// Whether the record has its marks; otherwise the sequences must be read again.
     fn judge_sequences(
         &mut self,
         reading: Reading,

@@ -1,9 +1,9 @@
-//! Phantom rows: captured, then undone by an exception block inside a function.
+//! Removes rows from the record that were captured, and then rolled back by an exception block inside a function.
 //!
-//! A SAVEPOINT of the client's is seen by the session; a PL/pgSQL block with EXCEPTION is not, and the notices of its
-//! undone writes have been sent already. Each notice carries the (sub)transaction that wrote the row, and the server
-//! knows which of these are aborted (pitfalls 1.11). Only rows written inside a function, trigger or cascade can be
-//! concerned, so most transactions never ask.
+//! The session sees the client's SAVEPOINT, but not a PL/pgSQL block with EXCEPTION, whose notices have been sent
+//! before the rollback. Each notice carries the (sub)transaction that wrote the row, and the server knows which of
+//! these are aborted (pitfalls 1.11). Only rows written inside a function, trigger or cascade can be concerned, so
+//! most transactions never ask.
 
 use cluster::record::Span;
 use wire::sqlstate;
@@ -14,11 +14,11 @@ use crate::propagate::Recorder;
 use crate::transaction::open::Transaction;
 use crate::writeset::{Capture, Run, too_large};
 
-/// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
+/// A transaction with more (sub)transactions is rejected, since each has to be looked up.
 const SUBTRANSACTIONS_MAX: usize = 1_000;
 
 impl Recorder<'_> {
-    /// Refuses what cannot be replicated, and takes out of the record what was undone.
+    /// Rejects what cannot be replicated, and removes rolled-back rows from the record.
     pub(crate) async fn check_capture(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
@@ -53,7 +53,7 @@ impl Recorder<'_> {
             )));
         }
         let list = xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        // The server's own number has 64 bits, and a subtransaction's comes after it.
+        // The server counts with 64 bits, and a subtransaction comes after its transaction.
         let sql = format!(
             "WITH top AS (SELECT id, id OPERATOR(pg_catalog.%) 4294967296 AS low \
                  FROM (SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint AS id) AS present) \
@@ -75,12 +75,12 @@ impl Recorder<'_> {
     }
 }
 
-/// What the server says of a (sub)transaction.
+/// The state of a (sub)transaction at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Alive,
     Undone,
-    /// It is not one of this transaction's.
+    /// It belongs to another transaction.
     Stranger,
 }
 

@@ -1,18 +1,17 @@
-//! Rows that a schema change writes, and how they travel.
+//! Replicates the rows that a schema change writes.
 //!
-//! Row triggers do not see what ALTER TABLE or CREATE TABLE AS does to rows, and an expression such as `random()` would
-//! give every replica values of its own. So the statement runs at the home as the client sent it, and the home's rows
-//! are what the others get:
+//! Row triggers do not see the rows that ALTER TABLE or CREATE TABLE AS write, and an expression such as `random()`
+//! would give every replica other values. So the statement runs at the home as the client sent it, and the other
+//! replicas get the home's rows:
 //!
-//! - A new column with one value in all rows is added elsewhere with that constant as its default (`sql::freeze_defaults`).
-//! - A table that was written anew is emptied elsewhere before the statement, which then computes nothing there, and filled
-//!   with the home's rows after it. DELETE does that, because TRUNCATE stops at foreign keys and takes rows from the eyes
-//!   of older snapshots.
-//! - A table made from a query is made elsewhere without one, then filled.
-//! - A materialized view can be filled by its query only, so that must give the same rows everywhere.
+//! - A new column with one value in all rows gets that constant as its default elsewhere (`sql::freeze_defaults`).
+//! - A rewritten table is emptied elsewhere before the statement, which then computes nothing, and filled with the home's
+//!   rows afterwards. DELETE empties it, because TRUNCATE stops at foreign keys and hides rows from older snapshots.
+//! - A table made from a query is made elsewhere without the query, then filled.
+//! - Only its query can fill a materialized view, so the query must give the same rows everywhere.
 //!
-//! Invariant: what is read back is all that the statement wrote. The statement holds an exclusive lock, and the reading
-//! query's snapshot is newer than it; at REPEATABLE READ it would not be, so that is refused.
+//! Invariant: the rows that are read back are all that the statement wrote. The statement holds an exclusive lock, and
+//! the reading query has a newer snapshot. At REPEATABLE READ it would not, so that is rejected.
 
 use cluster::ids::TableId;
 use cluster::record::Statement as Recorded;
@@ -26,9 +25,9 @@ use crate::propagate::Recorder;
 use crate::relay::Expected;
 use crate::transaction::open::Transaction;
 
-/// What is known before a statement that computes values runs.
+/// Knowledge from before a statement that computes values.
 pub(crate) struct Before {
-    /// Columns that are there already, as the server's array of text.
+    /// The columns that exist already, as the server's array of text.
     known: Option<String>,
 }
 
@@ -43,7 +42,7 @@ struct Computed {
 #[derive(Debug, Deserialize)]
 struct Leaf {
     id: u32,
-    /// As SQL.
+    /// The quoted name.
     name: String,
 }
 
@@ -100,7 +99,7 @@ impl From<Seen> for Table {
 }
 
 impl Recorder<'_> {
-    /// Looks at what must be known before the statement runs.
+    /// Asks the home for what must be known before the statement runs.
     pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
@@ -118,7 +117,7 @@ impl Recorder<'_> {
         Ok(Before { known: Some(self.driver().own_text(&sql).await?) })
     }
 
-    /// After the statement ran at the home: puts it and what it wrote into the record.
+    /// Adds the statement and the rows that it wrote to the record, after it ran at the home.
     pub(crate) async fn record_rows(
         &mut self,
         effect: &RowEffect,
@@ -229,7 +228,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Refuses a materialized view that each replica could fill with rows of its own.
+    /// Rejects a materialized view whose query could give each replica other rows.
     async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
         let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
         let Filling { queries, relations, stranger } = self.own_json(&sql).await?;
@@ -249,8 +248,8 @@ impl Recorder<'_> {
     }
 }
 
-/// Why a query, as the server shows it, may give each replica its own rows. Its text stays as it is in the definition, so
-/// that nothing can be put in the place of anything.
+/// Why a query, as the server shows it, may give each replica other rows. The definition keeps the text of the query,
+/// so no value in it can be replaced.
 fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
     match sql::determinism(&Subject::new(query.trim_end().trim_end_matches(';')), catalogue) {
         Ok(Determinism::Deterministic) => None,
@@ -260,7 +259,7 @@ fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
     }
 }
 
-/// An expression for the OID of a relation, as its name is understood by the session.
+/// An expression for the OID of a relation, resolved by the search path of the session.
 pub(crate) fn oid_of(name: &Name) -> String {
     let quoted = crate::capture::quoting::quoted;
     let name = match &name.schema {
@@ -270,7 +269,7 @@ pub(crate) fn oid_of(name: &Name) -> String {
     format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
 }
 
-/// A statement of our own, run by the applier's own role.
+/// A statement of our own, which the applier runs under its own role.
 pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
     let search_path = "pg_catalog".to_owned();
     cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }

@@ -1,33 +1,33 @@
-//! What a transaction did beside the rows that were captured.
+//! Finds writes of a transaction that the capture triggers did not see.
 //!
-//! Capture sees what triggers see. A transaction that may have done more (it called functions of users, or its tags
-//! speak of rows that were not captured) is asked about at its home before it may commit: the locks that it holds tell
-//! which tables and shared catalogues it wrote, and a table that is written must have our triggers, enabled (docs/explanation/pitfalls.md 1.3,
-//! 1.12). Whoever wrote something that cannot travel is refused, and nothing is half done.
+//! A transaction may have written more than its captured rows if it called functions of users, or if its command tags
+//! count other rows. The session then asks its home before the commit. The locks that the transaction holds tell which
+//! tables and shared catalogues it wrote, and every written table must have our triggers, enabled
+//! (docs/explanation/pitfalls.md 1.3, 1.12). A transaction that wrote something else is rejected as a whole.
 //!
-//! A transaction that locked rows and wrote none is ordered like a writer, with a record that has nothing in it: else
-//! it could be let through by the loss of a backend whose record is in the log.
+//! A transaction that locked rows and wrote none is ordered like a writer, with an empty record. Otherwise the loss of
+//! a backend whose record is in the log could let it through.
 
 use crate::error::{Fault, Refusal, broken};
 use crate::propagate::Recorder;
 use crate::transaction::open::Transaction;
 
-/// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
-/// And the sequences that it has touched.
+/// NULL when the transaction has no id, so that it wrote and locked no row; otherwise the writes that cannot be
+/// replicated, or ''. The second column lists the sequences that it used.
 const RESIDUE_SQL: &str = "SELECT onecopy.residue(false), onecopy.sequences(NULL)";
-/// How many rows of shared catalogues this backend has changed; it only grows within a transaction. What depends on whom is
-/// noted by every schema change.
+/// How many rows of shared catalogues this backend has changed; the number only grows within a transaction.
+/// `pg_shdepend` does not count, since every schema change writes it.
 const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
     pg_catalog.pg_stat_get_xact_tuples_inserted(oid) OPERATOR(pg_catalog.+) \
     pg_catalog.pg_stat_get_xact_tuples_updated(oid) OPERATOR(pg_catalog.+) \
     pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) FROM pg_catalog.pg_class \
     WHERE relisshared AND oid OPERATOR(pg_catalog.<>) 'pg_catalog.pg_shdepend'::pg_catalog.regclass";
-/// As above, where changes of roles are in the record.
+/// The same question, when the record holds changes of roles.
 const RESIDUE_WITH_DDL_SQL: &str = "SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
 impl Recorder<'_> {
-    /// Before a statement of the client's own that may change shared catalogues: nothing else in the transaction may have
-    /// done so, since afterwards the locks do not tell one from the other.
+    /// Checks, before a statement that may change shared catalogues, that nothing else in the transaction has changed
+    /// them. Afterwards the locks could not tell one change from the other.
     pub(crate) async fn before_shared_change(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
@@ -52,7 +52,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// After it: so many changes are in the record.
+    /// Remembers, after that statement, how many changes the record covers.
     pub(crate) async fn after_shared_change(&mut self) -> Result<(), Fault> {
         let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
         if let Transaction::Update(update) = &mut self.txn.state {
@@ -61,7 +61,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Nobody else may have changed shared catalogues since.
+    /// Rejects the transaction if shared catalogues were changed since.
     async fn check_shared_changes(&mut self) -> Result<(), Fault> {
         let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
         match &self.txn.state {

@@ -1,4 +1,4 @@
-//! Descriptions with the anchor's object ids in place of the answering server's: see [`crate::database::oid_map`].
+//! Replaces object ids of the answering server in descriptions by those of the anchor ([`crate::database::oid_map`]).
 
 use wire::oids::{self, Kind};
 use wire::{frame, sqlstate};
@@ -7,7 +7,7 @@ use super::Relay;
 use crate::error::{Fault, Refusal};
 
 impl Relay<'_> {
-    /// Puts canonical ids into the description after the run; what is not known is returned, and nothing changed.
+    /// Replaces the ids in the description after the run. If some are unknown, returns them and changes nothing.
     pub(crate) fn rename(&mut self, tag: u8, total: usize) -> Result<Vec<(Kind, u32)>, Fault> {
         let Some(names) = &self.server.oids.names else { return Ok(Vec::new()) };
         let malformed = |_| Fault::Lost(self.server.replica);
@@ -31,7 +31,7 @@ impl Relay<'_> {
         Ok(unknown)
     }
 
-    /// Asks the servers; a column of a relation that stays unknown counts as computed.
+    /// Asks the servers for canonical ids. A column of a relation that stays unknown counts as computed.
     pub(crate) async fn learn(&mut self, wanted: Vec<(Kind, u32)>) -> Result<(), Fault> {
         let lost = Fault::Lost(self.server.replica);
         let Some(names) = &mut self.server.oids.names else { return Err(lost) };

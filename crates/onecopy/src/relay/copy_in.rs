@@ -9,8 +9,8 @@ use crate::client::FLUSH_BYTES;
 use crate::error::Fault;
 
 impl Relay<'_> {
-    /// Carries the client's CopyData to the server until it ends, reading notices all the while: a server that cannot
-    /// get rid of its notices stops taking data.
+    /// Carries the client's CopyData to the server until it ends, and reads notices meanwhile: a server that cannot
+    /// send its notices stops reading.
     pub(crate) async fn copy_in(&mut self) -> Result<(), Fault> {
         self.show().await?;
         let mut ending = false;
@@ -42,7 +42,7 @@ impl Relay<'_> {
                     if self.client.out.len() >= HOLD_BYTES {
                         self.show().await?;
                     }
-                    // The client may be long in sending more.
+                    // The next message of the client may take long.
                     self.client.tell_notices()?;
                 }
                 heard = hear => {
@@ -55,7 +55,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Looks at what came during a COPY; whether the server ended it by an error, which is left in the buffer.
+    /// Handles messages that arrive during a COPY. Returns whether the server ended it with an error, which stays in
+    /// the buffer.
     fn walk_copy(&mut self) -> Result<bool, Fault> {
         loop {
             let data = self.server.connection.input.data();
@@ -75,7 +76,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Moves whole COPY messages of the client into the server's output; whether the last one was among them.
+    /// Moves whole COPY messages of the client into the server's output. Returns whether the last one was among them.
     fn take_copy_data(&mut self) -> Result<bool, Fault> {
         let output = &mut self.server.connection.output;
         while let Some((tag, total)) = self.client.ready()? {
@@ -86,7 +87,7 @@ impl Relay<'_> {
                     output.extend_from_slice(bytes);
                     self.client.input.consume(total);
                     if self.expected.completions.is_some() {
-                        // The Flush that went before was swallowed by the COPY.
+                        // The COPY has swallowed the Flush before it.
                         encode::flush(output);
                     }
                     return Ok(true);

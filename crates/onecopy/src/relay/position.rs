@@ -1,9 +1,9 @@
-//! Where in its text a statement is wrong: a server tells the place in what it was sent, the client wants it in what it sent.
+//! Corrects the position in an error: a server counts in the text that it got, the client in the text that it sent.
 
 use wire::backend::{Fields, tag};
 use wire::encode;
 
-/// An ErrorResponse with its position moved on by so many characters.
+/// An ErrorResponse whose position is moved by this many characters.
 pub(crate) fn shift_position(body: &[u8], offset: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len() + 16);
     encode::message(&mut out, tag::ERROR_RESPONSE, |b| {

@@ -1,4 +1,4 @@
-//! A piece of work for a server connection: what to send, and what to expect back.
+//! Work for a server connection: what to send, and what to expect.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::client::prepared_statement::PreparedStatement;
 use crate::pool::cached::NOTHING;
 use crate::pool::servers::Server;
 
-/// Something to be run, on whichever connection it is placed.
+/// Work that can run on any connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
     /// One statement of the simple protocol.
@@ -20,19 +20,19 @@ pub(crate) enum Work<'a> {
         sql: &'a [u8],
         /// Characters of the query string before it.
         position_offset: usize,
-        /// What stand-ins in it are told before it.
+        /// Values for its stand-ins, which go ahead of it.
         told: Option<&'a str>,
     },
     /// Messages of the extended protocol, in order.
     Batch {
-        /// Them.
+        /// The messages.
         messages: &'a [Message],
         /// Whether a Sync ends it.
         sync: bool,
-        /// What stand-ins in them are told before them.
+        /// Values for their stand-ins, which go ahead of them.
         told: Option<&'a str>,
     },
-    /// A statement of which the client gets no reply. Its parameters are NULL, and it returns one row at most.
+    /// A statement without a reply to the client. Its parameters are NULL, and it returns at most one row.
     Unseen {
         /// The statement's own text.
         sql: &'a [u8],
@@ -41,7 +41,7 @@ pub(crate) enum Work<'a> {
     },
 }
 
-/// The portal of a statement of which the client gets no reply. The client's portals stay.
+/// The portal of a statement without a reply to the client. It leaves the client's portals alone.
 const UNSEEN_PORTAL: &[u8] = b"onecopy unseen";
 
 /// A message of the extended protocol that goes to a server.
@@ -58,7 +58,7 @@ pub(crate) struct Message {
 }
 
 impl Work<'_> {
-    /// Appends the messages to the connection's output, and says what will come back.
+    /// Appends the messages to the output of the connection. Returns what to expect.
     pub(crate) fn write(&self, server: &mut Server) -> Expected {
         match *self {
             Work::Query { sql, position_offset, told } => {
@@ -97,7 +97,7 @@ impl Work<'_> {
     }
 }
 
-/// How many messages of our own had to go before the message.
+/// Appends one message. Returns how many messages of our own go before it.
 fn write_message(server: &mut Server, message: &Message, expected: &mut Expected) -> usize {
     let Server { connection, prepared, .. } = server;
     let output = &mut connection.output;
@@ -106,7 +106,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
         let (name, generation) = (known.server_name.as_slice(), known.generation);
         let is_there = prepared.has(name, generation);
         if message.is_parse && is_there && !name.is_empty() {
-            // Another session, or this one before, has prepared it, or it is sent again: it is as good as parsed.
+            // The statement is prepared already, by this session or by another one.
             encode::close(output, Target::Statement(NOTHING));
             expected.own_closes.push_back(Closing::AsParse);
             return 0;
@@ -118,7 +118,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
                 count += 1;
             }
             if !name.is_empty() && prepared.may_have(name) {
-                // The name means something else here, or nobody knows whether it does: the old one has to go first.
+                // The name may have another meaning on this connection, so the old statement is closed first.
                 encode::close(output, Target::Statement(name));
                 expected.own_closes.push_back(Closing::Ours);
                 count += 1;
@@ -143,7 +143,8 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
     count
 }
 
-/// After an error nobody knows which of the messages took effect: what they prepared has to be prepared again.
+/// Marks statements as doubtful after an error, since some of the messages may not have taken effect. They are
+/// prepared again.
 pub(crate) fn doubt(server: &mut Server, messages: &[Message]) {
     const DOUBTFUL: u64 = 0;
     for known in messages.iter().filter_map(|message| message.statement.as_ref()) {

@@ -1,9 +1,9 @@
 //! The database `onecopy`: the node speaks for itself, and takes commands.
 //!
-//! It answers over the simple and the extended protocol, so that psql and every driver can ask. There is no transaction
-//! here and nothing is parsed as SQL: a statement is a few words ([`command`]). Under the name `pgbouncer` the same
-//! database is found by programs that were made for PgBouncer: its commands and columns are there under both names where
-//! they make sense; `SHOW STATS` and `SHOW VERSION`, which are not the same in both worlds, follow the name.
+//! It answers over the simple and the extended protocol, so that psql and every driver can ask. It has no transactions
+//! and parses no SQL: a statement is a few words ([`command`]). The same database is also called `pgbouncer`, for
+//! programs made for PgBouncer. Commands and columns of both exist under both names where they make sense. `SHOW
+//! STATS` and `SHOW VERSION`, which differ, follow the name.
 
 mod bouncer;
 mod command;
@@ -30,7 +30,7 @@ use command::{Command, command};
 
 /// How long PAUSE waits for sessions to end their transactions.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// How often it looks.
+/// How often PAUSE checks.
 const PAUSE_LOOK: Duration = Duration::from_millis(5);
 
 /// A table of text.

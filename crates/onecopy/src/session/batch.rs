@@ -1,4 +1,4 @@
-//! The messages of the extended protocol that are gathered for a server, and how they run.
+//! The messages of the extended protocol that go to a server together, and how they run.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Session {
         // A portal that was bound and not executed yet is to be executed later.
         batch.requirements.protocol.keeps_portal |= batch.bound.len() > batch.requirements.statements.len();
         let is_free = matches!(self.txn.state, Transaction::None | Transaction::Begun(_));
-        // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
+        // A portal lives as long as its transaction. One that is executed later needs an open transaction.
         let is_begun = matches!(self.txn.state, Transaction::Begun(_));
         if batch.requirements.is_empty() && !batch.bound.is_empty() && is_free && (is_begun || !at_sync) {
             batch.requirements.statements.append(&mut batch.bound);

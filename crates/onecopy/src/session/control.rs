@@ -1,7 +1,8 @@
-//! Transaction control: BEGIN, COMMIT, ROLLBACK and their kin are the session's own, servers see ours.
+//! Transaction control: the session handles BEGIN, COMMIT, ROLLBACK and the like itself; servers get ours.
 //!
-//! BEGIN is answered at once and sent with the first statement, whose routing decides where the transaction is. An
-//! explicit transaction whose home or replica is lost is failed, as after any error: the client says ROLLBACK.
+//! BEGIN is answered at once, and goes to a server with the first statement, whose analysis decides where the
+//! transaction runs. When the home of an explicit transaction is lost, the transaction is failed, as after any error,
+//! until the client says ROLLBACK.
 
 use sql::{TransactionOptions, Verb};
 use wire::sqlstate;
@@ -12,7 +13,7 @@ use crate::transaction::open::Transaction;
 use crate::transaction::update::Boundary;
 
 impl Session {
-    /// Handles transaction control; the command tag, or `None` when the statement is something else.
+    /// Handles transaction control. Returns the command tag, or `None` for any other statement.
     pub(crate) async fn control(&mut self, verb: &Verb) -> Result<Option<&'static str>, Fault> {
         match verb {
             Verb::Begin(options) => self.begin(*options).map(Some),
@@ -125,8 +126,8 @@ impl Session {
     }
 }
 
-/// After the first statement a transaction may be told to be what it is already. PostgreSQL would let it become READ ONLY
-/// as well; here it could not write its own identity any more.
+/// After the first statement, SET TRANSACTION may only repeat the present options. PostgreSQL would also accept READ
+/// ONLY; here the transaction could then not write its own identity.
 fn still(now: TransactionOptions, said: TransactionOptions) -> Result<Option<&'static str>, Fault> {
     let late = |what: &str| {
         let text = format!("{what} must be set before any query of the transaction");

@@ -1,9 +1,9 @@
 //! The extended query protocol: batches of Parse, Bind, Describe, Execute, Close, ended by Flush or Sync.
 //!
-//! Messages are gathered until something has to be answered: the whole of a usual batch, Sync included, goes to one
-//! server in one flush. What is executed decides where. Statements that are the session's own (transaction control,
-//! settings, schema changes) never reach a server as extended messages: their Parse and Bind are answered here, and
-//! Execute runs them by their text; what was gathered before them runs first, so replies keep their order.
+//! Messages are collected until a reply is due. So a usual batch, Sync included, goes to one server in one flush. The
+//! statements that it executes decide which. Statements that the session runs itself (transaction control, settings,
+//! schema changes) never reach a server as extended messages: the session answers their Parse and Bind, and Execute
+//! runs their text. The messages before them run first, so replies keep their order.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Session {
         }
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_batch(batch, false).await? {
-                // Not before: what was gathered may end a transaction, and all portals with it.
+                // The bind comes after the batch, which may end a transaction and all its portals.
                 self.link.prepared.bind(portal, statement, values)?;
                 encode::bare(&mut self.link.client.out, server_tag::BIND_COMPLETE);
             }
@@ -238,10 +238,10 @@ impl Session {
                 batch.requirements.statements.push(statement);
                 batch.requirements.sent.extend(self.link.prepared.sent(portal));
             }
-            // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
+            // The portal is unknown (a cursor of DECLARE, for instance), or our parser does not accept the text.
             None => batch.requirements.has_unparsed = true,
         }
-        // One that was made before is not made again when the statement is run again.
+        // An earlier portal is not made again when the statement is run again.
         batch.requirements.protocol.keeps_portal |= !batch.portals.iter().any(|made| made == portal);
         batch.push(bytes, None, None);
         if batch.copies_in {
@@ -250,7 +250,7 @@ impl Session {
         Ok(())
     }
 
-    /// Executes a statement of the session's own by its text.
+    /// Executes a statement that the session runs itself, by its text.
     async fn execute_own(
         &mut self,
         portal: &[u8],
@@ -265,7 +265,7 @@ impl Session {
         let ended = self.run_statement(statement, sql, sent, work, false).await?;
         self.executor().note_status(&ended);
         if matches!(statement.verb, Verb::Show(_) | Verb::ExplainRouting) {
-            // Its columns were told by Describe.
+            // Describe has sent the columns.
             if let Ok(Some(first)) = wire::next_frame(&self.link.client.out[mark..])
                 && first.tag == server_tag::ROW_DESCRIPTION
             {
@@ -299,7 +299,7 @@ impl Session {
                 return Ok(());
             }
             if known.is_some_and(|known| known.is_shared()) {
-                // Others may use it on the same connection.
+                // Other sessions may use the statement on the same connection.
                 let mut nothing = Vec::new();
                 encode::close(&mut nothing, Target::Statement(NOTHING));
                 batch.push(bytes, Some(nothing), None);

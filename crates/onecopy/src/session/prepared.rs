@@ -1,4 +1,4 @@
-//! Numbers of prepared statements, where sessions share connections ([`crate::client::prepared`]).
+//! Numbers prepared statements, where sessions share connections ([`crate::client::prepared`]).
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
 impl View<'_> {
-    /// The number of a statement that gets a name of ours on servers, where sessions share connections. Equal ones share
-    /// theirs, if they mean the same: under the same settings and schema, with nothing that one session alone can see.
+    /// The number of a statement that has a name of ours on servers, where sessions share connections. Equal texts
+    /// share a number if they mean the same: under the same settings and schema, and without objects that only one
+    /// session sees.
     pub(crate) fn shared_number(self, name: &[u8], sql: &[u8], types: &[u8]) -> Option<u64> {
         if name.is_empty() || !self.link.servers.is_shared() {
             return None;
@@ -37,7 +38,7 @@ impl View<'_> {
         }))
     }
 
-    /// A server has accepted these messages.
+    /// Notes that a server has accepted these Parse messages.
     pub(crate) fn note_parsed(self, messages: &[Message]) {
         let parsed = messages.iter().filter(|message| message.is_parse);
         for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
@@ -48,8 +49,8 @@ impl View<'_> {
 }
 
 impl Session {
-    /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
-    /// for whomever. No connection is needed for them, nor waited for.
+    /// Answers messages that only parse statements which a server has accepted before, from any session. They need no
+    /// connection. Only sessions that share connections do this.
     pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
         let is_known = |known: &Arc<PreparedStatement>| {
             known.is_shared() && self.link.worker.pools.statements.is_accepted(known.generation)

@@ -1,4 +1,4 @@
-//! SET, RESET, SHOW and DISCARD: what the session remembers of its settings.
+//! Runs SET, RESET and DISCARD, and remembers settings for other connections.
 
 use std::sync::Arc;
 
@@ -168,7 +168,7 @@ impl Session {
         Ok(ended)
     }
 
-    /// Remembers what was set; outside of a transaction it counts at once.
+    /// Remembers a setting. Outside of a transaction it takes effect at once.
     pub(crate) fn stage(&mut self, name: &str, value: Option<&str>, replay: &str) {
         self.link.settings.stage(name, value, replay);
         if matches!(self.txn.state, Transaction::None) {
@@ -186,7 +186,7 @@ impl Session {
     }
 }
 
-/// The text to be run again on other connections.
+/// The text that repeats the setting on other connections.
 fn replayable(work: Work<'_>) -> String {
     match work {
         Work::Query { sql, .. } => String::from_utf8_lossy(sql).trim_end().trim_end_matches(';').to_owned(),

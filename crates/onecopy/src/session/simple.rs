@@ -1,7 +1,7 @@
 //! The simple query protocol: one string, any number of statements, one ReadyForQuery.
 //!
-//! Several statements in one string are one implicit transaction, which transaction control in the middle ends or makes
-//! explicit, as in PostgreSQL. The string is split by the parser; positions in errors are corrected.
+//! Several statements in one string are one implicit transaction. Transaction control in the middle ends it or makes
+//! it explicit, as in PostgreSQL. The parser splits the string, and positions in errors are corrected.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
 
 impl Session {
-    /// Handles the body of a Query; only a fault that ends the session is returned. As in PostgreSQL the session goes on
-    /// after one whose text does not end where the message does.
+    /// Handles the body of a Query. Only a fault that ends the session is returned. As in PostgreSQL, the session
+    /// survives a text that does not end where the message does.
     pub(crate) async fn query(&mut self, body: &[u8]) -> Result<(), Fault> {
         if let Some(sql) = body.strip_suffix(&[0]).filter(|sql| !sql.contains(&0)) {
             return self.simple_query(sql).await;
@@ -80,8 +80,8 @@ impl Session {
         self.end_implicit(true).await
     }
 
-    /// A text that our parser does not accept. The server is asked to parse it, which gives the client the server's
-    /// own words; should the server accept it, it is refused, because nobody knows what it does.
+    /// Handles a text that our parser does not accept. A server parses it, so that the client gets the server's error.
+    /// If the server accepts the text, it is rejected, because its effects are unknown.
     async fn run_unparsed(&mut self, sql: &[u8]) -> Result<(), Fault> {
         let refusal = Refusal::unsupported(
             "a statement that Onecopy's parser does not accept",
@@ -93,7 +93,7 @@ impl Session {
         Err(body.map_or(Fault::Refused(refusal), Fault::Server))
     }
 
-    /// Lets the home parse a text, outside of any transaction of the client's: the error that it gives.
+    /// Has the anchor parse a text, outside of any transaction of the client. Returns the error, if any.
     async fn parse_only(&mut self, sql: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let mut output = Vec::new();
         encode::parse(&mut output, b"", sql, &[]);
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Runs one statement of either protocol. `alone` says that it is a whole implicit transaction.
+    /// Runs one statement of either protocol. `alone` says that the statement is a whole implicit transaction.
     pub(crate) async fn run_statement(
         &mut self,
         statement: &Arc<Statement>,
@@ -145,7 +145,7 @@ impl Session {
             return Ok(Ended::default());
         }
         if statement.verb.is_dml() {
-            // Neither transaction control nor special; but a function in it may set or seed something.
+            // It is neither transaction control nor special, but a function in it may set a setting or a seed.
             Self::check_settings(statement)?;
             self.connector().note_traces(statement, text)?;
         } else {
@@ -180,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Tells the client of a fault that the session survives; returns one that it does not.
+    /// Sends the client an error that the session survives. Returns an error that ends the session.
     pub(crate) fn tell(&mut self, fault: Fault) -> Result<(), Fault> {
         match fault {
             Fault::Client | Fault::Fatal(_) => return Err(fault),
@@ -191,7 +191,7 @@ impl Session {
             }
             other => {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
-                    // It may be more than a transaction that is lost.
+                    // More than the transaction may be lost.
                     self.link.keep_state()?;
                     crate::local::count(&self.link.local().stats.aborted);
                 }
@@ -205,12 +205,12 @@ impl Session {
     }
 }
 
-/// Whether a failed transaction takes the statement.
+/// Whether a failed transaction accepts the statement.
 fn ends_failure(verb: &Verb) -> bool {
     matches!(verb, Verb::Commit { .. } | Verb::Rollback { .. } | Verb::RollbackTo(_) | Verb::Empty)
 }
 
-/// Characters of UTF-8 text; the server counts positions in them.
+/// The number of characters of UTF-8 text, in which the server counts positions.
 fn characters(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }

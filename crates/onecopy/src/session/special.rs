@@ -1,7 +1,7 @@
-//! Statements that leave something in the session: settings, savepoints, prepared names, and schema changes.
+//! Runs statements that change state of the session: savepoints, prepared names, LISTEN, and schema changes.
 //!
-//! They run where the transaction is, or at the home, and the session remembers what they did, so that every other
-//! connection it owns can be brought up to date.
+//! They run where the transaction is, or at the anchor. The session remembers their effects, so that it can bring its
+//! other connections up to date.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl View<'_> {
 }
 
 impl Session {
-    /// Handles a statement of these kinds; `None` when it is an ordinary one.
+    /// Handles a statement of these kinds; `None` for an ordinary one.
     pub(crate) async fn special(
         &mut self,
         statement: &Arc<Statement>,
@@ -96,7 +96,7 @@ impl Session {
             {
                 Err(outside_block(&statement.verb).into())
             }
-            // Few statements are one, so its state is kept apart.
+            // Schema changes are rare, so their future is boxed.
             Verb::Ddl(facts) => {
                 let mut executor = self.executor();
                 Box::pin(executor.schema_change(statement, facts, text, work, alone)).await
@@ -108,9 +108,9 @@ impl Session {
         }
     }
 
-    /// After an ordinary statement: what set_config has set.
+    /// Remembers, after an ordinary statement, what set_config has set.
     pub(crate) fn remember(&mut self, statement: &Statement, _text: &[u8], ended: &Ended) {
-        // Where no row came out, nothing was called.
+        // Without a row no function was called.
         if ended.error.is_some() || ended.command == b"SELECT 0" {
             return;
         }
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// SHOW, and DISCARD of a part.
+    /// Runs SHOW, or DISCARD of a part.
     async fn show_or_discard(
         &mut self,
         statement: &Arc<Statement>,
@@ -151,7 +151,7 @@ impl Session {
             Transaction::None if alone => {
                 let ended = self.executor().run_at_home_alone(None, work).await;
                 if matches!(statement.verb, Verb::Deallocate(_) | Verb::Discard(_)) {
-                    // What it took away is not held any more.
+                    // The connection may hold less state now.
                     let anchor = self.link.anchor();
                     self.connector().note_left(anchor);
                 }
@@ -209,12 +209,12 @@ impl Session {
     fn go_back_to(&mut self, at: usize) {
         let savepoint = &self.txn.savepoints[at];
         self.link.settings.unstage(savepoint.staged);
-        // Without one the transaction was not anywhere yet.
+        // Without a mark the transaction had no place yet.
         let mark = savepoint.mark.unwrap_or_default();
         self.txn.forget_rows(mark);
     }
 
-    /// Names of the protocol and of PREPARE are one namespace.
+    /// Runs DEALLOCATE. Statements of the protocol and of PREPARE share their names.
     async fn deallocate(
         &mut self,
         statement: &Arc<Statement>,
@@ -251,8 +251,8 @@ impl Session {
         Ok(ended)
     }
 
-    /// Where sessions share connections: whether PREPARE may have made statements. What others have prepared on the same
-    /// connection is not the session's to end.
+    /// Whether the session may have statements of PREPARE, where sessions share connections. It must not deallocate
+    /// statements of other sessions on the same connection.
     fn may_have_prepared(&mut self, name: Option<&str>) -> Result<bool, Fault> {
         let anchor = self.link.anchor();
         let may = self
@@ -281,7 +281,7 @@ fn outside_block(verb: &Verb) -> Refusal {
     )
 }
 
-/// Whether a statement leaves something on its connection, or asks where that is.
+/// Whether a statement changes state of its connection, or depends on which connection that is.
 fn leaves_something(verb: &Verb) -> bool {
     match verb {
         Verb::Set { name, .. } | Verb::Reset(Some(name)) => !is_of_session(name),

@@ -1,5 +1,5 @@
-//! Statements with functions of Onecopy's own in the place of the server's (`sql::stand_ins`, `capture/stand_ins.sql`), and what
-//! those are told on the connection before the statement runs there: what the session knows and the server does not.
+//! Replaces functions of the server in statements by stand-ins of Onecopy (`sql::stand_ins`, `capture/stand_ins.sql`).
+//! Before the statement runs, the session sends the stand-ins what it knows and the server does not.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use crate::client::settings::level;
 use crate::transaction::view::View;
 
 impl View<'_> {
-    /// The statement with stand-ins; `None` if it stays as it is.
+    /// The statement with stand-ins; `None` if it needs none.
     pub(crate) fn stand_ins(self, statement: &Statement, text: &[u8]) -> Option<StandIns> {
         let text = std::str::from_utf8(text).ok().filter(|_| self.link.settings.noted.conforming)?;
         sql::stand_ins(statement, text, &self.link.database().catalogue(), pid_of(self.link.id))
     }
 
-    /// The same of a text that is one statement, if it is.
+    /// The text with stand-ins, if it is one statement.
     pub(crate) fn stand_ins_of(self, script: Option<&Arc<Script>>, text: &[u8]) -> Option<StandIns> {
         let [part] = script?.statements.as_slice() else { return None };
         self.stand_ins(&part.statement, text)
     }
 
-    /// What the stand-ins of a statement are told.
+    /// The values for the stand-ins of a statement.
     pub(crate) fn told(self, statement: &Arc<Statement>, ours: Option<&StandIns>) -> Option<String> {
-        // PREPARE runs nothing, and to tell anything would take a snapshot.
+        // PREPARE runs nothing, and sending values would take a snapshot.
         let asks = ours.filter(|_| !matches!(statement.verb, Verb::Prepare { .. })).map(|ours| ours.asks);
         self.what_is_asked(asks.unwrap_or_else(|| self.asks_of_execute(statement)))
     }
 
-    /// What stand-ins are told that ask for this.
+    /// The values that stand-ins ask for, as JSON.
     pub(crate) fn what_is_asked(self, asks: Asks) -> Option<String> {
         if asks == Asks::default() {
             return None;

@@ -1,9 +1,9 @@
-//! The tables that people know from PgBouncer.
+//! PgBouncer's tables.
 //!
-//! The columns have PgBouncer's names and meaning, so that its exporter and dashboards work; what has no counterpart
-//! here is 0 or empty. Where a session keeps its server connections the pool mode is `session`, and a server connection is
-//! active while its session is; where sessions share them it is `transaction`, a connection is active while a session has
-//! it, and those that nobody has are idle. A session that keeps one all the same is told with the reason (`pinned`).
+//! The columns have PgBouncer's names and meaning, so that its exporter and dashboards work. A column without a
+//! counterpart is 0 or empty. Where a session keeps its server connections, the pool mode is `session`, and a server
+//! connection is active while its session is. Where sessions share them, the mode is `transaction`: a connection is
+//! active while a session has it, and idle otherwise. `pinned` says why a session keeps a shared connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
     rows
 }
 
-/// Connections that sessions share and nobody has.
+/// Shared connections that no session holds.
 fn idle_servers(worker: &Worker) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
     let of = |usage: &Usage| -> Vec<Vec<String>> {

@@ -1,7 +1,6 @@
 //! The few words of the admin database.
 //!
-//! One table says what can be shown, under which words, and in which columns; help and the error for other words are
-//! made from it.
+//! One table lists what can be shown, under which words, and in which columns. Help and errors are made from it.
 
 use wire::sqlstate;
 
@@ -10,7 +9,7 @@ use crate::config::hba::Right;
 use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
 
-/// Whose words are spoken.
+/// Which program the client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Onecopy's own.
@@ -19,7 +18,7 @@ pub(crate) enum Dialect {
     PgBouncer,
 }
 
-/// What can be asked.
+/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// A table.
@@ -28,17 +27,17 @@ pub(super) enum Command {
     Verify,
     /// Something about a replica.
     Replica(Order),
-    /// Let transactions end, and none begin.
+    /// PAUSE: let open transactions end, and none begin.
     Pause,
-    /// Let them begin again.
+    /// RESUME: let transactions begin again.
     Resume,
-    /// Read the configuration anew.
+    /// RELOAD: read the configuration again.
     Reload,
-    /// End a session.
+    /// KILL: end a session.
     Kill(i32),
-    /// Statements that drivers send by themselves and that mean nothing here.
+    /// A statement that drivers send by themselves, without effect here.
     Set,
-    /// Nothing at all.
+    /// An empty statement.
     Empty,
 }
 
@@ -141,7 +140,7 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
 }
 
 impl Command {
-    /// The least right that it takes.
+    /// The least right that the command needs.
     pub(super) fn needs(&self) -> Right {
         match self {
             Self::Show(_) | Self::Set | Self::Empty => Right::See,

@@ -1,6 +1,6 @@
 //! Commands of the admin database that change what replicas there are, or whether one may serve.
 //!
-//! A rebuild goes on when the client that asked for it goes away; whoever waits for it hears every second how far it is.
+//! A rebuild continues when its client goes away. A client that waits gets the progress every second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,27 +21,27 @@ use crate::membership::members::MemberError;
 use crate::membership::resync;
 use crate::membership::resync::{RebuildError, Rebuilt};
 
-/// How often a waiting client hears how far it is.
+/// How often a waiting client gets the progress.
 const NOTICE_EVERY: Duration = Duration::from_secs(1);
-/// How long DRAIN waits for what is open at a replica.
+/// How long DRAIN waits for open transactions at a replica.
 const DRAIN_MAX: Duration = Duration::from_mins(1);
-/// How often it looks.
+/// How often DRAIN checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// What can be ordered.
+/// A command about replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Compare all that are up, and put those in quarantine that differ.
+    /// CHECK REPLICAS: compare all replicas that are up, and quarantine those that differ.
     Check,
     /// Give a replica the data of another one.
     Rebuild(String),
-    /// One replica more: at this address, or made by us.
+    /// Add a replica: at this address, or with a server of our own.
     Add(Option<String>),
-    /// One replica less.
+    /// Remove a replica.
     Drop(String),
-    /// A replica takes nothing new.
+    /// DRAIN: a replica gets no new work.
     Drain(String),
-    /// It does again.
+    /// A replica gets work again.
     Undrain(String),
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
     Ok(Some(order))
 }
 
-/// A word without the quotes around it, if it has any.
+/// A word without its quotes, if it has any.
 fn unquoted(word: &str, quote: char) -> Result<String, Refusal> {
     let inside = match word.strip_prefix(quote) {
         Some(rest) => rest.strip_suffix(quote),
@@ -158,7 +158,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Drains a replica, and tells the client every second which sessions are waited for.
+/// Drains a replica, and tells the client every second for which sessions it waits.
 async fn drain(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -183,7 +183,7 @@ async fn drain(
     }
 }
 
-/// A server of somebody else cannot be given other files: it leaves, is emptied and filled, and joins again.
+/// Rebuilds a replica whose server Onecopy does not run: it leaves, is emptied and filled, and joins again.
 async fn refill(
     coordinator: &Arc<Coordinator>,
     name: &str,
@@ -230,7 +230,7 @@ fn told(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
     vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
 }
 
-/// Waits until nobody uses a replica that was drained, as long as that may take; whether it is so.
+/// Waits, as long as needed, until no session uses a drained replica. Returns whether that is so.
 async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) -> bool {
     let deadline = Instant::now() + DRAIN_MAX;
     let mut tell = Instant::now() + NOTICE_EVERY;

@@ -1,4 +1,4 @@
-//! The tables of the admin database that are Onecopy's own.
+//! Onecopy's own tables of the admin database.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,7 +155,7 @@ fn age(seconds: f64) -> String {
     format!("{seconds:.1}")
 }
 
-/// The sessions that hold it up, and the table and the key where they meet.
+/// The sessions that block a transaction, and the table and key where they conflict.
 fn waits_for(coordinator: &Coordinator, waits: Option<&Waiting>) -> [String; 3] {
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
     let catalogue = coordinator.database.catalogue();
@@ -213,7 +213,7 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
     coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
-/// By table; without one, what is about several tables, or anything.
+/// Conflicts by table. A row without a table counts conflicts about several tables, or any.
 fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let catalogue = coordinator.database.catalogue();
     let row = |count: Count| {
