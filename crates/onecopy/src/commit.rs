@@ -182,7 +182,7 @@ impl Committer<'_> {
             .into());
         }
         if update.has_unreserved_writes || self.view().has_many_rows(0) {
-            self.secure_rest().await?;
+            self.reserve_unreserved().await?;
         }
         self.view().check_room()?;
         // Only COMMIT follows the append. The client's time-outs, which code can set, too, must not make it fail.

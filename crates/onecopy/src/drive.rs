@@ -16,7 +16,7 @@ use cluster::event::AbortCause;
 use cluster::ids::ReplicaId;
 use tokio::time::Instant;
 
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::error::{Fault, broken};
@@ -62,10 +62,10 @@ impl Driver<'_> {
         };
         let server = self.link.servers.get(update.replica);
         let expected = write(server);
-        self.link.registration.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
+        self.link.registration.cancel.set(CancelState::Running(Arc::clone(&server.registration.running)));
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
-        self.link.registration.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(CancelState::Nothing);
         self.txn.wait_stats.worked(sent);
         match result {
             Ok(ended) => Ok(ended),

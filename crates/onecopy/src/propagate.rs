@@ -40,7 +40,7 @@ impl Recorder<'_> {
             };
             let has_rows = !update.capture.record.is_empty();
             let must_ask = update.unseen.must_ask_home(has_rows);
-            let leaves_record = if must_ask { self.check_residue().await? } else { has_rows };
+            let leaves_record = if must_ask { self.check_uncaptured().await? } else { has_rows };
             let leaves_record = leaves_record || self.txn.must_certify();
             let mut draws = self.note_drawing()?;
             if draws && !self.view().is_at_anchor() {

@@ -34,7 +34,7 @@ pub(crate) struct Expected {
     /// For each Parse sent: whether it was our own.
     pub(crate) own_parses: VecDeque<bool>,
     /// For each Close sent: whose reply it is.
-    pub(crate) own_closes: VecDeque<Closing>,
+    pub(crate) own_closes: VecDeque<CloseReply>,
     /// The reply is for us: nothing of it goes to the client.
     pub(crate) silent: bool,
     /// Notices of the client's code go to the client nevertheless.
@@ -58,7 +58,7 @@ impl Expected {
 
 /// Who gets the reply to a Close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
+pub(crate) enum CloseReply {
     /// The client, who sent the Close.
     Client,
     /// We do.
@@ -99,11 +99,11 @@ impl Ended {
 
 /// How the unit continues after a message.
 enum Flow {
-    On,
+    Continue,
     Done,
     CopyIn,
     /// The message has object ids of the server without known canonical ids.
-    Strange(Vec<(Kind, u32)>),
+    UnknownIds(Vec<(Kind, u32)>),
 }
 
 /// Reads one server for one client.
@@ -155,7 +155,7 @@ impl<'a> Relay<'a> {
         self.unit().await?;
         let unparsed = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
         let unanswered =
-            self.expected.own_closes.iter().filter(|closing| **closing == Closing::AsParse).count();
+            self.expected.own_closes.iter().filter(|closing| **closing == CloseReply::AsParse).count();
         self.ended.parses_left = unparsed + unanswered;
         if self.ended.error.is_some() && self.expected.completions.is_some() {
             self.synchronise().await?;
@@ -207,11 +207,11 @@ impl<'a> Relay<'a> {
                     self.copy_in().await?;
                     continue;
                 }
-                Flow::Strange(wanted) => {
+                Flow::UnknownIds(wanted) => {
                     self.learn(wanted).await?;
                     continue;
                 }
-                Flow::On => {}
+                Flow::Continue => {}
             }
             if let Some(capture) = &mut self.capture {
                 capture.make_room().await?;
@@ -274,13 +274,13 @@ impl<'a> Relay<'a> {
             let Ok(header) = frame::header(data) else { return Err(broken) };
             let Some((tag, total)) = header.filter(|(_, total)| data.len() >= *total) else {
                 self.pass();
-                return Ok(Flow::On);
+                return Ok(Flow::Continue);
             };
             if matches!(tag, tag::ROW_DESCRIPTION | tag::PARAMETER_DESCRIPTION) && !self.expected.silent {
                 let unknown = self.rename(tag, total)?;
                 if !unknown.is_empty() {
                     self.pass();
-                    return Ok(Flow::Strange(unknown));
+                    return Ok(Flow::UnknownIds(unknown));
                 }
             }
             let keep = self.look(tag, total);
@@ -323,9 +323,9 @@ impl<'a> Relay<'a> {
             }
             tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
             tag::CLOSE_COMPLETE => match self.expected.own_closes.pop_front() {
-                None | Some(Closing::Client) => true,
-                Some(Closing::Ours) => false,
-                Some(Closing::AsParse) => {
+                None | Some(CloseReply::Client) => true,
+                Some(CloseReply::Ours) => false,
+                Some(CloseReply::AsParse) => {
                     self.pass();
                     encode::bare(&mut self.client.out, tag::PARSE_COMPLETE);
                     false
@@ -434,9 +434,9 @@ impl<'a> Relay<'a> {
             (tag::READY_FOR_QUERY, None) | (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
             (_, Some(left)) if completes => {
                 *left -= 1;
-                if *left == 0 { Flow::Done } else { Flow::On }
+                if *left == 0 { Flow::Done } else { Flow::Continue }
             }
-            _ => Flow::On,
+            _ => Flow::Continue,
         }
     }
 }

@@ -36,7 +36,7 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(12);
 
 /// What a session is doing, as far as a cancel request is concerned.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Doing {
+pub(crate) enum CancelState {
     /// Nothing that could be cancelled.
     #[default]
     Nothing,
@@ -100,29 +100,29 @@ pub(crate) struct CancelTarget {
     pub(crate) pid: i32,
     /// Given to the client at log-in.
     pub(crate) secret: [u8; SECRET_BYTES],
-    doing: Mutex<Doing>,
+    doing: Mutex<CancelState>,
     mailbox: Arc<Mailbox>,
 }
 
 impl CancelTarget {
     /// Says what the session does from now on.
-    pub(crate) fn set(&self, doing: Doing) {
+    pub(crate) fn set(&self, doing: CancelState) {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
     }
 
     pub(crate) async fn cancel(&self) {
         let doing = {
             let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Doing::Running(at) = &*doing {
+            if let CancelState::Running(at) = &*doing {
                 // Before the session can say that it has ended there.
                 at.enter();
             }
             doing.clone()
         };
         match doing {
-            Doing::Nothing => {}
-            Doing::Waiting => self.mailbox.cancel(),
-            Doing::Running(at) => {
+            CancelState::Nothing => {}
+            CancelState::Waiting => self.mailbox.cancel(),
+            CancelState::Running(at) => {
                 let _under_way = UnderWay(&at);
                 at.cancel().await;
             }

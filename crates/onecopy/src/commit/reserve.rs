@@ -43,14 +43,14 @@ impl Committer<'_> {
     /// If another home holds a row, a statement by itself is undone and run again; a transaction waits for the other one,
     /// and goes on if that rolls back. A transaction with very many rows reserves whole tables, since the core would not
     /// tell its rows apart and would abort every other writer of these tables (40001).
-    pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn reserve_unreserved(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &mut self.txn.state else { return Ok(()) };
         let has_unreserved_writes = std::mem::take(&mut update.has_unreserved_writes);
         let (is_alone, home) = (
             has_unreserved_writes && update.boundary == Boundary::Statement && !self.link.client.shown,
             update.replica,
         );
-        match self.secure(Mark::default()).await? {
+        match self.reserve_written_since(Mark::default()).await? {
             None => Ok(()),
             Some((rival, written)) if is_alone => {
                 self.txn.retry_hints.unreserved = written;
@@ -68,7 +68,10 @@ impl Committer<'_> {
     }
 
     /// Reserves what was written since the mark. `None` when the transaction holds it now; otherwise who holds it, and what.
-    pub(crate) async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
+    pub(crate) async fn reserve_written_since(
+        &mut self,
+        mark: Mark,
+    ) -> Result<Option<(Rival, Claims)>, Fault> {
         let catalogue = self.link.database().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));

@@ -20,7 +20,7 @@ use cluster::ids::ReplicaId;
 use tokio::time::Instant;
 use wire::sqlstate;
 
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::client::farewell::{cancelled, ended};
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
@@ -36,7 +36,7 @@ use crate::transaction::view::View;
 
 /// How long a session waits for a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitLimit {
     until: Instant,
     /// The client's `statement_timeout` is the limit.
     is_clients: bool,
@@ -44,10 +44,10 @@ pub(crate) struct Patience {
 
 impl View<'_> {
     /// How long a wait for a connection that begins now may last.
-    fn patience(self) -> Patience {
+    fn wait_limit(self) -> WaitLimit {
         let wait = self.link.worker.pools.pooling.wait;
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
-        Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
+        WaitLimit { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
     }
 
     fn waited_too_long(self, replica: ReplicaId, is_clients: bool) -> Refusal {
@@ -104,8 +104,8 @@ impl Connector<'_> {
     pub(crate) async fn connect(&mut self, place: Assignment) -> Result<(), Fault> {
         let want = if self.txn.open_at().is_some() { Want::Second } else { Want::First };
         if let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, want) {
-            let patience = self.view().patience();
-            self.await_server(place, ticket, patience).await?;
+            let wait_limit = self.view().wait_limit();
+            self.await_server(place, ticket, wait_limit).await?;
         }
         let Link { worker, servers, settings, .. } = &mut *self.link;
         servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await.map(|_| ())
@@ -117,7 +117,7 @@ impl Connector<'_> {
     pub(crate) async fn has_room_at(
         &mut self,
         place: Assignment,
-        patience: &mut Option<Patience>,
+        wait_limit: &mut Option<WaitLimit>,
     ) -> Result<bool, Fault> {
         let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, Want::First) else {
             if self.link.servers.has_others(place.replica) {
@@ -130,8 +130,8 @@ impl Connector<'_> {
         self.link.worker.coordinator.handle(Event::Yield { session: self.link.id });
         self.link.registration.mailbox.clear();
         self.txn.last_ran_at = Some(place.replica);
-        let patience = *patience.get_or_insert_with(|| self.view().patience());
-        let waited = self.await_server(place, ticket, patience).await;
+        let wait_limit = *wait_limit.get_or_insert_with(|| self.view().wait_limit());
+        let waited = self.await_server(place, ticket, wait_limit).await;
         if waited.is_err() {
             self.link.forget_update();
         }
@@ -143,11 +143,11 @@ impl Connector<'_> {
         &mut self,
         place: Assignment,
         mut ticket: Ticket,
-        Patience { until, is_clients }: Patience,
+        WaitLimit { until, is_clients }: WaitLimit,
     ) -> Result<(), Fault> {
         self.give_back().await;
         self.link.registration.mailbox.forget_cancel();
-        self.link.registration.cancel.set(Doing::Waiting);
+        self.link.registration.cancel.set(CancelState::Waiting);
         let _shown = self.link.registration.entry.wait(Shown::Waiting);
         let mut later = Vec::new();
         let mailbox = Arc::clone(&self.link.registration.mailbox);
@@ -175,7 +175,7 @@ impl Connector<'_> {
         for note in later {
             mailbox.push(note);
         }
-        self.link.registration.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(CancelState::Nothing);
         self.link.servers.take(granted?, place.replica, place.incarnation);
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Connector<'_> {
             return self.look_around().await;
         }
         self.link.servers.drop_permits(keep);
-        self.link.registration.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(CancelState::Nothing);
         let mut kept = Pins::default();
         for number in self.link.servers.numbers() {
             let Some(replica) = self.link.servers.held(number) else { continue };

@@ -35,7 +35,7 @@ impl Driver<'_> {
         self.txn.named_rows.forget();
         self.link.settings.end_local();
         self.txn.savepoints.clear();
-        self.end_course(committed);
+        self.end_profile(committed);
         self.link.prepared.drop_portals();
         if committed {
             self.link.settings.keep_staged();
@@ -60,7 +60,7 @@ impl Driver<'_> {
     }
 
     /// Ends the transaction's profile. The node learns from a transaction that committed.
-    pub(crate) fn end_course(&mut self, committed: bool) {
+    pub(crate) fn end_profile(&mut self, committed: bool) {
         let txn_profile = std::mem::take(&mut self.txn.txn_profile);
         if committed && !txn_profile.steps.is_empty() {
             let step = |(statement, arguments)| Step { statement, arguments };

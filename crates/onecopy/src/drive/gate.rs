@@ -7,12 +7,12 @@ use sql::Isolation;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::client::farewell::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
-use crate::link::wait::{Aim, Wait, is_free};
+use crate::link::wait::{Wait, WaitTarget, is_free};
 use crate::local::session_registry::Doing as Shown;
 use crate::logging::stage_span;
 use crate::transaction::UPDATE_COST_US;
@@ -33,12 +33,12 @@ impl View<'_> {
     }
 
     /// What an event asks a place for.
-    fn aim(self, event: &Event) -> Aim {
+    fn target(self, event: &Event) -> WaitTarget {
         match event {
-            Event::Begin { home: Home::Anchor, .. } => Aim::Update(self.link.anchor()),
-            Event::Begin { .. } => Aim::AnyUpdate,
-            Event::Statement { .. } => Aim::Update(self.txn.last_home),
-            _ => Aim::Read,
+            Event::Begin { home: Home::Anchor, .. } => WaitTarget::Update(self.link.anchor()),
+            Event::Begin { .. } => WaitTarget::AnyUpdate,
+            Event::Statement { .. } => WaitTarget::Update(self.txn.last_home),
+            _ => WaitTarget::Read,
         }
     }
 }
@@ -77,7 +77,7 @@ impl Driver<'_> {
         }
         let asked = names_in(&writes);
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
-        self.link.registration.cancel.set(Doing::Waiting);
+        self.link.registration.cancel.set(CancelState::Waiting);
         match self.place(event, nowait).await {
             Ok(Admission::Granted(_)) => {
                 if let Transaction::Update(update) = &mut self.txn.state {
@@ -118,7 +118,7 @@ impl Driver<'_> {
     ) -> impl Future<Output = Result<Admission, Fault>> {
         async move {
             self.link.registration.mailbox.forget_cancel();
-            let aim = self.view().aim(&event);
+            let target = self.view().target(&event);
             let is_inside = matches!(event, Event::Statement { .. });
             let is_free = is_free(&event);
             if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
@@ -134,7 +134,7 @@ impl Driver<'_> {
             let asked = Instant::now();
             let _shown = self.link.registration.entry.wait(Shown::Waiting);
             let _wanted = self.link.registration.progress.want(self.txn.named_rows.last());
-            let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
+            let mut wait = Wait::begin(target, &self.link.settings.noted.timeouts);
             loop {
                 let Some(note) = self.link.next_note(&mut wait).await? else {
                     let refusal = self.view().with_obstacle(wait.refusal());

@@ -6,7 +6,7 @@ use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::TransactionOptions;
 
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::drive::Driver;
 use crate::error::Fault;
 use crate::pool::servers::Server;
@@ -48,7 +48,7 @@ impl Driver<'_> {
             near: self.txn.last_ran_at,
             catalogue: generation,
         };
-        self.link.registration.cancel.set(Doing::Waiting);
+        self.link.registration.cancel.set(CancelState::Waiting);
         let place = match self.place(event, false).await? {
             Admission::Granted(place) => place,
             Admission::Reclassify | Admission::Aborted(_) => {
@@ -72,9 +72,9 @@ impl Driver<'_> {
     pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         let server = self.link.servers.get(replica);
         let expected = work.write(server);
-        self.link.registration.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
+        self.link.registration.cancel.set(CancelState::Running(Arc::clone(&server.registration.running)));
         let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
-        self.link.registration.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(CancelState::Nothing);
         self.link.executed();
         result
     }

@@ -253,14 +253,14 @@ impl Executor<'_> {
         }
         let numbers = circumstances.pop().flatten().unwrap_or_default();
         let changed = circumstances.pop().flatten().unwrap_or_default();
-        let told = SchemaChangeReport { changed, numbers };
+        let report = SchemaChangeReport { changed, numbers };
         let (user, mut record) =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
-        if !told.numbers.is_empty() {
-            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&told.numbers).into_owned()));
+        if !report.numbers.is_empty() {
+            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&report.numbers).into_owned()));
         }
         record.text = self.view().with_user_named(record.text, &user)?;
-        let keeps_lent = self.driver().note_redefined(facts, effect, &told)?;
+        let keeps_lent = self.driver().note_redefined(facts, effect, &report)?;
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
@@ -297,7 +297,7 @@ impl Executor<'_> {
         };
         let plain = std::str::from_utf8(sql).ok().and_then(sql::without_concurrently);
         let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
-        let work = Work::Query { sql: plain.as_bytes(), position_offset, told: None };
+        let work = Work::Query { sql: plain.as_bytes(), position_offset, stand_in_values: None };
         if self.names_temporary(&facts.relations).await? {
             return self.run(&Requirements::one(statement), work, alone).await;
         }

@@ -33,7 +33,7 @@ impl Executor<'_> {
         match hidden {
             None => self.ddl(statement, text, work, alone).await,
             Some((hidden, position_offset)) => {
-                let work = Work::Query { sql: &hidden, position_offset, told: None };
+                let work = Work::Query { sql: &hidden, position_offset, stand_in_values: None };
                 self.ddl(statement, &hidden, work, alone).await
             }
         }

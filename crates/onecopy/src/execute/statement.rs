@@ -12,7 +12,7 @@ use wire::backend::Status;
 
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::local::count;
@@ -267,7 +267,7 @@ impl Executor<'_> {
     pub(crate) async fn connect_home(&mut self) -> Result<ReplicaId, Fault> {
         let home = self.driver().place_read(&Reads::Catalogue, None, Version::ZERO).await?;
         self.link.executed();
-        self.link.registration.cancel.set(Doing::Nothing);
+        self.link.registration.cancel.set(CancelState::Nothing);
         Ok(home)
     }
 

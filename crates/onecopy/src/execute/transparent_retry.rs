@@ -109,7 +109,7 @@ impl Executor<'_> {
                     break;
                 }
             } else if must_reserve_after && ended.error.is_none() {
-                let Some((_, written)) = self.committer().secure(mark).await? else {
+                let Some((_, written)) = self.committer().reserve_written_since(mark).await? else {
                     is_reserved = true;
                     break;
                 };

@@ -57,7 +57,7 @@ impl Link {
 /// The wait of one statement.
 #[derive(Debug)]
 pub(crate) struct Wait {
-    aim: Aim,
+    target: WaitTarget,
     give_up: Instant,
     look: Option<Instant>,
     limit: Limit,
@@ -65,18 +65,18 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// A statement begins to wait.
-    pub(crate) fn begin(aim: Aim, timeouts: &Timeouts) -> Self {
+    pub(crate) fn begin(target: WaitTarget, timeouts: &Timeouts) -> Self {
         let now = Instant::now();
         let after = |limit: Duration| now + limit;
         let limit = match (timeouts.lock(), timeouts.statement()) {
-            _ if aim == Aim::Read => Limit::None,
+            _ if target == WaitTarget::Read => Limit::None,
             (Some(lock), Some(statement)) if statement < lock => Limit::Statement(after(statement)),
             (Some(lock), _) => Limit::Lock(after(lock)),
             (None, Some(statement)) => Limit::Statement(after(statement)),
             (None, None) => Limit::None,
         };
-        let look = (aim != Aim::Read).then(|| now + FIRST_LOOK);
-        Self { aim, give_up: now + WAIT_MAX, look, limit }
+        let look = (target != WaitTarget::Read).then(|| now + FIRST_LOOK);
+        Self { target, give_up: now + WAIT_MAX, look, limit }
     }
 
     /// The next note for the session; `None` when the wait is over.
@@ -105,10 +105,10 @@ impl Wait {
 
     /// Whether the replica is up, so that the statement waits only for other transactions.
     fn waits_for_others(&self, coordinator: &Coordinator) -> bool {
-        let is_target = |replica: ReplicaId| match self.aim {
-            Aim::Read => false,
-            Aim::AnyUpdate => true,
-            Aim::Update(at) => at == replica,
+        let is_target = |replica: ReplicaId| match self.target {
+            WaitTarget::Read => false,
+            WaitTarget::AnyUpdate => true,
+            WaitTarget::Update(at) => at == replica,
         };
         let mut replicas = coordinator.replicas().into_iter();
         replicas.any(|status| status.state == State::Up && is_target(status.replica))
@@ -149,7 +149,7 @@ impl Limit {
 
 /// What a statement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum WaitTarget {
     /// A place for a read.
     Read,
     /// A place for a new update transaction, at any replica.

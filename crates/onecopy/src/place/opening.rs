@@ -10,7 +10,7 @@ use sql::{Because, Isolation, TransactionOptions};
 use tracing::Instrument;
 use wire::sqlstate;
 
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::error::{Fault, Refusal, broken};
 use crate::link::{Link, Registration};
 use crate::logging::stage_span;
@@ -51,11 +51,11 @@ impl Placer<'_> {
             let PlaceDecision { draws, asks_draws, generation, .. } = opening;
             lock_reads(isolation, &reads, &mut writes);
             let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
-            let (mut losses, mut patience) = (0, None);
+            let (mut losses, mut wait_limit) = (0, None);
             loop {
                 let needs = self.view().needs(reads.clone(), writes.clone());
                 let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
-                self.link.registration.cancel.set(Doing::Waiting);
+                self.link.registration.cancel.set(CancelState::Waiting);
                 let admission = self.driver().place(event, nowait).await?;
                 let Admission::Granted(place) = admission else { continue };
                 if self.view().is_stale_at(place.replica, generation) {
@@ -75,7 +75,7 @@ impl Placer<'_> {
                     self.link.forget_update();
                     return Err(fault);
                 }
-                if !self.connector().has_room_at(place, &mut patience).await? {
+                if !self.connector().has_room_at(place, &mut wait_limit).await? {
                     continue;
                 }
                 let Link { worker, servers, settings, .. } = &mut *self.link;

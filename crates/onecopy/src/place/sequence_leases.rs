@@ -22,7 +22,7 @@ use wire::sqlstate;
 
 use super::home_choice::HomePreference;
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::client::cancel::Doing;
+use crate::client::cancel::CancelState;
 use crate::client::farewell::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::error::{Fault, Refusal};
@@ -150,7 +150,7 @@ impl Placer<'_> {
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
         self.link.registration.mailbox.forget_cancel();
-        self.link.registration.cancel.set(Doing::Waiting);
+        self.link.registration.cancel.set(CancelState::Waiting);
         let _shown = self.link.registration.entry.wait(Shown::Waiting);
         let mut look = LOOK;
         while !self.view().are_refused(draws) && !self.link.database().sequences().leases.is_barred(replica) {

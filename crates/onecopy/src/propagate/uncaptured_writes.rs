@@ -74,7 +74,7 @@ impl Recorder<'_> {
 
     /// Asks the home what the transaction wrote beside the captured rows, and refuses what cannot be replicated. Says whether
     /// the transaction leaves a record, even if no row was captured.
-    pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
+    pub(crate) async fn check_uncaptured(&mut self) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };

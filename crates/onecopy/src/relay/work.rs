@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::encode;
 use wire::frontend::Target;
 
-use super::{Closing, Expected};
+use super::{CloseReply, Expected};
 use crate::client::prepared_statement::PreparedStatement;
 use crate::pool::cached::NOTHING;
 use crate::pool::servers::Server;
@@ -21,7 +21,7 @@ pub(crate) enum Work<'a> {
         /// Characters of the query string before it.
         position_offset: usize,
         /// Values for its stand-ins, which go ahead of it.
-        told: Option<&'a str>,
+        stand_in_values: Option<&'a str>,
     },
     /// Messages of the extended protocol, in order.
     Batch {
@@ -30,7 +30,7 @@ pub(crate) enum Work<'a> {
         /// Whether a Sync ends it.
         sync: bool,
         /// Values for their stand-ins, which go ahead of them.
-        told: Option<&'a str>,
+        stand_in_values: Option<&'a str>,
     },
     /// A statement without a reply to the client. Its parameters are NULL, and it returns at most one row.
     Unseen {
@@ -61,13 +61,13 @@ impl Work<'_> {
     /// Appends the messages to the output of the connection. Returns what to expect.
     pub(crate) fn write(&self, server: &mut Server) -> Expected {
         match *self {
-            Work::Query { sql, position_offset, told } => {
-                server.tell(told);
+            Work::Query { sql, position_offset, stand_in_values } => {
+                server.tell(stand_in_values);
                 server.query(sql);
                 Expected { position_offset, ..Expected::default() }
             }
-            Work::Batch { messages, sync, told } => {
-                server.tell(told);
+            Work::Batch { messages, sync, stand_in_values } => {
+                server.tell(stand_in_values);
                 let mut expected = Expected::default();
                 let mut count = messages.len();
                 server.connection.output.reserve(messages.iter().map(|message| message.bytes.len()).sum());
@@ -108,19 +108,19 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
         if message.is_parse && is_there && !name.is_empty() {
             // The statement is prepared already, by this session or by another one.
             encode::close(output, Target::Statement(NOTHING));
-            expected.own_closes.push_back(Closing::AsParse);
+            expected.own_closes.push_back(CloseReply::AsParse);
             return 0;
         }
         if !is_there {
             while let Some(old) = prepared.evict() {
                 encode::close(output, Target::Statement(&old));
-                expected.own_closes.push_back(Closing::Ours);
+                expected.own_closes.push_back(CloseReply::Ours);
                 count += 1;
             }
             if !name.is_empty() && prepared.may_have(name) {
                 // The name may have another meaning on this connection, so the old statement is closed first.
                 encode::close(output, Target::Statement(name));
-                expected.own_closes.push_back(Closing::Ours);
+                expected.own_closes.push_back(CloseReply::Ours);
                 count += 1;
             }
             if !message.is_parse {
@@ -137,7 +137,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
         prepared.remove(name);
     }
     if message.bytes.first() == Some(&wire::frontend::tag::CLOSE) {
-        expected.own_closes.push_back(Closing::Client);
+        expected.own_closes.push_back(CloseReply::Client);
     }
     output.extend_from_slice(&message.bytes);
     count

@@ -108,8 +108,9 @@ impl Session {
             batch.requirements.statements.append(&mut batch.bound);
         }
         let sync = (at_sync && !batch.copies_in) || (batch.requirements.is_empty() && is_free);
-        let told = self.view().what_is_asked(batch.asks);
-        let work = Work::Batch { messages: &batch.messages, sync, told: told.as_deref() };
+        let stand_in_values = self.view().values_for(batch.asks);
+        let work =
+            Work::Batch { messages: &batch.messages, sync, stand_in_values: stand_in_values.as_deref() };
         let result = self.executor().run(&batch.requirements, work, sync).await;
         if matches!(self.txn.state, Transaction::None) {
             self.link.prepared.drop_portals();

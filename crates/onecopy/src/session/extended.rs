@@ -57,7 +57,7 @@ impl Session {
                 }
                 Err(fault) => {
                     batch = Batch::new();
-                    self.tell(fault)?;
+                    self.send_error(fault)?;
                     if message == Frontend::Sync {
                         self.skipping = false;
                         self.end_implicit(false).await?;
@@ -260,7 +260,7 @@ impl Session {
         let sent = self.link.prepared.sent(portal);
         let ours = self.view().stand_ins(statement, sql);
         let text = ours.as_ref().map_or(sql, |ours| ours.text.as_bytes());
-        let work = Work::Query { sql: text, position_offset: 0, told: None };
+        let work = Work::Query { sql: text, position_offset: 0, stand_in_values: None };
         let mark = self.link.client.out.len();
         let ended = self.run_statement(statement, sql, sent, work, false).await?;
         self.executor().note_status(&ended);

@@ -25,7 +25,7 @@ impl Session {
         if let Some(sql) = body.strip_suffix(&[0]).filter(|sql| !sql.contains(&0)) {
             return self.simple_query(sql).await;
         }
-        self.tell(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "invalid message format").into())?;
+        self.send_error(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "invalid message format").into())?;
         self.end_implicit(false).await?;
         self.ready();
         Ok(())
@@ -39,7 +39,7 @@ impl Session {
             Err(fault) => Err(fault),
         };
         if let Err(fault) = result {
-            self.tell(fault)?;
+            self.send_error(fault)?;
             self.end_implicit(false).await?;
         }
         self.ready();
@@ -63,11 +63,11 @@ impl Session {
             }
             self.link.client.begin_statement();
             let ours = self.view().stand_ins(&part.statement, text);
-            let told = self.view().told(&part.statement, ours.as_ref());
+            let stand_in_values = self.view().stand_in_values(&part.statement, ours.as_ref());
             let work = Work::Query {
                 sql: ours.as_ref().map_or(if several { text } else { sql }, |ours| ours.text.as_bytes()),
                 position_offset: before,
-                told: told.as_deref(),
+                stand_in_values: stand_in_values.as_deref(),
             };
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
             from = part.end;
@@ -181,7 +181,7 @@ impl Session {
     }
 
     /// Sends the client an error that the session survives. Returns an error that ends the session.
-    pub(crate) fn tell(&mut self, fault: Fault) -> Result<(), Fault> {
+    pub(crate) fn send_error(&mut self, fault: Fault) -> Result<(), Fault> {
         match fault {
             Fault::Client | Fault::Fatal(_) => return Err(fault),
             Fault::Server(body) => {

@@ -24,18 +24,22 @@ impl View<'_> {
     }
 
     /// The values for the stand-ins of a statement.
-    pub(crate) fn told(self, statement: &Arc<Statement>, ours: Option<&StandIns>) -> Option<String> {
+    pub(crate) fn stand_in_values(
+        self,
+        statement: &Arc<Statement>,
+        ours: Option<&StandIns>,
+    ) -> Option<String> {
         // PREPARE runs nothing, and sending values would take a snapshot.
         let asks = ours.filter(|_| !matches!(statement.verb, Verb::Prepare { .. })).map(|ours| ours.asks);
-        self.what_is_asked(asks.unwrap_or_else(|| self.asks_of_execute(statement)))
+        self.values_for(asks.unwrap_or_else(|| self.asks_of_execute(statement)))
     }
 
     /// The values that stand-ins ask for, as JSON.
-    pub(crate) fn what_is_asked(self, asks: Asks) -> Option<String> {
+    pub(crate) fn values_for(self, asks: Asks) -> Option<String> {
         if asks == Asks::default() {
             return None;
         }
-        let mut told = Map::new();
+        let mut values = Map::new();
         if asks.sessions {
             let entries = self.link.local().sessions.entries();
             let mut sessions: Map<String, Value> = entries
@@ -43,20 +47,20 @@ impl View<'_> {
                 .map(|entry| (pid_of(entry.id).to_string(), entry.who.user.clone().into()))
                 .collect();
             sessions.insert("own".to_owned(), pid_of(self.link.id).into());
-            told.insert("sessions".to_owned(), sessions.into());
+            values.insert("sessions".to_owned(), sessions.into());
         }
         if asks.settings {
             let value = |name: &str| self.link.settings.own_value(name, self.open_options()).into_owned();
             let pairs = SESSION_SETTINGS.into_iter().map(|name| (name.to_owned(), value(name).into()));
-            told.insert("settings".to_owned(), pairs.collect::<Map<String, Value>>().into());
+            values.insert("settings".to_owned(), pairs.collect::<Map<String, Value>>().into());
             let start = |name: &str| match self.link.settings.start_read_only {
                 _ if name.ends_with("_isolation") => level(self.link.settings.start_isolation).to_lowercase(),
                 true => "on".to_owned(),
                 false => "off".to_owned(),
             };
             let pairs = SESSION_SETTINGS.into_iter().map(|name| (name.to_owned(), start(name).into()));
-            told.insert("resets".to_owned(), pairs.collect::<Map<String, Value>>().into());
+            values.insert("resets".to_owned(), pairs.collect::<Map<String, Value>>().into());
         }
-        Some(Value::Object(told).to_string())
+        Some(Value::Object(values).to_string())
     }
 }

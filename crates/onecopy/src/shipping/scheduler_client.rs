@@ -12,7 +12,7 @@ use wire::sqlstate;
 use super::connections::SessionConnections;
 use super::node::Shipping;
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
-use crate::client::cancel::{CancelTarget, Doing};
+use crate::client::cancel::{CancelTarget, CancelState};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::error::{Fault, Refusal};
 
@@ -81,9 +81,9 @@ impl SchedulerClient {
                 return Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint).into());
             }
         }
-        self.cancel.set(Doing::Waiting);
+        self.cancel.set(CancelState::Waiting);
         let outcome = self.outcome().await?;
-        self.cancel.set(Doing::Nothing);
+        self.cancel.set(CancelState::Nothing);
         match outcome.answer {
             Answer::Done => Ok(Some(outcome)),
             Answer::Refused => {

@@ -122,7 +122,7 @@ pub(crate) async fn run(
             }
             let task = tokio::spawn(resync::run(Arc::clone(coordinator), replica));
             let rebuilt = watched(coordinator, replica, task, client).await?;
-            rebuilt.map(|rebuilt| told(name, rebuilt)).map_err(|error| refusal(name, &error))
+            rebuilt.map(|rebuilt| rebuilt_row(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
         Order::Add(url) => {
             let refused = |error| member_refusal("a replica cannot be added", &error);
@@ -131,7 +131,7 @@ pub(crate) async fn run(
             let replica = newcomer.replica;
             let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
             let added = watched(coordinator, replica, task, client).await?.map_err(refused)?;
-            Ok(told(&coordinator.seats[replica].name, added))
+            Ok(rebuilt_row(&coordinator.seats[replica].name, added))
         }
         Order::Drop(name) => {
             let replica = named(coordinator, name)?;
@@ -191,7 +191,7 @@ async fn refill(
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     if let Some(version) = resync::revive(coordinator, replica).await {
-        return Ok(told(name, Rebuilt { donor: String::new(), bytes: 0, version }));
+        return Ok(rebuilt_row(name, Rebuilt { donor: String::new(), bytes: 0, version }));
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
     members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
@@ -206,7 +206,7 @@ async fn refill(
     let replica = newcomer.replica;
     let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
     let added = watched(coordinator, replica, task, client).await?.map_err(gone)?;
-    Ok(told(name, added))
+    Ok(rebuilt_row(name, added))
 }
 
 /// Waits for the end of what gives a replica data, and tells the client how far it is.
@@ -225,7 +225,7 @@ async fn watched<T>(
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
 }
 
-fn told(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
+fn rebuilt_row(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
     let Rebuilt { donor, bytes, version } = rebuilt;
     vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
 }
