@@ -12,7 +12,7 @@ use wire::sqlstate;
 use super::connections::SessionConnections;
 use super::node::Shipping;
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
-use crate::client::cancel::{CancelTarget, CancelState};
+use crate::client::cancel::{CancelState, CancelTarget};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::error::{Fault, Refusal};
 
