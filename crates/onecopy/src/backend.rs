@@ -15,7 +15,7 @@ pub(crate) use connection::{Connection, Rows, cancel};
 pub(crate) use error::BackendError;
 pub(crate) use lines::{Line, Lines};
 pub(crate) use qualified::assert_qualified;
-pub(crate) use server_info::ServerInfo;
+pub(crate) use server_info::{ServerInfo, Unservable};
 
 use crate::security::scram::Secret;
 

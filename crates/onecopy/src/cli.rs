@@ -3,7 +3,9 @@
 //! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
 //! programs), belongs to the command itself, so that its error can say what was found there.
 
+mod connect_error;
 pub(crate) mod connection;
+pub(crate) mod error;
 pub(crate) mod explain;
 pub(crate) mod external;
 pub(crate) mod log;

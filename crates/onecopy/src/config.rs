@@ -4,20 +4,24 @@
 //! the variables, the flags, their checks and docs/reference/configuration.md are all made from it. Whatever is wrong is
 //! collected, so that one run names every mistake, with its place; a configuration with a mistake is not used at all.
 
+mod address;
+mod error;
+mod file_error;
+mod flags;
 pub(crate) mod hba;
-mod mistake;
+mod kinds;
 mod read;
 #[cfg(test)]
 mod reference;
 pub(crate) mod runtime;
 pub(crate) mod settings;
 mod units;
+mod value_error;
 
 #[cfg(test)]
 mod tests;
 
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,12 +29,15 @@ use pgserver::MAX_REPLICAS;
 
 use crate::backend::Address;
 use crate::security::scram::Secret;
-use crate::security::tls::{Identity, Outward, Trust};
+use crate::security::tls::Identity;
+pub(crate) use address::{AddressError, address_of};
+pub(crate) use error::{ConfigError, LoadError};
+pub(crate) use file_error::ConfigFileError;
+pub(crate) use flags::Given;
 use hba::{Access, Rule};
-pub(crate) use mistake::Mistake;
+use kinds::Value;
 use read::{Raw, RawReplica, Sources};
-pub(crate) use settings::Given;
-use settings::{SETTINGS, Setting, Value};
+use settings::{SETTINGS, Setting};
 
 /// A configuration without mistakes. A setting is asked for by its name, and has the type that the table says.
 #[derive(Clone, Debug)]
@@ -55,13 +62,13 @@ impl Config {
         file: Option<&Path>,
         environment: impl Fn(&str) -> Option<String>,
         flags: &Given,
-    ) -> Result<Self, Vec<Mistake>> {
+    ) -> Result<Self, Vec<ConfigError>> {
         let mut mistakes = Vec::new();
         let text = match file.map(|path| (path, std::fs::read_to_string(path))) {
             None => String::new(),
             Some((_, Ok(text))) => text,
             Some((path, Err(error))) => {
-                return Err(vec![Mistake::whole_file(path, format!("cannot be read: {error}"))]);
+                return Err(vec![ConfigError::whole_file(path, format!("cannot be read: {error}"))]);
             }
         };
         let sources = read::collect(file, &text, environment, flags, &mut mistakes);
@@ -69,7 +76,7 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    fn check(sources: &Sources, mistakes: &mut Vec<Mistake>) -> Self {
+    fn check(sources: &Sources, mistakes: &mut Vec<ConfigError>) -> Self {
         let mut values = Vec::new();
         for setting in SETTINGS {
             let default = || setting.parse_default();
@@ -102,7 +109,7 @@ impl Config {
         config
     }
 
-    fn replica(&self, raw: &RawReplica, mistakes: &mut Vec<Mistake>) -> Option<Replica> {
+    fn replica(&self, raw: &RawReplica, mistakes: &mut Vec<ConfigError>) -> Option<Replica> {
         let Some(url) = &raw.url else {
             mistakes
                 .push(raw.place.mistake("a replica without a url", "add url = \"postgresql://host:5432\""));
@@ -110,8 +117,8 @@ impl Config {
         };
         let address = match address_of(&url.text, self.text("database"), self.text("superuser")) {
             Ok(address) => address,
-            Err((what, help)) => {
-                mistakes.push(url.mistake(what, help));
+            Err(error) => {
+                mistakes.push(url.mistake(error.to_string(), error.help()));
                 return None;
             }
         };
@@ -196,38 +203,39 @@ impl Config {
     }
 
     /// What opens the servers to the superuser.
-    pub(crate) fn secret(&self) -> Result<Secret, String> {
+    pub(crate) fn secret(&self) -> Result<Secret, ConfigFileError> {
         let path = self.path("superuser_password_file");
         if path.as_os_str().is_empty() {
             let password = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty());
             return Ok(password.map_or(Secret::None, Secret::Password));
         }
-        must_be_private(&path)?;
+        file_error::check_private(&path)?;
         let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        let text = text.map_err(|source| ConfigFileError::Unreadable { path, source })?;
         Ok(Secret::Password(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
     /// Whether the files that it names can be used, so that this is known before anything is touched.
-    pub(crate) fn check_files(&self) -> Result<(), String> {
-        let wrong: Vec<String> = [self.secret().err(), self.identity().err()].into_iter().flatten().collect();
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    pub(crate) fn check_files(&self) -> Result<(), Vec<ConfigFileError>> {
+        let errors: Vec<ConfigFileError> =
+            [self.secret().err(), self.identity().err()].into_iter().flatten().collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
     /// The certificate that clients see.
-    pub(crate) fn identity(&self) -> Result<Option<Identity>, String> {
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, ConfigFileError> {
         let (certificate, key) = (self.path("tls_certificate_file"), self.path("tls_key_file"));
         match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
             (true, true) => return Ok(None),
             (false, false) => {}
-            _ => return Err("tls_certificate_file and tls_key_file go together: name both".to_owned()),
+            _ => return Err(ConfigFileError::HalfOfAPair),
         }
-        must_be_private(&key)?;
-        Identity::load(&certificate, &key).map(Some)
+        file_error::check_private(&key)?;
+        Ok(Some(Identity::load(&certificate, &key)?))
     }
 
     /// Whoever can reach us from another machine has to prove who he is, unless it is said which networks are trusted.
-    fn check_trust(&self, sources: &Sources, mistakes: &mut Vec<Mistake>) {
+    fn check_trust(&self, sources: &Sources, mistakes: &mut Vec<ConfigError>) {
         let Value::Rules(rules) = self.value("hba") else { unreachable!("hba is a list of rules") };
         let is_reachable = self.addresses("listen").iter().any(|address| !address.ip().is_loopback());
         if let Some(raw) = sources.get("hba").and_then(<[Raw]>::first)
@@ -261,27 +269,16 @@ impl Config {
     }
 }
 
-/// A secret that others can read is none. As PostgreSQL does, the group may read a file of root's.
-fn must_be_private(path: &Path) -> Result<(), String> {
-    let shown = path.display();
-    let about = std::fs::metadata(path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    let forbidden = if about.uid() == 0 { 0o037 } else { 0o077 };
-    if about.mode() & forbidden == 0 {
-        return Ok(());
-    }
-    Err(format!("{shown} can be read by others than its owner: chmod 600 {shown}"))
-}
-
 /// Longest name of a replica.
 const NAME_BYTES_MAX: usize = 40;
 
-fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<Mistake>) -> Option<Value> {
+fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<ConfigError>) -> Option<Value> {
     let mut whole = None;
     for item in raw {
         let value = match setting.kind.parse(&item.text) {
             Ok(value) => value,
-            Err((what, help)) => {
-                mistakes.push(item.mistake(format!("{}: {what}", setting.name), help));
+            Err(error) => {
+                mistakes.push(item.mistake(format!("{}: {error}", setting.name), error.help()));
                 return None;
             }
         };
@@ -298,76 +295,4 @@ fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<Mistake>) -> Option<
         }
     }
     whole
-}
-
-/// Where the server of a URL listens; else what is wrong, and what to write instead.
-/// Where the server of a URL is; else what is wrong with it, and what to write instead.
-pub(crate) fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, (String, String)> {
-    use tokio_postgres::config::Host;
-    let wanted = || {
-        "write postgresql://host:5432, or postgresql://%2Frun%2Fpostgresql:5432 for a Unix socket".to_owned()
-    };
-    if !url.starts_with("postgresql://") && !url.starts_with("postgres://") {
-        return Err((format!("\"{url}\" is not the URL of a server"), wanted()));
-    }
-    let (url, tls) = without_tls(url)?;
-    let config: tokio_postgres::Config =
-        url.parse().map_err(|error| (format!("not the URL of a server: {error}"), wanted()))?;
-    if config.get_password().is_some() {
-        let help = "put it into the file that superuser_password_file names";
-        return Err(("a password in a URL".to_owned(), help.to_owned()));
-    }
-    for (what, found, expected) in
-        [("database", config.get_dbname(), database), ("superuser", config.get_user(), superuser)]
-    {
-        if let Some(found) = found.filter(|found| *found != expected) {
-            let text = format!("the URL says \"{found}\", but {what} = \"{expected}\"");
-            return Err((text, format!("leave it out of the URL, and set {what} for all replicas")));
-        }
-    }
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    match config.get_hosts() {
-        [Host::Tcp(host)] => Ok(Address::Tcp { host: host.clone(), port, tls }),
-        [Host::Unix(_)] if tls.is_some() => {
-            let help = "leave sslmode out: a Unix socket needs no encryption";
-            Err(("TLS over a Unix socket".to_owned(), help.to_owned()))
-        }
-        [Host::Unix(folder)] => Ok(Address::Unix { socket_dir: folder.clone(), port }),
-        [] => Err(("a URL without a host".to_owned(), wanted())),
-        _ => Err(("a URL with several hosts".to_owned(), "each server is a replica of its own".to_owned())),
-    }
-}
-
-/// The URL without what it says about encryption, and that.
-fn without_tls(url: &str) -> Result<(String, Option<Outward>), (String, String)> {
-    let Some((place, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
-    let (mut mode, mut root, mut others) = (None, None, Vec::new());
-    for parameter in parameters.split('&') {
-        match parameter.split_once('=') {
-            Some(("sslmode", value)) => mode = Some(value),
-            Some(("sslrootcert", value)) => root = Some(PathBuf::from(value.replace("%2F", "/"))),
-            _ => others.push(parameter),
-        }
-    }
-    let mut rest = place.to_owned();
-    if !others.is_empty() {
-        rest = format!("{place}?{}", others.join("&"));
-    }
-    let trust = match mode {
-        None | Some("disable") => return Ok((rest, None)),
-        Some("require") => Trust::Any,
-        Some("verify-ca") => Trust::Signed,
-        Some("verify-full") => Trust::SignedForHost,
-        Some(other) => {
-            let help = "it is one of disable, require, verify-ca, verify-full; nothing falls back";
-            return Err((format!("sslmode={other} is not offered"), help.to_owned()));
-        }
-    };
-    if trust != Trust::Any && root.is_none() {
-        let help = "add &sslrootcert= and the file with the certificate that is believed";
-        return Err(("a certificate is to be checked, and none is believed".to_owned(), help.to_owned()));
-    }
-    let tls = Outward::load(trust, root.as_deref())
-        .map_err(|error| (error, "name a file with certificates as PEM".to_owned()))?;
-    Ok((rest, Some(tls)))
 }

@@ -12,6 +12,7 @@ pub(crate) mod log_retention;
 pub(crate) mod mailbox;
 mod members;
 pub(crate) mod node_kind;
+pub(crate) mod open_error;
 pub(crate) mod plan;
 pub(crate) mod quarantines;
 mod replica_address;

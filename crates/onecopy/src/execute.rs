@@ -9,6 +9,7 @@ pub(crate) mod autocommit;
 pub(crate) mod ddl;
 pub(crate) mod explain_routing;
 pub(crate) mod maintenance;
+mod maintenance_error;
 pub(crate) mod passwords;
 pub(crate) mod read_first;
 pub(crate) mod statement;

@@ -41,7 +41,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Bench, Cli, Command};
 use crate::terminal::Progress;
 
 /// Sessions allocate and free small pieces all the time, on several threads (`bench proxy --before`).
@@ -61,25 +61,29 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(async {
+    let ended: Result<(), Box<dyn std::error::Error>> = runtime.block_on(async {
         match cli.command {
-            Command::Up(up) => node::up::run(up, &progress).await,
-            Command::Serve(serve) => node::serve::run(serve, &progress).await,
-            Command::Check(serve) => node::serve::check(&serve, &progress),
-            Command::Explain(explain) => cli::explain::command(&explain, &progress).await,
-            Command::Log(log) => cli::log::command(log, &progress).await,
+            Command::Up(up) => node::up::run(up, &progress).await?,
+            Command::Serve(serve) => node::serve::run(serve, &progress).await?,
+            Command::Check(serve) => node::serve::check(&serve, &progress)?,
+            Command::Explain(explain) => cli::explain::command(&explain, &progress).await?,
+            Command::Log(log) => cli::log::command(log, &progress).await?,
             Command::Demo(demo) => {
                 let words = [&["demo".into()], demo.arguments.as_slice()].concat();
-                Err(cli::external::become_program(&cli::external::BENCH, &words))
+                return Err(cli::external::become_program(&cli::external::BENCH, &words).into());
             }
-            Command::Bench(bench) => {
-                Err(cli::external::become_program(cli::external::bench(&bench.arguments), &bench.arguments))
+            Command::Bench(Bench { arguments }) => {
+                let program = cli::external::bench(&arguments);
+                return Err(cli::external::become_program(program, &arguments).into());
             }
-            Command::Sim(sim) => Err(cli::external::become_program(&cli::external::SIM, &sim.arguments)),
-            Command::Replica(replica) => cli::replica::command(&replica, &progress).await,
-            Command::Top(top) => cli::top::command(&top, &progress).await,
-            Command::Verify(verify) => cli::verify::command(verify.port, &progress).await,
+            Command::Sim(Bench { arguments }) => {
+                return Err(cli::external::become_program(&cli::external::SIM, &arguments).into());
+            }
+            Command::Replica(replica) => cli::replica::command(&replica, &progress).await?,
+            Command::Top(top) => cli::top::command(&top, &progress).await?,
+            Command::Verify(verify) => cli::verify::command(verify.port, &progress).await?,
         }
+        Ok(())
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

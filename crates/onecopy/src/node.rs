@@ -4,6 +4,7 @@
 //! then serves clients ([`running`]). The order matters: the log is fenced with a record of the new epoch before anything
 //! can read its end.
 
+mod error;
 pub(crate) mod metrics;
 mod open;
 mod running;
@@ -12,3 +13,5 @@ mod signals;
 mod start;
 pub(crate) mod systemd;
 pub(crate) mod up;
+
+pub(crate) use error::NodeError;

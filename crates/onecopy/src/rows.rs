@@ -23,8 +23,8 @@ use tokio::task::JoinHandle;
 
 use crate::coordinator::mailbox::Note;
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;
-use crate::coordinator::requests::Reason;
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::error::Refusal;
 use crate::link::Worker;
@@ -46,17 +46,17 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// With all rules on, unless a test says otherwise in the environment.
-    pub(crate) fn from_environment() -> Result<Self, Reason> {
+    pub(crate) fn from_environment() -> Result<Self, OpenError> {
         Ok(Self { rules: rules()?, slow_refresh: slow_refresh()? })
     }
 
     /// The core of a new term. It knows from the start which numbers of replicas are not in use.
-    pub(crate) fn core(&self, members: &[ReplicaId], term: Term) -> Result<Cluster, Reason> {
+    pub(crate) fn core(&self, members: &[ReplicaId], term: Term) -> Result<Cluster, OpenError> {
         let (Some(first), Some(highest)) = (members.first(), members.iter().max()) else {
-            return Err("there are no replicas".into());
+            return Err(OpenError::NoReplicas);
         };
         if highest.0 >= REPLICAS_MAX {
-            return Err(format!("replica number {} is too high", highest.0 + 1));
+            return Err(OpenError::HighNumber { number: highest.0 + 1 });
         }
         let replicas = highest.0 + 1;
         let placement = Placement::full(replicas);
@@ -87,7 +87,7 @@ impl NodeKind for Rows {
         self: Arc<Self>,
         coordinator: &Arc<Coordinator>,
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, Reason> {
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
         let last = orders.last().map(|(replica, _)| *replica);
         for (replica, orders) in orders {
             let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
@@ -172,22 +172,26 @@ impl ServesClients for Rows {
     }
 }
 
-fn rules() -> Result<Rules, Reason> {
+fn rules() -> Result<Rules, OpenError> {
     let mut rules = Rules::default();
     match std::env::var(RULE_OFF).ok().as_deref() {
         None | Some("") => {}
         Some("reads_wait") => rules.reads_wait = false,
-        Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
+        Some(other) => {
+            let (name, value, wanted) = (RULE_OFF, other.to_owned(), "there is no such rule");
+            return Err(OpenError::TestVariable { name, value, wanted });
+        }
     }
     Ok(rules)
 }
 
-fn slow_refresh() -> Result<Duration, Reason> {
+fn slow_refresh() -> Result<Duration, OpenError> {
     match std::env::var(SLOW_REFRESH) {
-        Ok(text) => text
-            .parse()
-            .map(Duration::from_millis)
-            .map_err(|_| format!("{SLOW_REFRESH}={text}: a number of milliseconds is wanted")),
+        Ok(value) => value.parse().map(Duration::from_millis).map_err(|_| OpenError::TestVariable {
+            name: SLOW_REFRESH,
+            value,
+            wanted: "a number of milliseconds is wanted",
+        }),
         Err(_) => Ok(Duration::ZERO),
     }
 }

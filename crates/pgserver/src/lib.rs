@@ -61,6 +61,8 @@ pub enum FurtherError {
     Server(ServerError),
 }
 
+impl std::error::Error for FurtherError {}
+
 impl fmt::Display for FurtherError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

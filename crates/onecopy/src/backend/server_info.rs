@@ -5,7 +5,7 @@ use super::{BackendError, Connection};
 /// The releases of PostgreSQL that are served.
 const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
 
-/// The question; `unfit` says which answers exclude a server.
+/// The question; [`Unservable`] says which answers exclude a server.
 const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
     current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
     to_regclass('onecopy.cluster') IS NOT NULL, session_user";
@@ -14,8 +14,42 @@ const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setti
 pub(crate) struct ServerInfo {
     /// The cluster that it belongs to.
     pub(crate) cluster: Option<String>,
-    /// Why it cannot be served as it is: a verb with its object.
-    pub(crate) unfit: Option<String>,
+    /// Why it cannot be served as it is.
+    pub(crate) unservable: Option<Unservable>,
+}
+
+/// Onecopy cannot serve a server as it is. Whoever runs the server has to change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unservable {
+    /// Its release is too old or too new.
+    Release { major: u32 },
+    /// It has another encoding than UTF-8.
+    Encoding { found: String },
+    /// It would write every captured row to its log.
+    LogsRows { log_min_messages: String },
+    /// The role that Onecopy uses is not a superuser there.
+    NoSuperuser { role: String },
+    /// It follows another server.
+    Standby,
+}
+
+/// The sentence lacks its subject, the server.
+impl std::fmt::Display for Unservable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Release { major } => {
+                write!(f, "is PostgreSQL {major}; {} to {} are served", MAJORS.start(), MAJORS.end())
+            }
+            Self::Encoding { found } => write!(f, "has server_encoding = {found}; it must be UTF8"),
+            Self::LogsRows { log_min_messages } => {
+                write!(f, "has log_min_messages = {log_min_messages}; it must be notice or higher")
+            }
+            Self::NoSuperuser { role } => write!(f, "knows \"{role}\", but not as a superuser"),
+            Self::Standby => {
+                f.write_str("is a standby of another server; each replica of Onecopy is a server of its own")
+            }
+        }
+    }
 }
 
 impl ServerInfo {
@@ -29,25 +63,24 @@ impl ServerInfo {
         };
         let major = version.parse::<u32>().map_or(0, |number| number / 10_000);
         let is_chatty = messages == "info" || messages.starts_with("debug");
-        let unfit = if !MAJORS.contains(&major) {
-            format!("is PostgreSQL {major}; {} to {} are served", MAJORS.start(), MAJORS.end())
+        let unservable = if !MAJORS.contains(&major) {
+            Some(Unservable::Release { major })
         } else if encoding != "UTF8" {
-            format!("has server_encoding = {encoding}; it must be UTF8")
+            Some(Unservable::Encoding { found: encoding.clone() })
         } else if is_chatty {
-            // Every captured row would be written to the server's log.
-            format!("has log_min_messages = {messages}; it must be notice or higher")
+            Some(Unservable::LogsRows { log_min_messages: messages.clone() })
         } else if is_superuser != "on" {
-            format!("knows \"{role}\", but not as a superuser")
+            Some(Unservable::NoSuperuser { role: role.clone() })
         } else if is_standby == "t" {
-            "is a standby of another server; each replica of Onecopy is a server of its own".to_owned()
+            Some(Unservable::Standby)
         } else {
-            String::new()
+            None
         };
         let mut cluster = None;
         if is_installed == "t" {
             let rows = connection.simple("SELECT id FROM onecopy.cluster").await?;
             cluster = Some(rows.into_iter().flatten().flatten().next().unwrap_or_default());
         }
-        Ok(Self { cluster, unfit: (!unfit.is_empty()).then_some(unfit) })
+        Ok(Self { cluster, unservable })
     }
 }

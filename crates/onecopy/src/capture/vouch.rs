@@ -37,9 +37,9 @@ pub(crate) struct Voucher([u8; 32]);
 
 impl Voucher {
     /// A new one.
-    pub(crate) fn draw() -> Result<Self, String> {
+    pub(crate) fn draw() -> Result<Self, getrandom::Error> {
         let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|error| format!("no random number: {error}"))?;
+        getrandom::fill(&mut secret)?;
         Ok(Self(secret))
     }
 

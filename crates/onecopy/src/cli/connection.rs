@@ -11,14 +11,15 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Connection, NoTls};
 
 use super::DEFAULT_PORT;
+use super::connect_error::{ConnectError, Unreachable};
 use crate::security::tls::{Outward, Stream, Trust};
 
 /// What moves a command's words to the node and back.
 pub(crate) type ControlConnection = Connection<Stream<TcpStream>, NoTlsStream>;
 
-/// Whom to talk to, as whom.
+/// The node to connect to, and the role to log in as.
 #[derive(Debug, PartialEq, Eq)]
-struct Caller {
+struct Target {
     host: String,
     port: u16,
     role: String,
@@ -26,23 +27,23 @@ struct Caller {
     tls: Option<Outward>,
 }
 
-/// Connects to a node; `database` if it is not for the caller to say.
+/// Connects to a node; `database` overrules PGDATABASE.
 pub(crate) async fn connect(
     port: Option<u16>,
     database: Option<&str>,
-) -> Result<(Client, ControlConnection), String> {
+) -> Result<(Client, ControlConnection), ConnectError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let caller = Caller::new(port, database, variable)?;
+    let target = Target::new(port, database, variable)?;
     let password = match variable("PGPASSWORD") {
         Some(password) => Some(password),
-        None => caller.password_of_file(variable)?,
+        None => target.password_of_file(variable)?,
     };
-    let Caller { host, port, role, database, tls } = &caller;
-    let failed = |error: &dyn std::fmt::Display| format!("no node can be reached at {host}:{port}: {error}");
-    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| failed(&error))?;
+    let Target { host, port, role, database, tls } = &target;
+    let failed = |cause: Unreachable| ConnectError::Unreachable { host: host.clone(), port: *port, cause };
+    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| failed(error.into()))?;
     let stream = match tls {
         None => Stream::Plain(stream),
-        Some(tls) => tls.connect(stream, host).await.map_err(|error| failed(&error))?,
+        Some(tls) => tls.connect(stream, host).await.map_err(|error| failed(error.into()))?,
     };
     let mut config = tokio_postgres::Config::new();
     // The encryption is ours, below it.
@@ -50,32 +51,24 @@ pub(crate) async fn connect(
     if let Some(password) = password {
         config.password(password);
     }
-    config.connect_raw(stream, NoTls).await.map_err(|error| match error.as_db_error() {
-        Some(refused) => failed(&refused.message()),
-        None if format!("{error:?}").contains("password missing") => {
-            failed(&"it asks for a password: set PGPASSWORD, or PGPASSFILE")
-        }
-        None => failed(&error),
-    })
+    config.connect_raw(stream, NoTls).await.map_err(|error| failed(error.into()))
 }
 
-impl Caller {
+impl Target {
     fn new(
         port: Option<u16>,
         database: Option<&str>,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConnectError> {
         let or = |name: &str, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
         let port = match (port, variable("PGPORT")) {
             (Some(port), _) => port,
-            (None, Some(text)) => text.parse().map_err(|_| format!("PGPORT: \"{text}\" is no port"))?,
+            (None, Some(text)) => text.parse().map_err(|_| ConnectError::Port { text })?,
             (None, None) => DEFAULT_PORT,
         };
         let host = or("PGHOST", "127.0.0.1");
         if host.starts_with(['/', '@']) {
-            return Err(format!(
-                "PGHOST: \"{host}\" is a folder of sockets, and a node listens on addresses only"
-            ));
+            return Err(ConnectError::SocketFolder { host });
         }
         let root = variable("PGSSLROOTCERT").map(PathBuf::from);
         let trust = match variable("PGSSLMODE").as_deref() {
@@ -83,7 +76,7 @@ impl Caller {
             Some("require") => Some(Trust::Any),
             Some("verify-ca") => Some(Trust::Signed),
             Some("verify-full") => Some(Trust::SignedForHost),
-            Some(other) => return Err(format!("PGSSLMODE: \"{other}\" is not known")),
+            Some(other) => return Err(ConnectError::TlsMode { text: other.to_owned() }),
         };
         let tls = trust.map(|trust| Outward::load(trust, root.as_deref())).transpose();
         Ok(Self {
@@ -91,21 +84,24 @@ impl Caller {
             port,
             role: or("PGUSER", "postgres"),
             database: database.map_or_else(|| or("PGDATABASE", "postgres"), str::to_owned),
-            tls: tls.map_err(|error| format!("PGSSLROOTCERT: {error}"))?,
+            tls: tls.map_err(ConnectError::Root)?,
         })
     }
 
-    /// The password that a file has for this caller.
-    fn password_of_file(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, String> {
+    /// The password that a file has for this target.
+    fn password_of_file(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<String>, ConnectError> {
         let named = variable("PGPASSFILE").map(PathBuf::from);
         let usual = || variable("HOME").map(|home| Path::new(&home).join(".pgpass"));
         let Some(path) = named.or_else(usual) else { return Ok(None) };
         let Ok(about) = std::fs::metadata(&path) else { return Ok(None) };
         if about.mode() & 0o077 != 0 {
-            return Err(format!("{} can be read by others than its owner: chmod 600", path.display()));
+            return Err(ConnectError::ExposedPasswords { path });
         }
         let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        let text = text.map_err(|source| ConnectError::UnreadablePasswords { path, source })?;
         Ok(text.lines().find_map(|line| self.password_of_line(line)))
     }
 
@@ -135,39 +131,39 @@ impl Caller {
 mod tests {
     use super::*;
 
-    fn caller(port: Option<u16>, set: &[(&str, &str)]) -> Result<Caller, String> {
+    fn target(port: Option<u16>, set: &[(&str, &str)]) -> Result<Target, ConnectError> {
         let variable =
             |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-        Caller::new(port, None, variable)
+        Target::new(port, None, variable)
     }
 
     #[test]
     fn variables_mean_what_they_mean_for_psql() {
-        let usual = caller(None, &[]).unwrap();
+        let usual = target(None, &[]).unwrap();
         assert_eq!(
             (usual.host.as_str(), usual.port, usual.role.as_str()),
             ("127.0.0.1", DEFAULT_PORT, "postgres")
         );
         let set = [("PGHOST", "db"), ("PGPORT", "7"), ("PGUSER", "joe"), ("PGDATABASE", "shop")];
-        let named = caller(None, &set).unwrap();
+        let named = target(None, &set).unwrap();
         assert_eq!((named.host.as_str(), named.port, named.role.as_str()), ("db", 7, "joe"));
         assert_eq!(named.database, "shop");
-        assert_eq!(caller(Some(9), &set).unwrap().port, 9, "the flag counts more");
-        assert!(caller(None, &[("PGSSLMODE", "require")]).unwrap().tls.is_some());
+        assert_eq!(target(Some(9), &set).unwrap().port, 9, "the flag counts more");
+        assert!(target(None, &[("PGSSLMODE", "require")]).unwrap().tls.is_some());
         for (set, told) in [
             (("PGPORT", "many"), "PGPORT: \"many\" is no port"),
             (("PGHOST", "/tmp"), "PGHOST: \"/tmp\" is a folder of sockets"),
             (("PGSSLMODE", "always"), "PGSSLMODE: \"always\" is not known"),
             (("PGSSLMODE", "verify-full"), "PGSSLROOTCERT: a certificate"),
         ] {
-            let error = caller(None, &[set]).unwrap_err();
+            let error = target(None, &[set]).unwrap_err().to_string();
             assert!(error.starts_with(told), "{error}");
         }
     }
 
     #[test]
     fn a_line_of_the_password_file_fits_or_does_not() {
-        let caller = caller(Some(5), &[("PGHOST", "a:b"), ("PGUSER", "joe")]).unwrap();
+        let target = target(Some(5), &[("PGHOST", "a:b"), ("PGUSER", "joe")]).unwrap();
         for (line, password) in [
             ("*:*:*:*:secret", Some("secret")),
             ("a\\:b:5:postgres:joe:se:cr\\\\et", Some("se:cr\\et")),
@@ -176,7 +172,7 @@ mod tests {
             ("#*:*:*:*:secret", None),
             ("*:*:*", None),
         ] {
-            assert_eq!(caller.password_of_line(line).as_deref(), password, "{line}");
+            assert_eq!(target.password_of_line(line).as_deref(), password, "{line}");
         }
     }
 }

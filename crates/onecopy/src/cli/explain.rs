@@ -12,13 +12,14 @@ use tokio_postgres::error::ErrorPosition;
 
 use super::Explain;
 use super::connection;
+use super::error::{CommandError, ErrorInText};
 use crate::terminal::Progress;
 
 /// What the node is sent before the statement.
 const PREFIX: &str = "EXPLAIN (ROUTING) ";
 
 /// Prints the lines; the error has the place of the mistake, if there is one in the statement.
-pub(crate) async fn command(explain: &Explain, progress: &Progress) -> Result<(), String> {
+pub(crate) async fn command(explain: &Explain, progress: &Progress) -> Result<(), CommandError> {
     let lines = match &explain.schema {
         Some(file) => by_schema(&explain.sql, file, progress)?,
         None => by_cluster(&explain.sql, explain.port).await?,
@@ -29,12 +30,12 @@ pub(crate) async fn command(explain: &Explain, progress: &Progress) -> Result<()
     Ok(())
 }
 
-fn by_schema(sql: &str, file: &Path, progress: &Progress) -> Result<Vec<String>, String> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+fn by_schema(sql: &str, file: &Path, progress: &Progress) -> Result<Vec<String>, CommandError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|source| CommandError::Unreadable { path: file.to_owned(), source })?;
     let schema = Schema::from_ddl(&text).map_err(|error| {
-        let mistake = mistake(&text, &error.to_string(), error.position(&text, true));
-        format!("{}: {mistake}", file.display())
+        let at = error.position(&text, true);
+        CommandError::Schema { path: file.to_owned(), error: ErrorInText::new(&text, error.to_string(), at) }
     })?;
     for left_out in &schema.left_out {
         progress.say(format_args!(
@@ -48,15 +49,14 @@ fn by_schema(sql: &str, file: &Path, progress: &Progress) -> Result<Vec<String>,
     conclude(sql, &schema.catalogue())
 }
 
-fn conclude(sql: &str, catalogue: &Catalogue) -> Result<Vec<String>, String> {
-    let told = |error: SyntaxError| mistake(sql, &error.to_string(), error.position(sql, true));
-    sql::explain(sql, true, catalogue, true).map_err(told)
+fn conclude(sql: &str, catalogue: &Catalogue) -> Result<Vec<String>, CommandError> {
+    sql::explain(sql, true, catalogue, true).map_err(|error: SyntaxError| {
+        CommandError::Statement(ErrorInText::new(sql, error.to_string(), error.position(sql, true)))
+    })
 }
 
-async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, String> {
-    let (client, connection) = connection::connect(port, None)
-        .await
-        .map_err(|error| format!("{error}\nName a file of CREATE statements with --schema."))?;
+async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, CommandError> {
+    let (client, connection) = connection::connect(port, None).await.map_err(CommandError::NoSchema)?;
     let connection = tokio::spawn(connection);
     let answer = client.simple_query(&format!("{PREFIX}{sql}")).await;
     drop(client);
@@ -71,9 +71,9 @@ async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, String>
             let place = place.and_then(|at| at.checked_sub(1 + PREFIX.len()));
             let place =
                 place.and_then(|at| sql.char_indices().map(|(byte, _)| byte).chain([sql.len()]).nth(at));
-            mistake(sql, refused.message(), place)
+            CommandError::Statement(ErrorInText::new(sql, refused.message(), place))
         }
-        None => error.to_string(),
+        None => CommandError::Answer(error),
     })?;
     let lines = answer.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
@@ -82,26 +82,15 @@ async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, String>
     Ok(lines.collect())
 }
 
-/// An error with the line it is in and a mark under its place, as psql shows it.
-fn mistake(text: &str, message: &str, at: Option<usize>) -> String {
-    let Some(at) = at.filter(|&at| text.is_char_boundary(at)) else { return message.to_owned() };
-    let number = 1 + text[..at].matches('\n').count();
-    let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-    let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
-    let label = format!("LINE {number}: ");
-    let column = label.len() + text[start..at].chars().count();
-    format!("{message}\n{label}{}\n{}^", &text[start..end], " ".repeat(column))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_mistake_is_shown_where_it_is() {
-        let error = conclude("SELECT 1,\n  * FORM t", &Catalogue::default()).unwrap_err();
+        let error = conclude("SELECT 1,\n  * FORM t", &Catalogue::default()).unwrap_err().to_string();
         assert_eq!(error, "syntax error at or near \"FORM\"\nLINE 2:   * FORM t\n            ^");
-        assert_eq!(mistake("abc", "x", None), "x");
-        assert_eq!(mistake("abc", "x", Some(3)), "x\nLINE 1: abc\n           ^");
+        assert_eq!(ErrorInText::new("abc", "x", None).to_string(), "x");
+        assert_eq!(ErrorInText::new("abc", "x", Some(3)).to_string(), "x\nLINE 1: abc\n           ^");
     }
 }

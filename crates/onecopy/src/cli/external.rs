@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::error::CommandError;
+
 /// Another program.
 pub(crate) struct ExternalProgram {
     program: &'static str,
@@ -34,17 +36,14 @@ pub(crate) fn bench(arguments: &[OsString]) -> &'static ExternalProgram {
     if is_check { &CONFORMANCE } else { &BENCH }
 }
 
-/// Becomes the other program; returns only to say why it did not.
-pub(crate) fn become_program(companion: &ExternalProgram, arguments: &[OsString]) -> String {
-    let name = companion.program;
+/// Becomes the other program; returns only an error.
+pub(crate) fn become_program(external: &ExternalProgram, arguments: &[OsString]) -> CommandError {
+    let name = external.program;
     let beside = std::env::current_exe().ok().and_then(|ourselves| Some(ourselves.parent()?.join(name)));
     let program = beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name));
-    let error = Command::new(&program).args(arguments).exec();
-    match error.kind() {
-        io::ErrorKind::NotFound => format!(
-            "{name} is neither beside this program nor on the path; `cargo build --release --package {}` makes it",
-            companion.package
-        ),
-        _ => format!("cannot run {}: {error}", program.display()),
+    let source = Command::new(&program).args(arguments).exec();
+    match source.kind() {
+        io::ErrorKind::NotFound => CommandError::NoProgram { name, package: external.package },
+        _ => CommandError::NotRun { path: program, source },
     }
 }

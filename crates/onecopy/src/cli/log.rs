@@ -13,6 +13,7 @@ use pgserver::LOG_FOLDER;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::connection;
+use super::error::CommandError;
 use super::{LogCommand, LogDump};
 use crate::terminal::Progress;
 
@@ -23,7 +24,7 @@ const TABLES_SQL: &str = "SELECT split_part(encode(g.tgargs, 'escape'), '\\000',
 type Names = BTreeMap<TableId, String>;
 
 /// Carries out `onecopy log`.
-pub(crate) async fn command(command: LogCommand, progress: &Progress) -> Result<(), String> {
+pub(crate) async fn command(command: LogCommand, progress: &Progress) -> Result<(), CommandError> {
     match command {
         LogCommand::Verify(verify) => {
             let dir = log_folder(verify.data)?;
@@ -41,10 +42,10 @@ pub(crate) async fn command(command: LogCommand, progress: &Progress) -> Result<
 }
 
 /// The folder with the segments: that of a data folder, or the one named itself.
-fn log_folder(data: Option<PathBuf>) -> Result<PathBuf, String> {
+fn log_folder(data: Option<PathBuf>) -> Result<PathBuf, CommandError> {
     let data = match data {
         Some(data) => data,
-        None => pgserver::default_data_folder().map_err(|error| error.to_string())?,
+        None => pgserver::default_data_folder().map_err(CommandError::Folder)?,
     };
     let inside = data.join(LOG_FOLDER);
     if inside.is_dir() {
@@ -56,10 +57,10 @@ fn log_folder(data: Option<PathBuf>) -> Result<PathBuf, String> {
     if has_segments {
         return Ok(data);
     }
-    Err(format!("there is no log in {}; name the data folder of a cluster with --data", data.display()))
+    Err(CommandError::NoLog { folder: data })
 }
 
-fn verify_log(dir: &Path, progress: &Progress) -> Result<(), String> {
+fn verify_log(dir: &Path, progress: &Progress) -> Result<(), CommandError> {
     let (mut segments, mut records, mut last) = (0_u64, 0_u64, Version::ZERO);
     let mut damages = Vec::new();
     let inspected = inspect(dir, &mut |found| match found {
@@ -74,10 +75,9 @@ fn verify_log(dir: &Path, progress: &Progress) -> Result<(), String> {
             progress.result(line);
         }
     });
-    let inspected = inspected.map_err(|error| error.to_string())?;
-    say_in_use(inspected, progress);
+    say_in_use(inspected?, progress);
     if !damages.is_empty() {
-        return Err(damages.join("\n"));
+        return Err(CommandError::Damaged(damages));
     }
     progress.result(format_args!(
         "the log in {} is whole: {segments} segments, {records} records, up to version {last}",
@@ -86,7 +86,7 @@ fn verify_log(dir: &Path, progress: &Progress) -> Result<(), String> {
     Ok(())
 }
 
-fn dump_log(dir: &Path, dump: &LogDump, names: &Names, progress: &Progress) -> Result<(), String> {
+fn dump_log(dir: &Path, dump: &LogDump, names: &Names, progress: &Progress) -> Result<(), CommandError> {
     let wanted = |record: &Record| {
         let header = record.header();
         header.last.0 >= dump.from && header.first.0 <= dump.upto.unwrap_or(u64::MAX)
@@ -104,11 +104,10 @@ fn dump_log(dir: &Path, dump: &LogDump, names: &Names, progress: &Progress) -> R
         }
         Found::Record { .. } | Found::Segment { .. } => {}
     });
-    say_in_use(inspected.map_err(|error| error.to_string())?, progress);
+    say_in_use(inspected?, progress);
     match damages {
         0 => Ok(()),
-        1 => Err("the log is damaged in one place, which is shown above".to_owned()),
-        several => Err(format!("the log is damaged in {several} places, which are shown above")),
+        places => Err(CommandError::DamageShown { places }),
     }
 }
 
@@ -186,14 +185,14 @@ fn statement_line(statement: &Statement) -> String {
     format!("  statement as {role}: {}", text.join(" "))
 }
 
-async fn table_names(port: u16) -> Result<Names, String> {
+async fn table_names(port: u16) -> Result<Names, CommandError> {
     let (client, connection) = connection::connect(Some(port), None).await?;
     let connection = tokio::spawn(connection);
     let answer = client.simple_query(TABLES_SQL).await;
     drop(client);
     connection.abort();
     let mut names = Names::new();
-    for message in answer.map_err(|error| error.to_string())? {
+    for message in answer.map_err(CommandError::Answer)? {
         let SimpleQueryMessage::Row(row) = message else { continue };
         let number = row.get(0).and_then(|text| text.parse().ok());
         if let (Some(number), Some(name)) = (number, row.get(1)) {

@@ -9,6 +9,7 @@ use std::pin::pin;
 use tokio_postgres::{AsyncMessage, SimpleQueryMessage};
 
 use super::connection;
+use super::error::CommandError;
 use super::{Replica, ReplicaAction};
 use crate::accept::startup::ADMIN_DATABASE;
 use crate::terminal::Progress;
@@ -19,7 +20,7 @@ const CHECK_RESULT: usize = 2;
 const HEALTHY: &str = "identical";
 
 /// Carries out `onecopy replica`.
-pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<(), String> {
+pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<(), CommandError> {
     let sql = match &replica.action {
         ReplicaAction::List => "SHOW REPLICAS".to_owned(),
         ReplicaAction::Check => "CHECK REPLICAS".to_owned(),
@@ -40,13 +41,12 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
     let is_unlike = |row: &&Vec<String>| row.get(CHECK_RESULT).is_none_or(|result| result != HEALTHY);
     match rows.iter().skip(1).filter(is_unlike).count() {
         0 => Ok(()),
-        1 => Err("one replica is not like the others".to_owned()),
-        several => Err(format!("{several} replicas are not like the others")),
+        count => Err(CommandError::ReplicasDiffer { count }),
     }
 }
 
 /// The names of the columns and the rows of the answer; notices are shown as they come.
-async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, String> {
+async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, CommandError> {
     let (client, mut connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
     let mut answer = pin!(client.simple_query(sql));
     let answer = loop {
@@ -55,18 +55,12 @@ async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Ve
             message = poll_fn(|context| connection.poll_message(context)) => match message {
                 Some(Ok(AsyncMessage::Notice(notice))) => progress.say(notice.message()),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(format!("the node was lost: {error}")),
-                None => return Err("the node has closed the connection".to_owned()),
+                Some(Err(error)) => return Err(CommandError::Lost(error)),
+                None => return Err(CommandError::Closed),
             },
         }
     };
-    let answer = answer.map_err(|error| match error.as_db_error() {
-        Some(refused) => match refused.hint() {
-            Some(hint) => format!("{}\n{hint}", refused.message()),
-            None => refused.message().to_owned(),
-        },
-        None => error.to_string(),
-    })?;
+    let answer = answer.map_err(CommandError::of_answer)?;
     let mut rows = Vec::new();
     for message in answer {
         match message {

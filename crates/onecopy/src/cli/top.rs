@@ -1,6 +1,6 @@
 //! `onecopy top`: what a running node does, renewed every few seconds.
 //!
-//! Everything is asked of the admin database by SHOW, and rates are what counters rose by between two looks; so it sees
+//! Everything is asked of the admin database by SHOW, and rates are what counters rose by between two snapshots; so it sees
 //! what any other client with the right to look can see, and costs the node next to nothing.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Top;
 use super::connection;
+use super::error::CommandError;
 use super::replica::aligned;
 use crate::accept::startup::ADMIN_DATABASE;
 use crate::terminal::Progress;
@@ -25,7 +26,7 @@ type Row = BTreeMap<String, String>;
 
 /// What was seen at one moment.
 #[derive(Clone, Debug, Default)]
-struct Look {
+struct Snapshot {
     replicas: Vec<Row>,
     conflicts: Vec<Row>,
     transactions: Vec<Row>,
@@ -33,7 +34,7 @@ struct Look {
 }
 
 /// Shows it until the node, or the person, has enough.
-pub(crate) async fn command(top: &Top, progress: &Progress) -> Result<(), String> {
+pub(crate) async fn command(top: &Top, progress: &Progress) -> Result<(), CommandError> {
     let (client, connection) = connection::connect(top.port, Some(ADMIN_DATABASE)).await?;
     let connection = tokio::spawn(connection);
     let every = Duration::from_secs(top.every.into());
@@ -56,10 +57,10 @@ pub(crate) async fn command(top: &Top, progress: &Progress) -> Result<(), String
     Ok(())
 }
 
-async fn look(client: &Client) -> Result<Look, String> {
+async fn look(client: &Client) -> Result<Snapshot, CommandError> {
     let show = async |what: &str| {
         let answer = client.simple_query(&format!("SHOW {what}")).await;
-        let answer = answer.map_err(|error| format!("the node no longer answers: {error}"))?;
+        let answer = answer.map_err(CommandError::NoAnswer)?;
         let row = |message: &SimpleQueryMessage| match message {
             SimpleQueryMessage::Row(row) => {
                 let columns = row.columns().iter().enumerate();
@@ -68,9 +69,9 @@ async fn look(client: &Client) -> Result<Look, String> {
             }
             _ => None,
         };
-        Ok::<Vec<Row>, String>(answer.iter().filter_map(row).collect())
+        Ok::<Vec<Row>, CommandError>(answer.iter().filter_map(row).collect())
     };
-    Ok(Look {
+    Ok(Snapshot {
         replicas: show("REPLICAS").await?,
         conflicts: show("CONFLICTS").await?,
         transactions: show("TRANSACTIONS").await?,
@@ -94,9 +95,9 @@ fn rate(before: &[Row], row: &Row, key: &str, column: &str, seconds: f64) -> f64
     risen as f64 / seconds.max(f64::EPSILON)
 }
 
-fn frame(before: &Look, now: &Look, seconds: f64) -> String {
+fn frame(before: &Snapshot, now: &Snapshot, seconds: f64) -> String {
     let version =
-        |look: &Look| look.replicas.iter().map(|row| number(row, "applied")).max().unwrap_or_default();
+        |look: &Snapshot| look.replicas.iter().map(|row| number(row, "applied")).max().unwrap_or_default();
     let sum = |column: &str| now.pools.iter().map(|row| number(row, column)).sum::<u64>();
     let pace = version(now).saturating_sub(version(before)) as f64 / seconds.max(f64::EPSILON);
     let mut lines = vec![
@@ -168,7 +169,7 @@ mod tests {
             ])
         };
         let conflict = |table, waits| row(&[("table", table), ("waits", waits), ("wait_ms", "7")]);
-        let look = |reads, applied, waits| Look {
+        let look = |reads, applied, waits| Snapshot {
             replicas: vec![replica(reads, applied)],
             conflicts: vec![conflict("shop.item", waits), conflict("quiet", "4")],
             transactions: vec![Row::new()],

@@ -3,20 +3,15 @@
 use tokio_postgres::SimpleQueryMessage;
 
 use super::connection;
+use super::error::CommandError;
 use crate::accept::startup::ADMIN_DATABASE;
 use crate::terminal::Progress;
 
 /// Prints one line a table; an error if any differs.
-pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<(), String> {
+pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<(), CommandError> {
     let (client, connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
     let connection = tokio::spawn(connection);
-    let answer = client.simple_query("VERIFY").await.map_err(|error| match error.as_db_error() {
-        Some(refused) => match refused.hint() {
-            Some(hint) => format!("{}\n{hint}", refused.message()),
-            None => refused.message().to_owned(),
-        },
-        None => error.to_string(),
-    });
+    let answer = client.simple_query("VERIFY").await.map_err(CommandError::of_answer);
     drop(client);
     connection.abort();
     let mut different = 0;
@@ -31,7 +26,7 @@ pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<()
         }
     }
     if different > 0 {
-        return Err(format!("{different} of {tables} tables differ between the replicas"));
+        return Err(CommandError::TablesDiffer { different, of: tables });
     }
     progress.result(format_args!("{tables} tables are identical on all replicas"));
     Ok(())

@@ -1,9 +1,11 @@
 //! Settings that a client may not change through Onecopy, and what it is told.
 
+use std::fmt;
+
 use wire::sqlstate;
 
 use crate::client::own_settings::is_of_session;
-use crate::error::Refusal;
+use crate::error::{Fault, Refusal};
 
 /// Those of PostgreSQL's, and why.
 pub(crate) const FORBIDDEN: [(&str, &str); 5] = [
@@ -28,7 +30,38 @@ pub(crate) fn refuse_forbidden(name: &str) -> Result<(), Refusal> {
     Err(Refusal::unsupported(format!("changing {name}"), why))
 }
 
-/// A value that a setting cannot have.
-pub(crate) fn invalid(message: String) -> Refusal {
-    Refusal::plain(sqlstate::INVALID_PARAMETER_VALUE, message)
+/// A client gave a setting a value that the setting cannot have.
+#[derive(Debug)]
+pub(crate) enum ValueError {
+    /// The text is not a value of it.
+    Invalid { name: String, value: String },
+    /// The text is neither true nor false.
+    NotBoolean { name: String },
+    /// The value is an expression.
+    NotConstant { name: String },
+    /// The setting is of one transaction.
+    OfTransaction { name: String },
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { name, value } => write!(f, "invalid value for parameter {name:?}: {value:?}"),
+            Self::NotBoolean { name } => write!(f, "parameter {name:?} requires a Boolean value"),
+            Self::NotConstant { name } => write!(f, "the value of {name} must be a constant"),
+            Self::OfTransaction { name } => write!(f, "{name} can only be set by SET TRANSACTION"),
+        }
+    }
+}
+
+impl From<ValueError> for Refusal {
+    fn from(error: ValueError) -> Self {
+        Self::plain(sqlstate::INVALID_PARAMETER_VALUE, error.to_string())
+    }
+}
+
+impl From<ValueError> for Fault {
+    fn from(error: ValueError) -> Self {
+        Self::Refused(error.into())
+    }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use sql::{Isolation, TransactionOptions};
 
-use super::forbidden::{invalid, refuse_forbidden};
+use super::forbidden::{ValueError, refuse_forbidden};
 use super::own_settings::{OwnSettings, is_kept};
 use super::timeouts::{is_none, is_timeout};
 use crate::client::own_settings::is_of_session;
@@ -152,7 +152,7 @@ impl Settings {
     /// Takes what the client says of a setting at start-up; whether it stays here.
     fn takes_own(&mut self, name: &str, value: &str) -> Result<bool, Refusal> {
         if OWN.contains(&name) {
-            self.set_own(name, value).map_err(invalid)?;
+            self.set_own(name, value)?;
         } else if is_kept(name) {
             self.own.push(Said { name: name.to_owned(), value: value.to_owned(), is_clients: true });
         } else {
@@ -301,7 +301,8 @@ impl Settings {
     }
 
     /// Sets one of the settings that are kept here.
-    pub(crate) fn set_own(&mut self, name: &str, value: &str) -> Result<(), String> {
+    pub(crate) fn set_own(&mut self, name: &str, value: &str) -> Result<(), ValueError> {
+        let owned = || name.to_owned();
         let lower = value.trim().to_ascii_lowercase();
         match name {
             "default_transaction_isolation" => {
@@ -310,17 +311,17 @@ impl Settings {
                     "read committed" => Isolation::ReadCommitted,
                     "repeatable read" => Isolation::RepeatableRead,
                     "serializable" => Isolation::Serializable,
-                    _ => return Err(format!("invalid value for parameter {name:?}: {value:?}")),
+                    _ => return Err(ValueError::Invalid { name: owned(), value: value.to_owned() }),
                 }
             }
             "default_transaction_read_only" => {
                 self.read_only = match lower.as_str() {
                     "on" | "true" | "yes" | "1" => true,
                     "off" | "false" | "no" | "0" => false,
-                    _ => return Err(format!("parameter {name:?} requires a Boolean value")),
+                    _ => return Err(ValueError::NotBoolean { name: owned() }),
                 }
             }
-            _ => return Err(format!("{name} can only be set by SET TRANSACTION")),
+            _ => return Err(ValueError::OfTransaction { name: owned() }),
         }
         Ok(())
     }

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use super::value_error::ValueError;
+
 /// How somebody proves who he is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -113,33 +115,30 @@ impl Access {
 }
 
 impl Rule {
-    /// Reads a line; else what is wrong, and what to write instead.
-    pub(crate) fn parse(line: &str) -> Result<Self, (String, String)> {
-        const SHAPE: &str = "write five words, such as \"host all all 10.0.0.0/8 scram-sha-256\"";
+    /// Reads a line.
+    pub(crate) fn parse(line: &str) -> Result<Self, ValueError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [transport, databases, roles, network, method] = words.as_slice() else {
-            return Err((format!("\"{line}\" is no rule"), SHAPE.to_owned()));
+            return Err(ValueError::NoRule { text: line.to_owned() });
         };
         let transport = match *transport {
             "host" => Transport::Any,
             "hostssl" => Transport::Encrypted,
             "hostnossl" => Transport::Plain,
             other => {
-                let help = "it is one of host, hostssl, hostnossl";
-                return Err((format!("\"{other}\" is not known"), help.to_owned()));
+                let allowed = vec!["host", "hostssl", "hostnossl"];
+                return Err(ValueError::UnknownWord { text: other.to_owned(), allowed });
             }
         };
-        let network = Network::parse(network).ok_or_else(|| {
-            let help = "write all, an address, or a network such as 10.0.0.0/8";
-            (format!("\"{network}\" is no network"), help.to_owned())
-        })?;
+        let network =
+            Network::parse(network).ok_or_else(|| ValueError::NoNetwork { text: (*network).to_owned() })?;
         let method = match *method {
             "trust" => Method::Trust,
             "scram-sha-256" => Method::Scram,
             "reject" => Method::Reject,
             other => {
-                let help = "it is one of scram-sha-256, trust, reject";
-                return Err((format!("the method \"{other}\" is not offered"), help.to_owned()));
+                let allowed = vec!["scram-sha-256", "trust", "reject"];
+                return Err(ValueError::UnknownMethod { text: other.to_owned(), allowed });
             }
         };
         let (databases, roles) = (Names::parse(databases), Names::parse(roles));
@@ -262,7 +261,7 @@ mod tests {
             ("host all all example.org trust", "is no network"),
             ("host all all all md5", "\"md5\" is not offered"),
         ] {
-            let (found, _) = Rule::parse(line).unwrap_err();
+            let found = Rule::parse(line).unwrap_err().to_string();
             assert!(found.contains(what), "{line}: {found}");
         }
         assert!(Rule::parse("host all all 0.0.0.0/0 trust").unwrap().trusts_anybody());

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::Mistake;
-use super::settings::{Given, SETTINGS};
+use super::error::ConfigError;
+use super::flags::Given;
+use super::settings::SETTINGS;
 
 /// The variable that lists servers.
 const REPLICAS_VARIABLE: &str = "ONECOPY_REPLICAS";
@@ -36,10 +37,10 @@ struct File {
 
 impl Raw {
     /// A mistake at this place.
-    pub(super) fn mistake(&self, what: impl Into<String>, help: impl Into<String>) -> Mistake {
+    pub(super) fn mistake(&self, what: impl Into<String>, help: impl Into<String>) -> ConfigError {
         match &self.place {
-            Place::File(file, span) => Mistake::in_file(&file.path, &file.text, span.clone(), what, help),
-            Place::Elsewhere(place) => Mistake::elsewhere(place, what, help),
+            Place::File(file, span) => ConfigError::in_file(&file.path, &file.text, span.clone(), what, help),
+            Place::Elsewhere(place) => ConfigError::elsewhere(place, what, help),
         }
     }
 }
@@ -74,13 +75,13 @@ impl Sources {
     }
 
     /// Nobody named a server.
-    pub(super) fn missing_replicas(&self) -> Mistake {
+    pub(super) fn missing_replicas(&self) -> ConfigError {
         let place =
             self.path.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
         let help = format!(
             "add [[replica]] with url = \"postgresql://host:5432\", or use --replica or {REPLICAS_VARIABLE}"
         );
-        Mistake::elsewhere(place, "no replica is named", help)
+        ConfigError::elsewhere(place, "no replica is named", help)
     }
 }
 
@@ -90,7 +91,7 @@ pub(super) fn collect(
     text: &str,
     environment: impl Fn(&str) -> Option<String>,
     flags: &Given,
-    mistakes: &mut Vec<Mistake>,
+    mistakes: &mut Vec<ConfigError>,
 ) -> Sources {
     let mut sources =
         Sources { values: BTreeMap::new(), replicas: Vec::new(), path: path.map(Path::to_owned) };
@@ -119,11 +120,11 @@ pub(super) fn collect(
     sources
 }
 
-fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<Mistake>) {
+fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<ConfigError>) {
     let (table, errors) = DeTable::parse_recoverable(&file.text);
     for error in errors {
         let span = error.span().unwrap_or_default();
-        mistakes.push(Mistake::in_file(&file.path, &file.text, span, error.message(), "this is no TOML"));
+        mistakes.push(ConfigError::in_file(&file.path, &file.text, span, error.message(), "this is no TOML"));
     }
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
@@ -141,20 +142,25 @@ fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-fn unknown<'a>(file: &File, span: Range<usize>, name: &str, known: impl Iterator<Item = &'a str>) -> Mistake {
+fn unknown<'a>(
+    file: &File,
+    span: Range<usize>,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> ConfigError {
     let nearest = known.map(|word| (distance(word, name), word)).min();
     let help = match nearest {
         Some((far, word)) if far <= SLIP_MAX => format!("did you mean {word}?"),
         _ => "docs/reference/configuration.md lists the settings".to_owned(),
     };
-    Mistake::in_file(&file.path, &file.text, span, format!("there is no setting \"{name}\""), help)
+    ConfigError::in_file(&file.path, &file.text, span, format!("there is no setting \"{name}\""), help)
 }
 
 fn read_replicas(
     file: &File,
     value: &Spanned<DeValue<'_>>,
     sources: &mut Sources,
-    mistakes: &mut Vec<Mistake>,
+    mistakes: &mut Vec<ConfigError>,
 ) {
     let tables = match value.get_ref() {
         DeValue::Array(array) => array.iter().collect(),
@@ -163,7 +169,7 @@ fn read_replicas(
     for table in tables {
         let DeValue::Table(entries) = table.get_ref() else {
             let help = "write [[replica]] on a line of its own, and name and url below";
-            mistakes.push(Mistake::in_file(
+            mistakes.push(ConfigError::in_file(
                 &file.path,
                 &file.text,
                 table.span(),
@@ -188,7 +194,7 @@ fn read_replicas(
 }
 
 /// The texts of a value: one, or those of a list.
-fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<Mistake>) -> Vec<Raw> {
+fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<ConfigError>) -> Vec<Raw> {
     let raw = |text: &str| Raw { text: text.to_owned(), place: Place::File(file.clone(), value.span()) };
     match value.get_ref() {
         DeValue::String(text) => vec![raw(text)],
@@ -197,7 +203,7 @@ fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<Mistake>) 
         DeValue::Array(array) => array.iter().flat_map(|item| raws(file, item, mistakes)).collect(),
         other => {
             let what = format!("a {} is no value of a setting", other.type_str());
-            mistakes.push(Mistake::in_file(
+            mistakes.push(ConfigError::in_file(
                 &file.path,
                 &file.text,
                 value.span(),

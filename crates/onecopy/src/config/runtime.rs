@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::error::LoadError;
 use super::hba::Access;
 use crate::security::tls::Identity;
 
@@ -45,11 +46,39 @@ impl Logins {
     }
 }
 
-/// What reading anew came to: what is worth telling, or why nothing was changed.
-pub(crate) type Reloaded = Result<Vec<String>, String>;
+/// The configuration was not read again, and the settings stay as they were.
+#[derive(Debug)]
+pub(crate) enum ReloadError {
+    /// The node was started without one.
+    NoConfiguration,
+    /// What was read cannot be used.
+    Load(LoadError),
+}
+
+impl std::fmt::Display for ReloadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoConfiguration => {
+                f.write_str("this node has no configuration: it was started by `onecopy up`")
+            }
+            Self::Load(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReloadError {}
+
+impl From<LoadError> for ReloadError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+/// What the operator should know after the settings were read again.
+pub(crate) type ReloadNotes = Vec<String>;
 
 /// Reads the configuration and puts what can change into force.
-type Reload = Box<dyn Fn(&RuntimeConfig) -> Reloaded + Send>;
+type Reload = Box<dyn Fn(&RuntimeConfig) -> Result<ReloadNotes, ReloadError> + Send>;
 
 /// The settings in force.
 pub(crate) struct RuntimeConfig {
@@ -170,11 +199,11 @@ impl RuntimeConfig {
     }
 
     /// Reads them anew.
-    pub(crate) fn reload(&self) -> Reloaded {
+    pub(crate) fn reload(&self) -> Result<ReloadNotes, ReloadError> {
         let reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         match reload.as_ref() {
             Some(reload) => reload(self),
-            None => Err("this node has no configuration: it was started by `onecopy up`".to_owned()),
+            None => Err(ReloadError::NoConfiguration),
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::hba::{LoginAttempt, Method};
 use super::*;
 
-fn load(text: &str) -> Result<Config, Vec<Mistake>> {
+fn load(text: &str) -> Result<Config, Vec<ConfigError>> {
     load_with(text, &[], &Given::default())
 }
 
-fn load_with(text: &str, environment: &[(&str, &str)], flags: &Given) -> Result<Config, Vec<Mistake>> {
+fn load_with(text: &str, environment: &[(&str, &str)], flags: &Given) -> Result<Config, Vec<ConfigError>> {
     let mut mistakes = Vec::new();
     let environment = |name: &str| {
         environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
@@ -69,7 +69,7 @@ url = \"postgresql://me:secret@10.0.0.2\"
 uri = \"postgresql://10.0.0.3\"
 ";
     let mistakes = load(text).unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    let told: Vec<String> = mistakes.iter().map(ConfigError::to_string).collect();
     let all = told.join("\n");
     assert_eq!(mistakes.len(), 13, "{all}");
     for (place, help) in [
@@ -100,7 +100,7 @@ uri = \"postgresql://10.0.0.3\"
 fn what_is_no_toml_is_told_with_its_place() {
     let mistakes =
         load("listen = \nsessions_max = = 4\n[[replica]]\nurl = \"postgresql://a\"\n").unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    let told: Vec<String> = mistakes.iter().map(ConfigError::to_string).collect();
     assert!(told.iter().any(|text| text.starts_with("o.toml:1:")), "{told:?}");
     assert!(told.iter().any(|text| text.starts_with("o.toml:2:")), "{told:?}");
 }

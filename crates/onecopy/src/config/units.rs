@@ -2,73 +2,60 @@
 
 use std::time::Duration;
 
-const TIMES: [(&str, u64); 6] = [
-    ("us", 1),
-    ("ms", 1_000),
-    ("s", 1_000_000),
-    ("min", 60_000_000),
-    ("h", 3_600_000_000),
-    ("d", 86_400_000_000),
-];
-const SIZES: [(&str, u64); 5] =
-    [("B", 1), ("kB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30), ("TB", 1 << 40)];
+use super::value_error::{Measure, ValueError};
 
-/// What is wrong, and what to write instead.
-pub(super) type Wrong = (String, String);
+const TIME: Measure = Measure {
+    name: "a length of time",
+    example: "5s",
+    units: &[
+        ("us", 1),
+        ("ms", 1_000),
+        ("s", 1_000_000),
+        ("min", 60_000_000),
+        ("h", 3_600_000_000),
+        ("d", 86_400_000_000),
+    ],
+};
+const SIZE: Measure = Measure {
+    name: "a size",
+    example: "64MB",
+    units: &[("B", 1), ("kB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30), ("TB", 1 << 40)],
+};
 
 /// A length of time, such as `5s`.
-pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
-    measure(text, &TIMES, "a length of time", "5s").map(Duration::from_micros)
+pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
+    parse(text, TIME).map(Duration::from_micros)
 }
 
 /// A size in bytes, such as `64MB`.
-pub(super) fn size(text: &str) -> Result<u64, Wrong> {
-    measure(text, &SIZES, "a size", "64MB")
+pub(super) fn size(text: &str) -> Result<u64, ValueError> {
+    parse(text, SIZE)
 }
 
-fn measure(text: &str, units: &[(&str, u64)], what: &str, example: &str) -> Result<u64, Wrong> {
+fn parse(text: &str, kind: Measure) -> Result<u64, ValueError> {
     let digits = text.trim().bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.trim().split_at(digits);
     let unit = unit.trim_start();
-    let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
-    let names = names.join(", ");
     let Ok(number) = number.parse::<u64>() else {
-        return Err((
-            format!("\"{text}\" is not {what}"),
-            format!("write it as \"{example}\"; units are {names}"),
-        ));
+        return Err(ValueError::NoMeasure { text: text.to_owned(), kind });
     };
-    if unit.is_empty() && number == 0 {
-        return Ok(0);
-    }
     if unit.is_empty() {
-        let first = example.trim_start_matches(|c: char| c.is_ascii_digit());
-        return Err((
-            format!("{what} needs a unit"),
-            format!("write \"{number}{first}\"; units are {names}"),
-        ));
+        return if number == 0 { Ok(0) } else { Err(ValueError::NoUnit { number, kind }) };
     }
-    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
-        let near = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
-        let help = near.map_or_else(
-            || format!("units are {names}"),
-            |(name, _)| format!("write \"{number}{name}\": large and small letters differ"),
-        );
-        return Err((format!("\"{unit}\" is no unit of {what}"), help));
+    let Some((_, factor)) = kind.units.iter().find(|(name, _)| *name == unit) else {
+        return Err(ValueError::UnknownUnit { unit: unit.to_owned(), number, kind });
     };
-    number
-        .checked_mul(*factor)
-        .ok_or_else(|| (format!("\"{text}\" is too much"), format!("units are {names}")))
+    number.checked_mul(*factor).ok_or_else(|| ValueError::TooMuch { text: text.to_owned(), kind })
 }
 
 /// As a person would write it.
 pub(super) fn show_duration(duration: Duration) -> String {
-    show(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), &TIMES)
+    show(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), TIME.units)
 }
 
 /// As a person would write it.
 pub(super) fn show_size(bytes: u64) -> String {
-    show(bytes, &SIZES)
+    show(bytes, SIZE.units)
 }
 
 fn show(number: u64, units: &[(&str, u64)]) -> String {
@@ -90,8 +77,8 @@ mod tests {
         for wrong in ["5", "s", "", "-1s", "1.5s", "5 weeks", "5S", "99999999999999d"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
-        assert!(size("5mb").is_err_and(|(_, help)| help.contains("5MB")));
-        assert!(duration("60").is_err_and(|(_, help)| help.contains("\"60s\"")));
+        assert!(size("5mb").is_err_and(|error| error.help().contains("5MB")));
+        assert!(duration("60").is_err_and(|error| error.help().contains("\"60s\"")));
     }
 
     #[test]

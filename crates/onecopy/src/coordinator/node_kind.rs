@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::mailbox::Mailbox;
-use super::requests::Reason;
+use super::open_error::OpenError;
 use super::{AgentOrder, Coordinator};
 use crate::error::Refusal;
 
@@ -46,7 +46,7 @@ pub(crate) trait NodeKind: Send + Sync {
         self: Arc<Self>,
         coordinator: &Arc<Coordinator>,
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, Reason>;
+    ) -> Result<Vec<JoinHandle<()>>, OpenError>;
 
     /// The members, in the order of their numbers.
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus>;

@@ -11,9 +11,9 @@ use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
 
 use super::identities::Identities;
+use super::open_error::{FenceError, OpenError};
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
-use super::requests::Reason;
 use crate::backend::Served;
 use crate::config::runtime::RuntimeConfig;
 use crate::database::Database;
@@ -122,13 +122,13 @@ pub(crate) fn fence(
     database: &Database,
     recovered: &Recovered,
     identities: &Identities,
-) -> Result<Term, Reason> {
+) -> Result<Term, OpenError> {
     let epoch = recovered.last_epoch.next();
-    let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
+    let nonce = getrandom::u64()?;
     let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
     let version = recovered.last.next();
     let mut body = RecordBuilder::new();
-    body.push_fence().map_err(|error| error.to_string())?;
+    body.push_fence().map_err(FenceError::TooLarge)?;
     let header = database.header(cluster, identity, version);
     identities.insert(identity, version);
     log.append(Arc::new(body.finish(header)));

@@ -2,6 +2,8 @@
 //! server that Onecopy runs, and the registry that keeps the list of members. Only the messages are here, so that both ends
 //! may know them.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId, Version};
@@ -12,8 +14,38 @@ use super::resync_progress::Transfer;
 use crate::backend::Address;
 use crate::config::Replica;
 
-/// Why something cannot be done, for the person who asked for it.
-pub(crate) type Reason = String;
+/// A task that owns servers did not do what it was asked. The person who asked has to read why.
+#[derive(Debug)]
+pub(crate) enum RequestError {
+    /// No server was named for this replica.
+    NotInvited,
+    /// The replica is not a member.
+    NotAMember,
+    /// The supervisor of the server has ended.
+    NoSupervisor,
+    /// The work itself failed, with an error of the folder that does it.
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl RequestError {
+    /// The work failed.
+    pub(crate) fn failed(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInvited => f.write_str("it was not invited"),
+            Self::NotAMember => f.write_str("it is no member"),
+            Self::NoSupervisor => f.write_str("its supervisor has gone"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for RequestError {}
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -55,7 +87,7 @@ pub(crate) struct Replacement {
     /// How far it is.
     pub(crate) transfer: Arc<Transfer>,
     /// Hears when the server runs on the copy, or why it does not.
-    pub(crate) done: oneshot::Sender<Result<(), String>>,
+    pub(crate) done: oneshot::Sender<Result<(), RequestError>>,
 }
 
 /// What the registry of servers, which keeps the list of members, is asked to do.
@@ -66,7 +98,7 @@ pub(crate) enum MemberRequest {
         /// Which.
         who: Invitee,
         /// Hears where it is.
-        invited: oneshot::Sender<Result<Invited, Invitation>>,
+        invited: oneshot::Sender<Result<Invited, InvitationError>>,
     },
     /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
     /// that fails leaves nothing.
@@ -78,21 +110,21 @@ pub(crate) enum MemberRequest {
         /// How far it is.
         transfer: Arc<Transfer>,
         /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
+        done: oneshot::Sender<Result<(), RequestError>>,
     },
     /// Write down that it is no longer a member.
     Strike {
         /// Which.
         replica: ReplicaId,
         /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
+        done: oneshot::Sender<Result<(), RequestError>>,
     },
     /// One that is no member is stopped, and its data removed, if it is ours.
     Dismiss {
         /// Which.
         replica: ReplicaId,
         /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
+        done: oneshot::Sender<Result<(), RequestError>>,
     },
 }
 
@@ -132,11 +164,23 @@ pub(crate) enum Data {
     },
 }
 
-/// Why there is no server that could become a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Invitation {
-    /// What was asked for is not offered here: what, and what to do instead.
-    Unsupported(&'static str, &'static str),
-    /// This server does not do, or none can be made.
-    Unfit(Reason),
+/// There is no server that could become a member.
+#[derive(Debug)]
+pub(crate) enum InvitationError {
+    /// This node does not do what was asked for.
+    Unsupported {
+        /// What.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// The server cannot become a member, or none can be made: an error of the folder that looked.
+    Rejected(Box<dyn Error + Send + Sync>),
+}
+
+impl InvitationError {
+    /// The server cannot become a member.
+    pub(crate) fn rejected(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Rejected(Box::new(error))
+    }
 }

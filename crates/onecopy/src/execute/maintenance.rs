@@ -5,6 +5,7 @@ use cluster::ids::{ReplicaId, Version};
 use sql::Name;
 use wire::sqlstate;
 
+use super::maintenance_error::MaintenanceError;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::link::wait::WAIT_MAX;
@@ -52,7 +53,7 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), String> {
+    async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), MaintenanceError> {
         let event = Event::Read {
             session: self.link.id,
             reads: Reads::All,
@@ -62,7 +63,7 @@ impl Executor<'_> {
             catalogue: Version(u64::MAX),
         };
         let Ok(Admission::Granted(place)) = self.driver().place(event, false).await else {
-            return Err("it is not up".into());
+            return Err(MaintenanceError::NotUp);
         };
         let connected = self.connector().connect(place).await;
         let result = match connected.map(|()| self.link.servers.get(replica)) {
@@ -72,9 +73,9 @@ impl Executor<'_> {
                     server.ask(FORBID_WRITES).await?;
                     server.run_for_client(&sql).await
                 };
-                run.await.map(|_| ()).map_err(|error| error.to_string())
+                run.await.map(|_| ()).map_err(MaintenanceError::Server)
             }
-            Err(_) => Err("no connection".into()),
+            Err(_) => Err(MaintenanceError::NoConnection),
         };
         self.link.executed();
         result

@@ -11,6 +11,7 @@
 //! Non-goal: mending. The answer and SHOW REPLICAS say which command does.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
@@ -28,8 +29,28 @@ const NAMED_MAX: usize = 5;
 /// The class of SQLSTATEs that say that a server cannot read its own data.
 const DAMAGE_CLASS: &[u8] = b"XX";
 
-/// What was found at a replica: its checksums by name, or why its data cannot be read.
-type Sums = Result<BTreeMap<String, String>, String>;
+/// What was found at a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Contents {
+    /// Its checksums by name.
+    Sums(BTreeMap<String, String>),
+    /// Its server cannot read its own data: what the server said.
+    Damaged(String),
+}
+
+/// In what a replica differs from another one at a version.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    version: Version,
+    what: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, what } = self;
+        write!(f, "it differs from the other replicas at version {version}: {what}")
+    }
+}
 
 /// One row a replica.
 pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
@@ -53,7 +74,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
             rows.push(vec![name, version.to_string(), "identical".to_owned(), String::new()]);
             continue;
         };
-        let reason = format!("it differs from the other replicas at version {version}: {what}");
+        let reason = Difference { version, what: what.clone() }.to_string();
         coordinator.quarantine(*replica, &reason, QuarantineDuration::UntilRebuilt);
         let detail = format!("{what}; REBUILD REPLICA {name} repairs it");
         rows.push(vec![name, version.to_string(), "QUARANTINED".to_owned(), detail]);
@@ -66,26 +87,28 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     Ok(rows)
 }
 
-/// In what a replica that has just joined differs from the home of updates, at one version; nothing if in nothing.
-pub(crate) async fn newcomer(
+/// In what a replica that has just joined differs from the anchor, at one version; none if in nothing.
+pub(crate) async fn compare_with_anchor(
     coordinator: &Coordinator,
     replica: ReplicaId,
-) -> Result<Option<String>, String> {
-    let text = |refusal: Refusal| refusal.message;
-    let _turn = verify::Turn::take(coordinator).map_err(text)?;
-    let (version, sums) = sums(coordinator, &[replica, coordinator.anchor()]).await.map_err(text)?;
+) -> Result<Option<Difference>, Refusal> {
+    let _turn = verify::Turn::take(coordinator)?;
+    let (version, sums) = sums(coordinator, &[replica, coordinator.anchor()]).await?;
     let what = difference(&sums[0], &sums[1]);
-    Ok(what.map(|what| format!("it differs from the other replicas at version {version}: {what}")))
+    Ok(what.map(|what| Difference { version, what }))
 }
 
 /// The checksums of these replicas, at one version.
-async fn sums(coordinator: &Coordinator, replicas: &[ReplicaId]) -> Result<(Version, Vec<Sums>), Refusal> {
+async fn sums(
+    coordinator: &Coordinator,
+    replicas: &[ReplicaId],
+) -> Result<(Version, Vec<Contents>), Refusal> {
     let (version, mut open) = verify::snapshots(coordinator, replicas).await?;
     let mut all = Vec::new();
     for (connection, replica) in open.iter_mut().zip(replicas) {
         let found = match super::checksum::checksums(connection).await {
-            Ok(sums) => Ok(sums),
-            Err(error) if is_damage(&error) => Err(error.to_string()),
+            Ok(sums) => Contents::Sums(sums),
+            Err(error) if is_damage(&error) => Contents::Damaged(error.to_string()),
             Err(error) => {
                 let name = &coordinator.seats[usize::from(replica.0)].name;
                 return Err(Refusal::plain(
@@ -104,21 +127,21 @@ fn is_damage(error: &BackendError) -> bool {
 }
 
 /// The place of what most replicas have; of equally many, what the anchor is among.
-fn most_common(anchor: ReplicaId, replicas: &[ReplicaId], sums: &[Sums]) -> usize {
+fn most_common(anchor: ReplicaId, replicas: &[ReplicaId], sums: &[Contents]) -> usize {
     let count = |at: &usize| {
         let alike = sums.iter().filter(|other| **other == sums[*at]).count();
         let has_anchor = replicas.iter().zip(sums).any(|(r, s)| *r == anchor && *s == sums[*at]);
-        (sums[*at].is_ok(), alike, has_anchor)
+        (matches!(sums[*at], Contents::Sums(_)), alike, has_anchor)
     };
     (0..sums.len()).max_by_key(count).unwrap_or_default()
 }
 
 /// What is not as it should be; `None` when all is.
-fn difference(found: &Sums, right: &Sums) -> Option<String> {
+fn difference(found: &Contents, right: &Contents) -> Option<String> {
     let (found, right) = match (found, right) {
-        (Err(error), _) => return Some(format!("its data cannot be read: {error}")),
-        (Ok(_), Err(_)) => return None,
-        (Ok(found), Ok(right)) => (found, right),
+        (Contents::Damaged(error), _) => return Some(format!("its data cannot be read: {error}")),
+        (Contents::Sums(_), Contents::Damaged(_)) => return None,
+        (Contents::Sums(found), Contents::Sums(right)) => (found, right),
     };
     let mut names: Vec<&str> = found
         .keys()
@@ -144,32 +167,34 @@ mod tests {
 
     const IDS: [ReplicaId; 3] = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
 
-    fn sums(of: &str) -> BTreeMap<String, String> {
-        BTreeMap::from([("table public.a".to_owned(), of.to_owned())])
+    fn is(of: &str) -> Contents {
+        Contents::Sums(BTreeMap::from([("table public.a".to_owned(), of.to_owned())]))
     }
 
     #[test]
     fn most_are_right_and_between_two_the_home_is() {
-        let all = [Ok(sums("x")), Ok(sums("y")), Ok(sums("y"))];
-        assert_eq!(all[most_common(IDS[0], &IDS, &all)], Ok(sums("y")));
-        let two = [Ok(sums("x")), Ok(sums("y"))];
+        let all = [is("x"), is("y"), is("y")];
+        assert_eq!(all[most_common(IDS[0], &IDS, &all)], is("y"));
+        let two = [is("x"), is("y")];
         for anchor in [0, 1] {
             assert_eq!(two[most_common(IDS[anchor], &IDS[..2], &two)], two[anchor]);
         }
         // What cannot be read is never right, however many there are.
-        let broken = [Err("gone".to_owned()), Err("gone".to_owned()), Ok(sums("y"))];
+        let broken = [Contents::Damaged("gone".to_owned()), Contents::Damaged("gone".to_owned()), is("y")];
         assert_eq!(most_common(IDS[0], &IDS, &broken), 2);
     }
 
     #[test]
     fn what_differs_is_named() {
-        assert_eq!(difference(&Ok(sums("x")), &Ok(sums("x"))), None);
-        assert_eq!(difference(&Ok(sums("x")), &Ok(sums("y"))).as_deref(), Some("table public.a"));
-        let many: Sums = Ok((0..7).map(|i| (format!("table t{i}"), String::new())).collect());
-        let text = difference(&many, &Ok(BTreeMap::new())).unwrap();
+        assert_eq!(difference(&is("x"), &is("x")), None);
+        assert_eq!(difference(&is("x"), &is("y")).as_deref(), Some("table public.a"));
+        let many = Contents::Sums((0..7).map(|i| (format!("table t{i}"), String::new())).collect());
+        let text = difference(&many, &Contents::Sums(BTreeMap::new())).unwrap();
         assert!(text.ends_with("table t4 and 2 more"), "{text}");
         assert!(
-            difference(&Err("invalid page".to_owned()), &Ok(sums("x"))).unwrap().contains("invalid page")
+            difference(&Contents::Damaged("invalid page".to_owned()), &is("x"))
+                .unwrap()
+                .contains("invalid page")
         );
     }
 }

@@ -18,6 +18,7 @@
 //! Not here: whether the result is what the others have, row by row ([`super::members`] has it compared before it serves).
 
 mod dump;
+mod error;
 mod roles;
 mod rows;
 mod state;
@@ -33,9 +34,10 @@ use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
-use crate::coordinator::requests::Reason;
 use crate::coordinator::resync_progress::Transfer;
 
+pub(crate) use error::InitialCopyError;
+use error::TargetStep;
 pub(crate) use target::{ServerCondition, standing};
 
 /// How often it is begun anew because the schema has changed.
@@ -59,7 +61,7 @@ struct Source {
 }
 
 /// What can be known before anything is changed.
-pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), Reason> {
+pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopyError> {
     dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.anchor()].address)
         .await
         .map(|_| ())
@@ -72,21 +74,23 @@ pub(crate) async fn run(
     target: &Replica,
     is_former: bool,
     transfer: &Transfer,
-) -> Result<(), Reason> {
-    let program =
-        dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
+) -> Result<(), InitialCopyError> {
+    let program = dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
     let name = &coordinator.seats[donor].name;
-    let at_donor = |error: BackendError| format!("{name}, which is copied, cannot be read: {error}");
-    let there = |error: BackendError| format!("the server at {} cannot be filled: {error}", target.address);
+    let at_donor = |source: BackendError| InitialCopyError::Donor { name: Some(name.clone()), source };
+    let address = || target.address.to_string();
+    let there = |source: BackendError| InitialCopyError::Target {
+        address: address(),
+        step: TargetStep::Fill,
+        source,
+    };
     let mut source = open(coordinator, donor, &program).await?;
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
     let mut outside = target::connect_beside(&coordinator.database.served, target).await?;
     roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
         roles::WriteError::Server(error) => there(error),
-        strangers @ roles::WriteError::Strangers(_) => {
-            format!("the server at {} {strangers}", target.address)
-        }
+        roles::WriteError::Strangers(roles) => InitialCopyError::Strangers { address: address(), roles },
     })?;
     let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
     target::make_anew(&mut outside, &coordinator.database.served, &database, is_former)
@@ -103,7 +107,7 @@ pub(crate) async fn run(
     for table in &source.tables {
         rows::copy(&mut source.connection, &mut connection, table, transfer)
             .await
-            .map_err(|error| format!("table {table} cannot be copied: {error}"))?;
+            .map_err(|source| InitialCopyError::Table { table: table.to_string(), source })?;
     }
     connection.simple("SELECT onecopy_capture.resume_checks()").await.map_err(there)?;
     target::drop_guards(&mut connection).await.map_err(there)?;
@@ -112,16 +116,12 @@ pub(crate) async fn run(
     connection.simple("RESET ALL; BEGIN").await.map_err(there)?;
     let sums = schema_checksums(&mut connection).await.map_err(there)?;
     connection.simple("COMMIT").await.map_err(there)?;
-    let differ: Vec<&str> = (source.schema.sums.iter())
+    let kinds: Vec<String> = (source.schema.sums.iter())
         .filter(|(kind, sum)| sums.get(*kind) != Some(*sum))
-        .map(|(kind, _)| kind.as_str())
+        .map(|(kind, _)| kind.clone())
         .collect();
-    if !differ.is_empty() {
-        return Err(format!(
-            "the server at {} makes something else of the schema of {name}: {}",
-            target.address,
-            differ.join(", ")
-        ));
+    if !kinds.is_empty() {
+        return Err(InitialCopyError::SchemaDiffers { address: address(), donor: name.clone(), kinds });
     }
     connection.simple("ANALYZE").await.map_err(there)?;
     target::complete(&mut connection, coordinator).await.map_err(there)
@@ -132,8 +132,8 @@ async fn open(
     coordinator: &Coordinator,
     donor: ReplicaId,
     program: &dump::Program,
-) -> Result<Source, Reason> {
-    let mut why = String::new();
+) -> Result<Source, InitialCopyError> {
+    let mut last = InitialCopyError::SchemaChanges;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
@@ -143,40 +143,38 @@ async fn open(
             Ok(source) => return Ok(source),
             Err(reason) => {
                 tracing::info!(%reason, "filling a server begins anew");
-                why = reason;
+                last = reason;
             }
         }
     }
-    Err(why)
+    Err(last)
 }
 
 async fn read(
     coordinator: &Coordinator,
     donor: ReplicaId,
     program: &dump::Program,
-) -> Result<Source, Reason> {
-    let changed =
-        || "the schema changes while it is written down; try it again when that has ended".to_owned();
+) -> Result<Source, InitialCopyError> {
     let seat = &coordinator.seats[donor];
-    let text = |error: BackendError| format!("{} cannot be read: {error}", seat.name);
+    let lost = |source: BackendError| InitialCopyError::Donor { name: Some(seat.name.clone()), source };
     let last_ddl = coordinator.last_ddl();
     let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
     if !coordinator.replicas().iter().any(has_it) {
-        return Err(changed());
+        return Err(InitialCopyError::SchemaChanges);
     }
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
     let mut connection =
-        Connection::open_own(&seat.address, &coordinator.database.served, &own).await.map_err(text)?;
-    connection.simple(SNAPSHOT).await.map_err(text)?;
-    connection.simple(capture::HIDE_CODE).await.map_err(text)?;
-    connection.simple(dump::PIN).await.map_err(text)?;
-    connection.simple(LOCK_PATIENCE).await.map_err(text)?;
-    let tables = rows::lock(&mut connection).await.map_err(text)?.ok_or_else(changed)?;
-    let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(text)?;
+        Connection::open_own(&seat.address, &coordinator.database.served, &own).await.map_err(lost)?;
+    connection.simple(SNAPSHOT).await.map_err(lost)?;
+    connection.simple(capture::HIDE_CODE).await.map_err(lost)?;
+    connection.simple(dump::PIN).await.map_err(lost)?;
+    connection.simple(LOCK_PATIENCE).await.map_err(lost)?;
+    let tables = rows::lock(&mut connection).await.map_err(lost)?.ok_or(InitialCopyError::SchemaChanges)?;
+    let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(lost)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
     if coordinator.last_ddl() != last_ddl {
-        return Err(changed());
+        return Err(InitialCopyError::SchemaChanges);
     }
     Ok(Source { connection, tables, schema })
 }

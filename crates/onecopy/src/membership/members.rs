@@ -20,7 +20,6 @@
 //!
 //! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,11 +32,12 @@ use tokio::time::Instant;
 use super::check;
 use super::initial_copy;
 use super::initial_copy::ServerCondition;
+use super::member_error::{MemberError, MemberFailure};
 use super::resync;
-use super::resync::{RebuildError, Rebuilt, Underway};
+use super::resync::{Rebuilt, Underway};
 use crate::config::Replica;
 use crate::coordinator::QuarantineDuration;
-use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
+use crate::coordinator::requests::{Data, Invited, Invitee, MemberRequest, RequestError};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::replica::driver::ReplicaDriver;
@@ -48,32 +48,6 @@ const QUIET_MAX: Duration = Duration::from_secs(5);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Why the members did not change.
-#[derive(Debug)]
-pub(crate) enum MemberError {
-    /// Nobody keeps a list here, or it is not offered.
-    Unsupported(&'static str, &'static str),
-    /// It is being rebuilt, or joins.
-    Underway,
-    /// No other replica is up that could take its place, or be copied.
-    NoOther,
-    /// It was not done.
-    Failed(Reason),
-    /// It is a member now, and does not come up to the others.
-    Stuck(Reason),
-}
-
-impl fmt::Display for MemberError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported(what, _) => f.write_str(what),
-            Self::Underway => f.write_str("it is being given data just now"),
-            Self::NoOther => f.write_str("no other replica is up that takes statements"),
-            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
-        }
-    }
-}
 
 /// A replica that is on its way in.
 #[derive(Debug)]
@@ -91,10 +65,7 @@ pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<Ne
     }
     let (invited, answer) = oneshot::channel();
     let invitation = ask(coordinator, MemberRequest::Invite { who, invited }, answer).await?;
-    let Invited { place, data } = invitation.map_err(|why| match why {
-        Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
-        Invitation::Unfit(reason) => MemberError::Failed(reason),
-    })?;
+    let Invited { place, data } = invitation?;
     let replica = place.replica;
     Ok(Newcomer { replica, orders: coordinator.join(place), data })
 }
@@ -125,10 +96,8 @@ pub(crate) async fn furnish(
     if !is_ours {
         not_compared(&coordinator, replica);
     }
-    let version = resync::caught_up(&coordinator, replica, target).await.map_err(|error| match error {
-        RebuildError::Stuck(reason) | RebuildError::Failed(reason) => MemberError::Stuck(reason),
-        other => MemberError::Stuck(other.to_string()),
-    })?;
+    let caught_up = resync::caught_up(&coordinator, replica, target).await;
+    let version = caught_up.map_err(MemberError::Stuck)?;
     if !is_ours {
         compare(&coordinator, replica).await?;
     }
@@ -153,8 +122,8 @@ fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
 /// It serves from now on if it has what the others have; else it is no longer a member.
 async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
     coordinator.set_stage(replica, Some(ResyncStage::Comparing));
-    let found = check::newcomer(coordinator, replica).await;
-    let differs = match found {
+    let found = check::compare_with_anchor(coordinator, replica).await;
+    let failure = match found {
         Ok(None) => {
             let name = &coordinator.seats[replica].name;
             if let Err(error) = coordinator.retention.quarantines.lift(name) {
@@ -163,14 +132,14 @@ async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), Me
             coordinator.drain(replica, false);
             return Ok(());
         }
-        Ok(Some(what)) => what,
-        Err(reason) => format!("it cannot be compared with the other replicas: {reason}"),
+        Ok(Some(difference)) => MemberFailure::Different(difference),
+        Err(refusal) => MemberFailure::NotCompared(refusal),
     };
     let (done, answer) = oneshot::channel();
     let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await?;
     coordinator.leave(replica);
-    struck.map_err(MemberError::Failed)?;
-    Err(MemberError::Failed(differs))
+    struck?;
+    Err(failure.into())
 }
 
 /// The name of the donor.
@@ -187,15 +156,13 @@ async fn give_data(
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
     coordinator.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
-        initial_copy::run(coordinator, donor, server, *is_former, transfer)
-            .await
-            .map_err(MemberError::Failed)?;
+        initial_copy::run(coordinator, donor, server, *is_former, transfer).await?;
     }
     let (done, answer) = oneshot::channel();
     let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
     let furnished =
         resync::unless_donor_is_lost(coordinator, donor, transfer, ask(coordinator, request, answer)).await?;
-    furnished.map_err(MemberError::Failed)?;
+    furnished?;
     Ok(seat.name.clone())
 }
 
@@ -203,7 +170,7 @@ async fn give_data(
 pub(crate) async fn dismiss(
     coordinator: &Coordinator,
     replica: ReplicaId,
-) -> Result<Result<(), Reason>, MemberError> {
+) -> Result<Result<(), RequestError>, MemberError> {
     if coordinator.stage(replica).is_some() {
         return Err(MemberError::Underway);
     }
@@ -214,7 +181,7 @@ pub(crate) async fn dismiss(
     drain(coordinator, replica).await?;
     let (done, answer) = oneshot::channel();
     let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await;
-    if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
+    if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::from)) {
         if !was_drained {
             coordinator.drain(replica, false);
         }
@@ -239,26 +206,19 @@ pub(crate) async fn may_be_refilled(
     let seat = &coordinator.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
     // What is there is dropped, so it must not be anybody else's.
-    let whose = match initial_copy::standing(&coordinator.database.served, &server)
-        .await
-        .map_err(MemberError::Failed)?
-    {
+    let address = server.address.to_string();
+    let foreign = match initial_copy::standing(&coordinator.database.served, &server).await? {
         ServerCondition::Member(found) if found.cluster == Some(coordinator.cluster_id.to_string()) => None,
         ServerCondition::Empty => None,
         ServerCondition::Member(found) => {
-            Some(format!("belongs to the cluster {}", found.cluster.unwrap_or_default()))
+            Some(MemberFailure::OtherCluster { address, cluster: found.cluster.unwrap_or_default() })
         }
-        ServerCondition::Full(what) => {
-            Some(format!("has nothing of the cluster, but something of its own: {what}"))
-        }
+        ServerCondition::Full(data) => Some(MemberFailure::ForeignData { address, data }),
     };
-    if let Some(whose) = whose {
-        let at = &server.address;
-        return Err(MemberError::Failed(format!(
-            "the server at {at} {whose}; correct the address, or empty that server if its data is not needed"
-        )));
+    if let Some(foreign) = foreign {
+        return Err(foreign.into());
     }
-    initial_copy::prepare(coordinator).await.map_err(MemberError::Failed)
+    Ok(initial_copy::prepare(coordinator).await?)
 }
 
 /// A replica takes nothing new from now on; what is open there may still be.
@@ -315,10 +275,10 @@ pub(crate) fn users(coordinator: &Coordinator, replica: ReplicaId) -> usize {
     status(coordinator, replica).map_or(0, |status| coordinator.users_of(&status))
 }
 
-const UNSUPPORTED: MemberError = MemberError::Unsupported(
-    "the members cannot be changed here",
-    "Stop the node, and make a cluster of other servers.",
-);
+const UNSUPPORTED: MemberError = MemberError::Unsupported {
+    what: "the members cannot be changed here",
+    instead: "Stop the node, and make a cluster of other servers.",
+};
 
 fn status(coordinator: &Coordinator, replica: ReplicaId) -> Option<ReplicaStatus> {
     coordinator.replicas().into_iter().find(|status| status.replica == replica)
@@ -330,7 +290,7 @@ async fn ask<T>(
     answer: oneshot::Receiver<T>,
 ) -> Result<T, MemberError> {
     let registry = coordinator.registry.get().ok_or(UNSUPPORTED)?;
-    let stopping = || MemberError::Failed("the node is stopping".to_owned());
+    let stopping = || MemberError::Failed(MemberFailure::NodeStops);
     registry.send(request).await.map_err(|_| stopping())?;
     answer.await.map_err(|_| stopping())
 }

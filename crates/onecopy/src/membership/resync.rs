@@ -26,13 +26,12 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::coordinator::requests::{Replacement, SupervisorOrder};
+use crate::coordinator::requests::{Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{Coordinator, QuarantineDuration};
 
 /// How many donors may go down during one rebuild.
 const DONORS_MAX: u32 = 3;
-const STOPPING: &str = "the node is stopping";
 /// How often it is looked how far the replica has come.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long another replica may take to become the home of updates.
@@ -50,10 +49,55 @@ pub(crate) enum RebuildError {
     /// No other replica is up.
     NoDonor,
     /// The server did not get other data; it is as it was, and in quarantine.
-    Failed(String),
+    Failed(CopyFailure),
     /// It has other data, and does not come up to the others.
-    Stuck(String),
+    Stuck(Standstill),
 }
+
+/// The server did not get other data.
+#[derive(Debug)]
+pub(crate) enum CopyFailure {
+    /// Its supervisor could not replace the data.
+    Supervisor(RequestError),
+    /// The node is stopping, so the supervisor has ended.
+    NodeStops,
+}
+
+/// Why a replica that catches up is no longer waited for.
+#[derive(Debug)]
+pub(crate) enum Standstill {
+    /// It is not a member any more.
+    Gone,
+    /// It was quarantined.
+    Quarantined { reason: String },
+    /// It does not come further.
+    NoProgress { version: Version },
+}
+
+impl fmt::Display for CopyFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Supervisor(error) => error.fmt(f),
+            Self::NodeStops => f.write_str("the node is stopping"),
+        }
+    }
+}
+
+impl fmt::Display for Standstill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("it is gone"),
+            Self::Quarantined { reason } => f.write_str(reason),
+            Self::NoProgress { version } => write!(
+                f,
+                "it runs on its copy, but has not come further than version {version} for {} s; it goes on catching up",
+                STANDSTILL_MAX.as_secs()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RebuildError {}
 
 impl fmt::Display for RebuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +105,8 @@ impl fmt::Display for RebuildError {
             Self::Underway => f.write_str("it is being rebuilt already"),
             Self::NotOurs => f.write_str("its server was not started by this node"),
             Self::NoDonor => f.write_str("no other replica is up that could be copied"),
-            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Stuck(standstill) => standstill.fmt(f),
         }
     }
 }
@@ -119,7 +164,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
     let target = coordinator.durable();
     coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     coordinator.rebuilt(replica);
-    let version = caught_up(&coordinator, replica, target).await?;
+    let version = caught_up(&coordinator, replica, target).await.map_err(RebuildError::Stuck)?;
     drop(underway);
     tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
     Ok(Rebuilt { donor, bytes, version })
@@ -129,8 +174,8 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
 enum Copying {
     NotBegun(RebuildError),
     /// The donor went down.
-    Abandoned(String),
-    Failed(String),
+    Abandoned(CopyFailure),
+    Failed(CopyFailure),
 }
 
 /// Has the server take the data of a donor: the donor's name, and how many bytes came.
@@ -156,13 +201,13 @@ async fn copy(
     let ended = match errands.send(errand).await {
         Ok(()) => unless_donor_is_lost(coordinator, donor, &transfer, outcome)
             .await
-            .unwrap_or_else(|_| Err(STOPPING.to_owned())),
-        Err(_) => Err(STOPPING.to_owned()),
+            .map_or(Err(CopyFailure::NodeStops), |ended| ended.map_err(CopyFailure::Supervisor)),
+        Err(_) => Err(CopyFailure::NodeStops),
     };
     match ended {
         Ok(()) => Ok((seat.name.clone(), transfer.bytes().0)),
         Err(reason) if transfer.is_abandoned() => {
-            tracing::warn!(replica = %coordinator.seats[replica].name, donor = %seat.name, reason, "the copy was abandoned");
+            tracing::warn!(replica = %coordinator.seats[replica].name, donor = %seat.name, %reason, "the copy was abandoned");
             Err(Copying::Abandoned(reason))
         }
         Err(reason) => Err(Copying::Failed(reason)),
@@ -242,25 +287,22 @@ pub(crate) async fn caught_up(
     coordinator: &Coordinator,
     replica: ReplicaId,
     target: Version,
-) -> Result<Version, RebuildError> {
+) -> Result<Version, Standstill> {
     let (mut seen, mut moved) = (Version::ZERO, Instant::now());
     loop {
         let status = coordinator.replicas().into_iter().find(|status| status.replica == replica);
-        let Some(status) = status else { return Err(RebuildError::Stuck("it is gone".to_owned())) };
+        let Some(status) = status else { return Err(Standstill::Gone) };
         match status.state {
             State::Up if status.applied >= target => return Ok(status.applied),
             State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
             State::Quarantined | State::Absent => {
                 let reason = coordinator.quarantined().remove(&replica).unwrap_or_default();
-                return Err(RebuildError::Stuck(reason));
+                return Err(Standstill::Quarantined { reason });
             }
             State::Up | State::Down => {}
         }
         if moved.elapsed() > STANDSTILL_MAX {
-            let seconds = STANDSTILL_MAX.as_secs();
-            return Err(RebuildError::Stuck(format!(
-                "it runs on its copy, but has not come further than version {seen} for {seconds} s; it goes on catching up"
-            )));
+            return Err(Standstill::NoProgress { version: seen });
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -13,8 +13,9 @@ use pgserver::{Server, ServerError};
 use tokio::sync::{mpsc, watch};
 
 use super::base_backup;
+use super::base_backup::CopyError;
 use crate::backend::Address;
-use crate::coordinator::requests::{Replacement, SupervisorOrder};
+use crate::coordinator::requests::{Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Absence, Coordinator};
 use crate::terminal::Progress;
@@ -144,23 +145,25 @@ impl Supervisor {
         if let Err(reason) = &outcome {
             self.post.progress.say(reason);
         }
-        if done.send(outcome).is_err() {
+        if done.send(outcome.map_err(RequestError::failed)).is_err() {
             tracing::debug!(server = self.server.name, "nobody waits for the rebuild any more");
         }
     }
 
-    async fn replace(&mut self, donor: &Address, superuser: &str, transfer: &Transfer) -> Result<(), String> {
-        let text = |error: ServerError| error.to_string();
+    async fn replace(
+        &mut self,
+        donor: &Address,
+        superuser: &str,
+        transfer: &Transfer,
+    ) -> Result<(), CopyError> {
         if !self.is_running {
             // It may have been on its way up.
             self.server.stop().await;
         }
-        base_backup::copy(&self.server, donor, superuser, transfer)
-            .await
-            .map_err(|error| error.to_string())?;
+        base_backup::copy(&self.server, donor, superuser, transfer).await?;
         self.is_running = false;
-        self.server.take_copy().await.map_err(text)?;
-        self.server.start().await.map_err(text)?;
+        self.server.take_copy().await.map_err(CopyError::Server)?;
+        self.server.start().await.map_err(CopyError::Server)?;
         self.started();
         Ok(())
     }

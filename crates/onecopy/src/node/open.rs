@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use super::running::{Node, Shared};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::identities::Identities;
+use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Propagation, Term};
-use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
 use crate::database::Database;
 use crate::link::node_kind::ServesClients;
@@ -43,13 +43,13 @@ struct Parts {
 }
 
 /// Opens and fences the log, and starts the tasks of each replica.
-pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
+pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
     raise_file_limit();
     let database = Database::new(plan.served.clone());
     let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
     let (fenced, parts) = match plan.propagation {
         Propagation::Rows => {
-            shipping::refuse_log(&plan.data).map_err(|error| error.to_string())?;
+            shipping::refuse_log(&plan.data).map_err(OpenError::kind)?;
             let rows = Rows::from_environment()?;
             let fenced =
                 FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
@@ -57,14 +57,14 @@ pub(super) async fn open(plan: Plan) -> Result<Node, Reason> {
             (fenced, Parts { kind: Arc::new(rows), core })
         }
         Propagation::Statements(choices) => {
-            let options = ShippingOptions::new(&plan, choices).map_err(|error| error.to_string())?;
+            let options = ShippingOptions::new(&plan, choices).map_err(OpenError::kind)?;
             let claim = |recovered: &Recovered| {
                 let claimed = shipping::claim_log(&plan.data, recovered.begun);
-                claimed.map(|()| Identities::default()).map_err(|error| error.to_string())
+                claimed.map(|()| Identities::default()).map_err(OpenError::kind)
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
             let shipping =
-                Shipping::new(options, &members, fenced.term).map_err(|error| error.to_string())?;
+                Shipping::new(options, &members, fenced.term).map_err(OpenError::kind)?;
             (fenced, Parts { kind: Arc::new(shipping), core: None })
         }
     };
@@ -85,9 +85,9 @@ impl FencedLog {
     async fn open(
         plan: &Plan,
         database: Arc<Database>,
-        prepare: impl FnOnce(&Recovered) -> Result<Identities, Reason>,
-    ) -> Result<Self, Reason> {
-        let (log, recovered) = plan.open_log().map_err(|error| error.to_string())?;
+        prepare: impl FnOnce(&Recovered) -> Result<Identities, OpenError>,
+    ) -> Result<Self, OpenError> {
+        let (log, recovered) = plan.open_log()?;
         let identities = prepare(&recovered)?;
         let coordinator: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
@@ -95,20 +95,20 @@ impl FencedLog {
         let term = plan::fence(log.as_ref(), plan.cluster, &database, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(outcome) => outcome?,
-            None => return Err("the log's writer has ended".into()),
+            None => return Err(FenceError::WriterEnded.into()),
         }
         Ok(Self { database, log, recovered, identities, term, coordinator })
     }
 }
 
-fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason> {
+fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenError> {
     let FencedLog { log, database, recovered, identities, term, coordinator: receiver } = fenced;
     let Parts { kind, core } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
     let quarantines = plan.quarantines();
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
-    let anchor = *members.first().ok_or("there are no replicas")?;
+    let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
     let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
     let pools = Pools::new(plan.limits.pooling);
     local.set_idle_connections(Arc::clone(&pools) as Arc<dyn IdleConnections>);
@@ -128,7 +128,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
     };
     let coordinator = Coordinator::new(log, seats, options);
     if receiver.set(Arc::clone(&coordinator)).is_err() {
-        return Err("the log was started twice".into());
+        return Err(OpenError::Twice("the log was started"));
     }
     let orders = members.into_iter().zip(queues).collect();
     let chores = Arc::clone(&kind).start(&coordinator, orders)?;
@@ -140,8 +140,8 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, Reason>
 fn start_log(
     log: &dyn LogEngine,
     coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
-    fenced: mpsc::Sender<Result<(), Reason>>,
-) -> Result<(), Reason> {
+    fenced: mpsc::Sender<Result<(), FenceError>>,
+) -> Result<(), OpenError> {
     let (durable_at, failed_at, fence_failed) =
         (Arc::clone(coordinator), Arc::clone(coordinator), fenced.clone());
     let notices = Notices {
@@ -151,10 +151,10 @@ fn start_log(
         }),
         failed: Box::new(move |failure: LogFailure| match failed_at.get() {
             Some(coordinator) => coordinator.log_failed(&failure),
-            None => drop(fence_failed.try_send(Err(failure.to_string()))),
+            None => drop(fence_failed.try_send(Err(FenceError::Failed(failure)))),
         }),
     };
-    log.start(notices).map_err(|error| error.to_string())
+    Ok(log.start(notices)?)
 }
 
 /// Each session needs a descriptor for its client and one for each replica it uses.

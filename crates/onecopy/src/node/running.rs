@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::NodeError;
 use super::signals::Signals;
 use super::{start, systemd};
 use crate::accept::listener::Workers;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
-use crate::coordinator::requests::Reason;
 use crate::link::node_kind::ServesClients;
 use crate::local::session_registry::STATS_PERIOD;
 use crate::pool::Pools;
@@ -66,11 +66,10 @@ impl Node {
         listeners: Vec<TcpListener>,
         signals: &mut Signals,
         progress: &Progress,
-        begin: impl AsyncFnOnce(&Coordinator) -> Result<(), Reason>,
-    ) -> Result<(), Reason> {
+        begin: impl AsyncFnOnce(&Coordinator) -> Result<(), NodeError>,
+    ) -> Result<(), NodeError> {
         let coordinator = Arc::clone(&self.coordinator);
-        let workers = Workers::start(&coordinator, &self.pools, &self.kind)
-            .map_err(|error| format!("no threads for sessions: {error}"))?;
+        let workers = Workers::start(&coordinator, &self.pools, &self.kind).map_err(NodeError::Threads)?;
         let serve = async {
             start::catch_up(&coordinator, self.start_patience, progress).await?;
             start::check_schemas(&coordinator, progress).await?;
@@ -78,11 +77,11 @@ impl Node {
             coordinator.is_founding.store(false, Ordering::Release);
             coordinator.local.sessions.open(true);
             let accepted = workers.accept(&listeners).await;
-            accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
+            accepted.map_err(NodeError::Accept)
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            reason = coordinator.failed() => Err(format!("the log cannot be written any more: {reason}")),
+            reason = coordinator.failed() => Err(NodeError::Log { reason }),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);

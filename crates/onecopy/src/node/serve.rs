@@ -5,6 +5,7 @@
 //! server until our guards were in it.
 
 mod member_registry;
+mod newcomer;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,20 +15,21 @@ use cluster::ids::ReplicaId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 
+use super::NodeError;
 use super::open::open;
 use super::signals::{self, Signals};
 use super::{metrics, systemd};
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::runtime::{LoginLimits, Logins, Reloaded, RuntimeConfig};
-use crate::config::{Config, Given, Mistake, Replica};
+use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
+use crate::config::{Config, Given, LoadError, Replica};
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
-use crate::coordinator::requests::Reason;
 use crate::coordinator::{Coordinator, ReplicaAddress};
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
-use crate::membership::adoption::{self, Membership};
+use crate::membership::adoption;
+use crate::membership::cluster_file::Membership;
 use crate::membership::verify;
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::security::tls::Identity;
@@ -36,16 +38,17 @@ use crate::terminal::Progress;
 use member_registry::MemberRegistry;
 
 /// `onecopy check`.
-pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
+pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
-    config.check_files()?;
+    config.check_files().map_err(LoadError::Files)?;
     for [name, value, ..] in config.shown() {
         progress.result(format_args!("{name} = {value:?}"));
     }
     for Replica { name, address } in &config.replicas {
         progress.result(format_args!("replica {name} at {address}"));
     }
-    if let Some(concern) = config.identity()?.and_then(|identity| identity.concern()) {
+    let identity = config.identity().map_err(LoadError::from)?;
+    if let Some(concern) = identity.and_then(|identity| identity.concern()) {
         progress.say(format_args!("warning: {concern}"));
     }
     progress.say("the configuration is right");
@@ -53,9 +56,9 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
 }
 
 /// Runs a node until it is told to stop.
-pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason> {
+pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
-    config.check_files()?;
+    config.check_files().map_err(LoadError::Files)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
@@ -64,13 +67,13 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     let served = Served {
         database: config.text("database").to_owned(),
         superuser: config.text("superuser").to_owned(),
-        secret: config.secret()?,
+        secret: config.secret().map_err(LoadError::from)?,
     };
     let folder = config.path("data");
     let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
     let (membership, members) = tokio::select! {
         settled = settling => settled?,
-        () = signals.stop() => return Err("interrupted".into()),
+        () = signals.stop() => return Err(NodeError::Interrupted),
     };
     let node = open(Plan {
         cluster: membership.id()?,
@@ -119,15 +122,15 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         MemberRegistry::open(&coordinator, folder.clone(), membership.clone(), members)?;
     tokio::select! {
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
-        () = member_registry.run() => Err("nobody keeps the list of members any more".to_owned()),
+        () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
 }
 
-async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Reason> {
+async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError> {
     let mut listeners = Vec::new();
     for address in addresses {
         let listener = TcpListener::bind(address).await;
-        listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
+        listeners.push(listener.map_err(|source| NodeError::Listen { address: *address, source })?);
     }
     Ok(listeners)
 }
@@ -154,39 +157,32 @@ async fn adopt(
     served: &Served,
     replicas: &[Replica],
     progress: &Progress,
-) -> Result<(), Reason> {
+) -> Result<(), NodeError> {
     let step = progress.step("the servers are compared once more");
     let found = verify::run(coordinator).await;
-    let reason = match found {
+    let error = match found {
         Ok(rows) => {
-            let differ: Vec<&str> =
-                rows.iter().filter(|row| row[2] != "identical").map(|row| row[0].as_str()).collect();
-            if differ.is_empty() {
+            let names: Vec<String> =
+                rows.iter().filter(|row| row[2] != "identical").map(|row| row[0].clone()).collect();
+            if names.is_empty() {
                 step.done(format_args!(
                     "{} servers are adopted, {} things compared",
                     replicas.len(),
                     rows.len()
                 ));
-                return adoption::complete(folder, membership);
+                return Ok(adoption::complete(folder, membership)?);
             }
-            format!("a client wrote to the servers while they were adopted: {}", differ.join(", "))
+            NodeError::WrittenMeanwhile { names }
         }
-        Err(refusal) => refusal.message,
+        Err(refusal) => NodeError::NotCompared(refusal),
     };
     adoption::undo(folder, served, replicas).await;
-    Err(format!("{reason}\nOnecopy's objects were taken out again; stop all writers, and start it again"))
+    Err(error)
 }
 
-fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, Reason> {
+fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, LoadError> {
     let environment = |name: &str| std::env::var(name).ok();
-    Config::load(file.map(PathBuf::as_path), environment, flags).map_err(|mistakes| explain(&mistakes))
-}
-
-fn explain(mistakes: &[Mistake]) -> Reason {
-    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
-    let count = mistakes.len();
-    let end = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
-    format!("the configuration cannot be used\n{}\n{end}", told.join("\n"))
+    Config::load(file.map(PathBuf::as_path), environment, flags).map_err(LoadError::Invalid)
 }
 
 /// Puts what can change into force: all of it, or nothing. What is worth a warning.
@@ -194,7 +190,7 @@ fn put_into_force(
     config: &Config,
     runtime_config: &RuntimeConfig,
     level: &Level,
-) -> Result<Option<String>, Reason> {
+) -> Result<Option<String>, LoadError> {
     let identity = config.identity()?;
     let concern = identity.as_ref().and_then(Identity::concern);
     runtime_config.set_identity(identity);
@@ -208,16 +204,19 @@ fn put_into_force(
 
 /// What RELOAD and SIGHUP do: the configuration is read anew.
 fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Level) {
-    coordinator.local.runtime_config.reload_by(Box::new(move |runtime_config| -> Reloaded {
-        let new = load(serve.config.as_ref(), &serve.settings)?;
-        let differ = config.fixed_that_differ(&new);
-        let concern = put_into_force(&new, runtime_config, &level)?;
-        if let Some(concern) = &concern {
-            tracing::warn!("{concern}");
-        }
-        let later = differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
-        Ok(later.chain(concern).collect())
-    }));
+    coordinator.local.runtime_config.reload_by(Box::new(
+        move |runtime_config| -> Result<ReloadNotes, ReloadError> {
+            let new = load(serve.config.as_ref(), &serve.settings)?;
+            let differ = config.fixed_that_differ(&new);
+            let concern = put_into_force(&new, runtime_config, &level)?;
+            if let Some(concern) = &concern {
+                tracing::warn!("{concern}");
+            }
+            let later =
+                differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
+            Ok(later.chain(concern).collect())
+        },
+    ));
 }
 
 /// From now on SIGHUP does it; one that came before has waited for that.
@@ -228,7 +227,7 @@ fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
             systemd::reloading();
             match coordinator.local.runtime_config.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read again"),
-                Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
+                Err(error) => tracing::error!(reason = %error, "the configuration stays as it was"),
             }
             systemd::tell("READY=1");
         }

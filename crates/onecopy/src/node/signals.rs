@@ -2,11 +2,11 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::coordinator::requests::Reason;
+use super::NodeError;
 
 /// Catches this signal from now on, so that it does nothing by itself.
-pub(crate) fn take(kind: SignalKind) -> Result<Signal, Reason> {
-    signal(kind).map_err(|error| format!("signals cannot be caught: {error}"))
+pub(crate) fn take(kind: SignalKind) -> Result<Signal, NodeError> {
+    signal(kind).map_err(NodeError::Signals)
 }
 
 /// The signals that end a node.
@@ -17,7 +17,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// From now on they do not end the process by themselves.
-    pub(crate) fn take() -> Result<Self, Reason> {
+    pub(crate) fn take() -> Result<Self, NodeError> {
         Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
     }
 

@@ -20,7 +20,7 @@ use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
 
-use crate::coordinator::requests::Reason;
+use super::error::{AbsentReplica, NodeError};
 use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
 use crate::membership::verify;
 use crate::terminal::Progress;
@@ -79,7 +79,7 @@ pub(super) async fn catch_up(
     coordinator: &Coordinator,
     patience: Option<Duration>,
     progress: &Progress,
-) -> Result<(), Reason> {
+) -> Result<(), NodeError> {
     let step = progress.step("replicas are brought up to date");
     let begun = Instant::now();
     let patience =
@@ -148,13 +148,12 @@ fn has_home(
     *standing == ReplicaCondition::Ready && has_catalogue
 }
 
-fn explain(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)]) -> Reason {
-    let mut text = "no replica can serve".to_owned();
-    for (status, standing) in all {
-        let reason = standing.reason().unwrap_or_default();
-        text.push_str(&format!("\n{}: {reason}", coordinator.seats[status.replica].name));
-    }
-    text
+fn explain(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)]) -> NodeError {
+    let absent = |(status, condition): &(ReplicaStatus, ReplicaCondition)| AbsentReplica {
+        name: coordinator.seats[status.replica].name.clone(),
+        reason: condition.reason().unwrap_or_default().to_owned(),
+    };
+    NodeError::NoReplica(all.iter().map(absent).collect())
 }
 
 fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], progress: &Progress) {
@@ -186,7 +185,7 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
 
 /// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back. Nor does one
 /// whose schema cannot be read.
-pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress) -> Result<(), Reason> {
+pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress) -> Result<(), NodeError> {
     let deadline = Instant::now() + SCHEMA_PATIENCE;
     let mut schemas: BTreeMap<ReplicaId, BTreeMap<String, String>> = BTreeMap::new();
     let shut_out = |replica: ReplicaId, reason: String| {
@@ -224,7 +223,7 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err("no replica tells its schema".to_owned());
+            return Err(NodeError::NoSchema);
         }
         tokio::time::sleep(LOOK).await;
     }

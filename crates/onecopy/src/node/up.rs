@@ -15,6 +15,7 @@ use std::time::Duration;
 use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
+use super::NodeError;
 use super::metrics;
 use super::open::open;
 use super::signals::Signals;
@@ -25,23 +26,23 @@ use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Coordinator;
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
-use crate::coordinator::requests::Reason;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
 use server_registry::{ServerRegistry, place};
 
 /// Runs a node and its servers until it is told to stop.
-pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
+pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
-    let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| NodeError::Port { port: up.port, source })?;
     let limits = limits(&up);
     let pages = match up.http_port {
         None => None,
         Some(port) => {
             let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
-            Some(listener.map_err(|error| port_error(port, &error))?)
+            Some(listener.map_err(|source| NodeError::Port { port, source })?)
         }
     };
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
@@ -52,8 +53,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
     };
     let (mut home, failed) = tokio::select! {
-        home = starting => home.map_err(|error| error.to_string())?,
-        () = signals.stop() => return Err("interrupted".into()),
+        home = starting => home.map_err(NodeError::Servers)?,
+        () = signals.stop() => return Err(NodeError::Interrupted),
     };
     let plan = Plan {
         cluster: home.cluster,
@@ -75,9 +76,9 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     plan.runtime_config.set_lends_sequences(up.sequences == SEQUENCES_LENT);
     let node = match open(plan).await {
         Ok(node) => node,
-        Err(reason) => {
+        Err(error) => {
             home.stop().await;
-            return Err(reason);
+            return Err(error.into());
         }
     };
     if let Some(listener) = pages {
@@ -90,7 +91,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     };
     let ended = tokio::select! {
         ended = node.run(vec![listener], &mut signals, progress, begin) => ended,
-        () = server_registry.run() => Err("nobody keeps the list of members any more".to_owned()),
+        () = server_registry.run() => Err(NodeError::RegistryEnded),
     };
     server_registry.close().await;
     ended
@@ -113,11 +114,4 @@ fn limits(up: &Up) -> Limits {
             wait: Duration::from_millis(up.pool_wait_ms.into()),
         },
     }
-}
-
-fn port_error(port: u16, error: &std::io::Error) -> Reason {
-    if error.kind() == std::io::ErrorKind::AddrInUse {
-        return format!("port {port} is in use; stop what listens there, or choose another with --port");
-    }
-    format!("port {port} cannot be listened on: {error}")
 }

@@ -23,7 +23,7 @@ use wire::{encode, sqlstate};
 use super::sequence_leases::SEQUENCES_ANCHOR;
 use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::client::forbidden::invalid;
+use crate::client::forbidden::ValueError;
 use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
 use crate::logging::stage_span;
@@ -332,7 +332,7 @@ impl Placer<'_> {
                 self.view().check_kept(name, text)?;
                 self.stage_kept(name, Some(text));
             }
-            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
+            _ => return Err(ValueError::NotConstant { name: name.to_owned() }.into()),
         }
         Ok(())
     }

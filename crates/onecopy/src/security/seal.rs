@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cluster::ids::Identity;
 use ring::hmac;
@@ -26,13 +26,28 @@ pub(crate) struct Seal {
     pub(crate) is_new: bool,
 }
 
+/// The file of the key can be neither read nor made.
+#[derive(Debug)]
+pub(crate) struct SealError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+impl std::fmt::Display for SealError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for SealError {}
+
 impl Seal {
     /// Reads the key in a data folder, or draws one.
-    pub(crate) fn in_folder(data: &Path) -> Result<Self, String> {
+    pub(crate) fn in_folder(data: &Path) -> Result<Self, SealError> {
         let path = data.join(FILE);
         let is_new = !path.exists();
         let bytes = if is_new { draw(&path) } else { read(&path) };
-        let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = bytes.map_err(|source| SealError { path, source })?;
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), is_new })
     }
 
@@ -103,7 +118,8 @@ mod tests {
         }
         assert_ne!(first.proof(identity), other.proof(identity));
         fs::write(folder.join("a/identity.key"), "short").unwrap();
-        assert!(Seal::in_folder(&folder.join("a")).unwrap_err().contains("identity.key: it is damaged"));
+        let error = Seal::in_folder(&folder.join("a")).unwrap_err().to_string();
+        assert!(error.contains("identity.key: it is damaged"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

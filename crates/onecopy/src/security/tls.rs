@@ -5,6 +5,7 @@
 //!
 //! Not here: who the client is. A certificate of a client's is not asked for.
 
+mod file_error;
 mod identity;
 mod outward;
 mod validity;
@@ -23,6 +24,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+pub(crate) use file_error::TlsFileError;
 pub(crate) use identity::Identity;
 pub(crate) use outward::{Outward, Trust};
 
@@ -95,12 +97,11 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The certificates of a file, of which there must be one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let shown = path.display();
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| format!("no certificates can be read from {shown}: {error}"))?;
+    let found = read.map_err(|source| TlsFileError::Certificates { path: path.to_owned(), source })?;
     if found.is_empty() {
-        return Err(format!("{shown} has no certificate in it"));
+        return Err(TlsFileError::NoCertificate { path: path.to_owned() });
     }
     Ok(found)
 }

@@ -6,7 +6,7 @@ use sql::{SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::client::forbidden::{FORBIDDEN, invalid};
+use crate::client::forbidden::{FORBIDDEN, ValueError};
 use crate::client::own_settings::is_of_session;
 use crate::client::settings::{GivenUp, Settings};
 use crate::error::{Fault, Refusal};
@@ -81,9 +81,9 @@ impl Session {
             _ if local => {
                 return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
             }
-            SetValue::Text(text) => self.link.settings.set_own(name, text).map_err(invalid)?,
+            SetValue::Text(text) => self.link.settings.set_own(name, text)?,
             SetValue::Default => self.reset_own(name),
-            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
+            _ => return Err(ValueError::NotConstant { name: name.to_owned() }.into()),
         }
         encode::command_complete(&mut self.link.client.out, "SET");
         Ok(Ended::default())

@@ -161,8 +161,7 @@ impl Session {
                 "default_transaction_read_only" => "off",
                 _ => "read committed",
             });
-            let set = self.settings.set_own(name, value);
-            set.map_err(|text| Refusal::plain(sqlstate::INVALID_PARAMETER_VALUE, text))?;
+            self.settings.set_own(name, value)?;
             return Ok("SET");
         }
         if name == "client_encoding"

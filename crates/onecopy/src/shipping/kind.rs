@@ -19,7 +19,7 @@ use super::node::Shipping;
 use super::state::{Standing, replica};
 use super::{rejoin, session};
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
-use crate::coordinator::requests::Reason;
+use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::error::Refusal;
 use crate::link::Worker;
@@ -33,9 +33,9 @@ impl NodeKind for Shipping {
         self: Arc<Self>,
         coordinator: &Arc<Coordinator>,
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, Reason> {
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
         if !self.attach(coordinator) {
-            return Err("the node was put together twice".into());
+            return Err(OpenError::Twice("the node was put together"));
         }
         let maintain = |(id, _)| tokio::spawn(rejoin::maintain(Arc::clone(&self), id));
         Ok(orders.into_iter().map(maintain).collect())

@@ -163,8 +163,8 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let coordinator = shipping.coordinator();
     let cluster = coordinator.cluster_id;
-    let ServerInfo { cluster: found, unfit } = ServerInfo::ask(control).await?;
-    match (unfit, found) {
+    let ServerInfo { cluster: found, unservable } = ServerInfo::ask(control).await?;
+    match (unservable, found) {
         (Some(what), _) => return Err(RejoinError::Lasting(format!("the server {what}"))),
         (None, Some(found)) if found != cluster.to_string() => {
             let text = format!("the server belongs to the cluster {found}, not to {cluster}");
@@ -341,7 +341,7 @@ async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: Connection) ->
             knocked = Instant::now();
             let address = shipping.address(run.replica);
             if let Err(reason) = lets_in(&control, &address, deadline, |_| std::future::ready(())).await {
-                return reason;
+                return reason.to_string();
             }
         }
         if noted.elapsed() >= NOTE {

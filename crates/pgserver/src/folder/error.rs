@@ -84,6 +84,8 @@ impl FolderError {
     }
 }
 
+impl std::error::Error for FolderError {}
+
 impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Found, at};
+use super::difference::{Difference, DifferingPair};
+use super::error::AdoptionError;
 use crate::backend::{BackendError, Connection};
 use crate::config::Replica;
 use crate::membership::checksum;
-use crate::membership::checksum::PASSWORDS;
+use crate::membership::reach::ReachedServer;
 
 /// Names of tables that differ, at most.
 const NAMED_MAX: usize = 5;
@@ -23,50 +24,30 @@ const POSITIONS: (&str, &str) = (
 
 type Sums = BTreeMap<String, String>;
 
-/// All are identical, or the error says what differs.
-pub(super) async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
+/// Compares what the servers hold. It must be the same everywhere.
+pub(super) async fn compare(open: &mut [(&Replica, ReachedServer)]) -> Result<(), AdoptionError> {
     let mut all: Vec<(String, Sums)> = Vec::new();
     for (replica, found) in open {
-        let sums = sums(&mut found.connection).await.map_err(|error| at(replica, &error))?;
-        all.push((replica.name.clone(), sums));
+        let sums = sums(&mut found.connection).await;
+        all.push((replica.name.clone(), sums.map_err(|source| AdoptionError::unreadable(replica, source))?));
     }
     let (first_name, first) = &all[0];
-    let mut differences = Vec::new();
+    let mut pairs = Vec::new();
     for (name, sums) in &all[1..] {
         let keys: BTreeSet<&String> = first.keys().chain(sums.keys()).collect();
-        let mut differ: Vec<&str> =
-            keys.into_iter().filter(|key| first.get(*key) != sums.get(*key)).map(String::as_str).collect();
-        let more = differ.len().saturating_sub(NAMED_MAX);
-        differ.truncate(NAMED_MAX);
-        if !differ.is_empty() {
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            differences.push(format!("{first_name} and {name} differ in {}{more}", differ.join(", ")));
+        let mut named: Vec<String> =
+            keys.into_iter().filter(|key| first.get(*key) != sums.get(*key)).cloned().collect();
+        let more = named.len().saturating_sub(NAMED_MAX);
+        named.truncate(NAMED_MAX);
+        if !named.is_empty() {
+            pairs.push(DifferingPair { servers: [first_name.clone(), name.clone()], named, more });
         }
     }
-    if differences.is_empty() {
+    if pairs.is_empty() {
         return Ok(());
     }
-    let is_about_passwords = differences.iter().any(|text| text.contains(PASSWORDS));
-    let full: Vec<&str> =
-        all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.as_str()).collect();
-    let mut text =
-        format!("the servers do not hold the same, so nothing was changed\n{}", differences.join("\n"));
-    if let [only] = full.as_slice() {
-        text.push_str(&format!(
-            "\nonly {only} has data: copy it to the others first, while no client writes (pg_dumpall from {only} into each)"
-        ));
-    } else {
-        text.push_str(
-            "\nmake them identical while no client writes: empty all but one, and restore a dump of that one",
-        );
-    }
-    if is_about_passwords {
-        text.push_str(
-            "\neach server stores a password with a salt of its own, so setting it anew does not help: ALTER ROLE with what one \
-             server has in pg_authid.rolpassword, as pg_dumpall --roles-only writes it",
-        );
-    }
-    Err(text)
+    let with_data = all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.clone()).collect();
+    Err(AdoptionError::Different(Difference { pairs, with_data }))
 }
 
 /// What a server's database has, some of it by name; nothing if it is empty.

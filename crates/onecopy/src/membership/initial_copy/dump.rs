@@ -8,8 +8,8 @@ use std::time::Duration;
 use pgserver::program_folders;
 use tokio::process::Command;
 
+use super::error::{DumpError, InitialCopyError};
 use crate::backend::{Address, BackendError, Connection, Served};
-use crate::coordinator::requests::Reason;
 use crate::membership::checksum::schema_checksums;
 use crate::security::scram::Secret;
 
@@ -49,10 +49,10 @@ pub(super) struct Program {
 
 impl Program {
     /// Finds the oldest one that is not older than the donor.
-    pub(super) async fn find(served: &Served, donor: &Address) -> Result<Self, Reason> {
-        let text = |error: BackendError| format!("the replica that is copied cannot be reached: {error}");
-        let mut connection = Connection::open_own(donor, served, &[]).await.map_err(text)?;
-        let version = connection.simple("SHOW server_version_num").await.map_err(text)?;
+    pub(super) async fn find(served: &Served, donor: &Address) -> Result<Self, InitialCopyError> {
+        let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
+        let mut connection = Connection::open_own(donor, served, &[]).await.map_err(lost)?;
+        let version = connection.simple("SHOW server_version_num").await.map_err(lost)?;
         let version = version.into_iter().flatten().flatten().next().unwrap_or_default();
         let wanted = version.parse::<u32>().map_or(0, |version| version / 10_000);
         let mut fit = BTreeMap::new();
@@ -62,27 +62,26 @@ impl Program {
                 fit.entry(major).or_insert(path);
             }
         }
-        let (_, path) = fit.into_iter().next().ok_or_else(|| {
-            format!(
-                "a server is filled by means of pg_dump {wanted} or newer, which was not found\ninstall PostgreSQL's client programs \
-                 on Onecopy's machine (ONECOPY_PG_BIN names their folder), or make the server a copy of a member by pg_basebackup"
-            )
-        })?;
+        let (_, path) = fit.into_iter().next().ok_or(DumpError::NoProgram { major: wanted })?;
         Ok(Self { path, served: served.clone(), donor: donor.clone() })
     }
 
     /// The schema in a snapshot.
-    pub(super) async fn schema(&self, snapshot: &str, donor: &mut Connection) -> Result<Schema, Reason> {
+    pub(super) async fn schema(
+        &self,
+        snapshot: &str,
+        donor: &mut Connection,
+    ) -> Result<Schema, InitialCopyError> {
         let before_rows = self.section("pre-data", snapshot).await?;
         let after_rows = self.section("post-data", snapshot).await?;
-        let text = |error: BackendError| format!("the replica that is copied cannot be read: {error}");
-        let sums = schema_checksums(donor).await.map_err(text)?;
+        let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
+        let sums = schema_checksums(donor).await.map_err(lost)?;
         // What the checksums set for themselves holds for the transaction, which goes on.
-        donor.simple(PIN).await.map_err(text)?;
+        donor.simple(PIN).await.map_err(lost)?;
         Ok(Schema { before_rows, after_rows, sums })
     }
 
-    async fn section(&self, section: &str, snapshot: &str) -> Result<String, Reason> {
+    async fn section(&self, section: &str, snapshot: &str) -> Result<String, DumpError> {
         let mut command = Command::new(&self.path);
         command
             .args(["--no-password", "--no-tablespaces", "--encoding=UTF8", LOCK_PATIENCE])
@@ -92,19 +91,17 @@ impl Program {
         self.reach(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let output = match tokio::time::timeout(DEADLINE, command.output()).await {
-            Ok(output) => {
-                output.map_err(|error| format!("{} cannot be run: {error}", self.path.display()))?
-            }
-            Err(_) => return Err(format!("pg_dump did not end within {} s", DEADLINE.as_secs())),
+            Ok(output) => output.map_err(|source| DumpError::NotRun { path: self.path.clone(), source })?,
+            Err(_) => return Err(DumpError::TimedOut { seconds: DEADLINE.as_secs() }),
         };
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(format!("pg_dump cannot write the schema down: {said}"));
+            let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(DumpError::Failed { stderr });
         }
         if output.stdout.len() > SCHEMA_BYTES_MAX {
-            return Err(format!("the schema takes more than {} MB as text", SCHEMA_BYTES_MAX >> 20));
+            return Err(DumpError::TooLarge { bytes_max: SCHEMA_BYTES_MAX });
         }
-        let text = String::from_utf8(output.stdout).map_err(|_| "the schema is not UTF-8".to_owned())?;
+        let text = String::from_utf8(output.stdout).map_err(|_| DumpError::NotUtf8)?;
         Ok(for_any_release(without_psql(&text)))
     }
 

@@ -4,7 +4,6 @@
 //! come from the log. So they are read with it, verifiers of passwords included: a password set anew would get another salt.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::quoting::quoted;
@@ -95,23 +94,12 @@ pub(super) enum WriteError {
     /// It refuses.
     Server(BackendError),
     /// It has others of its own.
-    Strangers(String),
+    Strangers(Vec<String>),
 }
 
 impl From<BackendError> for WriteError {
     fn from(error: BackendError) -> Self {
         Self::Server(error)
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(error) => error.fmt(f),
-            Self::Strangers(names) => {
-                write!(f, "has roles that the cluster has not: {names}; drop them, or take another server")
-            }
-        }
     }
 }
 
@@ -139,8 +127,7 @@ pub(super) async fn write(target: &mut Connection, roles: &Roles, is_former: boo
     let there = column(target, "SELECT rolname FROM pg_authid WHERE rolname !~ '^pg_'").await?;
     let strangers: Vec<&String> = there.iter().filter(|name| !roles.names.contains(*name)).collect();
     if !strangers.is_empty() && !is_former {
-        let names: Vec<&str> = strangers.iter().map(|name| name.as_str()).collect();
-        return Err(WriteError::Strangers(names.join(", ")));
+        return Err(WriteError::Strangers(strangers.into_iter().cloned().collect()));
     }
     for name in strangers {
         target.simple(&format!("DROP ROLE {}", quoted(name))).await?;

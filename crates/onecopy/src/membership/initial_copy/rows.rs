@@ -69,7 +69,7 @@ impl fmt::Display for Table {
 
 /// Why rows were not copied.
 #[derive(Debug)]
-pub(super) enum CopyError {
+pub(crate) enum CopyError {
     /// The donor has ended it, or was lost.
     Donor(BackendError),
     /// The server does not take it, or was lost.

@@ -2,9 +2,9 @@
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::quoting::quoted;
-use crate::coordinator::requests::Reason;
 use crate::coordinator::resync_progress::Transfer;
 
+use super::error::StateError;
 use super::rows::pipe;
 
 /// Tables that are the same everywhere, row by row.
@@ -46,34 +46,32 @@ const MARKED: &str = "SELECT setval(s.relation::regclass, least(greatest(m.value
     CASE WHEN m.descends THEN -m.value::numeric ELSE m.value END DESC, m.called DESC LIMIT 1) AS m WHERE f.is_leased";
 
 /// Copies all of it, when the schema is there.
-pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Result<(), Reason> {
+pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Result<(), StateError> {
     let uncounted = Transfer::default();
-    let text = |error: BackendError| format!("what Onecopy keeps in a server cannot be copied: {error}");
     target
         .simple(
             "CREATE TABLE onecopy_filling.names (id int4, is_type boolean, schema_name name, name name); \
              CREATE TABLE onecopy_filling.sequences (id int4, schema_name name, name name, caches boolean, rules text, \
              least int8, greatest int8, is_leased boolean)",
         )
-        .await
-        .map_err(text)?;
+        .await?;
     for table in ALIKE {
-        target.simple(&format!("DELETE FROM {table}")).await.map_err(text)?;
+        target.simple(&format!("DELETE FROM {table}")).await?;
         let (from, into) = (format!("COPY {table} TO STDOUT"), format!("COPY {table} FROM STDIN"));
-        pipe(donor, &from, target, &into, &uncounted).await.map_err(|error| error.to_string())?;
+        pipe(donor, &from, target, &into, &uncounted).await?;
     }
     for (query, table) in [(NAMES, "names"), (SEQUENCES, "sequences")] {
         let (from, into) =
             (format!("COPY ({query}) TO STDOUT"), format!("COPY onecopy_filling.{table} FROM STDIN"));
-        pipe(donor, &from, target, &into, &uncounted).await.map_err(|error| error.to_string())?;
+        pipe(donor, &from, target, &into, &uncounted).await?;
     }
     // What the server does not have by that name has no id there, and then this is refused.
     for sql in [NAMED, NUMBERED, BOUNDED] {
-        target.simple(sql).await.map_err(text)?;
+        target.simple(sql).await?;
     }
-    positions(donor, target).await.map_err(text)?;
-    target.simple(MARKED).await.map_err(text)?;
-    target.simple("DROP TABLE onecopy_filling.names, onecopy_filling.sequences").await.map_err(text)?;
+    positions(donor, target).await?;
+    target.simple(MARKED).await?;
+    target.simple("DROP TABLE onecopy_filling.names, onecopy_filling.sequences").await?;
     Ok(())
 }
 

@@ -5,10 +5,10 @@ use crate::capture;
 use crate::capture::quoting::quoted;
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
-use crate::coordinator::requests::Reason;
 use crate::membership::adoption;
-use crate::membership::adoption::Found;
+use crate::membership::reach::{ReachedServer, reach};
 
+use super::error::{InitialCopyError, TargetStep};
 use super::roles::Database;
 
 /// Databases that a server has, from which another one can be dropped and made.
@@ -26,7 +26,7 @@ const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catal
 /// What a server is to us.
 pub(crate) enum ServerCondition {
     /// It has our objects, whole: a server of some cluster.
-    Member(Box<Found>),
+    Member(Box<ReachedServer>),
     /// It has nothing, not even the database, or what was left half full.
     Empty,
     /// It has something of its own: what.
@@ -34,40 +34,54 @@ pub(crate) enum ServerCondition {
 }
 
 /// Looks at a server that may be empty.
-pub(crate) async fn standing(served: &Served, replica: &Replica) -> Result<ServerCondition, Reason> {
-    let mut found = match adoption::reach(served, replica).await {
+pub(crate) async fn standing(
+    served: &Served,
+    replica: &Replica,
+) -> Result<ServerCondition, InitialCopyError> {
+    let mut found = match reach(served, replica).await {
         Ok(found) => found,
-        Err(unfit) if unfit.has_no_database => {
+        Err(error) if error.has_no_database() => {
             let beside = Served { database: BESIDE[0].to_owned(), ..served.clone() };
-            adoption::reach(&beside, replica).await.map_err(|unfit| unfit.text)?;
+            reach(&beside, replica).await?;
             return Ok(ServerCondition::Empty);
         }
-        Err(unfit) => return Err(unfit.text),
+        Err(error) => return Err(error.into()),
     };
-    let text = |error: BackendError| format!("the server at {} cannot be read: {error}", replica.address);
+    let unreadable = |source| InitialCopyError::Target {
+        address: replica.address.to_string(),
+        step: TargetStep::Read,
+        source,
+    };
     let marked = format!("SELECT 1 FROM pg_namespace WHERE nspname = '{MARK}'");
-    if !found.connection.simple(&marked).await.map_err(text)?.is_empty() {
+    if !found.connection.simple(&marked).await.map_err(unreadable)?.is_empty() {
         return Ok(ServerCondition::Empty);
     }
     if found.cluster.is_some() {
         return Ok(ServerCondition::Member(Box::new(found)));
     }
-    let holds = adoption::what_is_there(&mut found.connection).await.map_err(text)?;
+    let holds = adoption::what_is_there(&mut found.connection).await.map_err(unreadable)?;
     Ok(holds.map_or(ServerCondition::Empty, ServerCondition::Full))
 }
 
 /// A connection to the server, but not to the database that is made anew.
-pub(super) async fn connect_beside(served: &Served, replica: &Replica) -> Result<Connection, Reason> {
-    let mut why = String::new();
+pub(super) async fn connect_beside(
+    served: &Served,
+    replica: &Replica,
+) -> Result<Connection, InitialCopyError> {
+    let mut lost = BackendError::Protocol("there is no other database");
     for database in BESIDE.into_iter().filter(|database| *database != served.database) {
         let beside = Served { database: database.to_owned(), ..served.clone() };
         let own = [("options", QUIET), ("client_encoding", "UTF8")];
         match Connection::open_own(&replica.address, &beside, &own).await {
             Ok(connection) => return Ok(connection),
-            Err(error) => why = error.to_string(),
+            Err(error) => lost = error,
         }
     }
-    Err(format!("the server at {} cannot be reached: {why}", replica.address))
+    Err(InitialCopyError::Target {
+        address: replica.address.to_string(),
+        step: TargetStep::Reach,
+        source: lost,
+    })
 }
 
 /// Drops the database, which is empty or may go, and makes it as the donor's is.

@@ -18,13 +18,17 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, Connection};
 use crate::config::{Replica, address_of};
 use crate::coordinator::Coordinator;
-use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
-use crate::membership::adoption;
-use crate::membership::adoption::{Member, Membership, Places};
+use crate::coordinator::requests::{Data, InvitationError, Invited, Invitee, MemberRequest, RequestError};
+use crate::membership::adoption::Places;
+use crate::membership::cluster_file;
+use crate::membership::cluster_file::{Member, Membership};
 use crate::membership::initial_copy;
 use crate::membership::initial_copy::ServerCondition;
+use crate::membership::reach::reach;
+use crate::node::NodeError;
 use crate::replica::agent::identity;
 
+use super::newcomer::NewcomerError;
 use super::place;
 
 /// Requests that can wait.
@@ -51,9 +55,9 @@ impl MemberRegistry {
         folder: PathBuf,
         membership: Membership,
         places: Places,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
-        coordinator.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        coordinator.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
         let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
         Ok(Self {
             coordinator: Arc::clone(coordinator),
@@ -88,19 +92,21 @@ impl MemberRegistry {
         std::future::pending::<()>().await;
     }
 
-    async fn invite(&mut self, who: Invitee) -> Result<Invited, Invitation> {
+    async fn invite(&mut self, who: Invitee) -> Result<Invited, InvitationError> {
         let number = (0..REPLICAS_MAX)
             .find(|number| self.coordinator.seats.is_free(ReplicaId(*number)))
-            .ok_or_else(|| Invitation::Unfit("all numbers are in use; start the node anew".to_owned()))?;
+            .ok_or_else(|| InvitationError::rejected(NewcomerError::NoNumber))?;
         let (member, newcomer, data) = match who {
             Invitee::Made => {
-                return Err(Invitation::Unsupported(
-                    "`onecopy serve` makes no servers",
-                    "ADD REPLICA 'postgresql://host:port' names one that is there.",
-                ));
+                return Err(InvitationError::Unsupported {
+                    what: "`onecopy serve` makes no servers",
+                    instead: "ADD REPLICA 'postgresql://host:port' names one that is there.",
+                });
             }
-            Invitee::At(url) => self.at(number, url).await?,
-            Invitee::Former(replica) => self.again(number, replica).await?,
+            Invitee::At(url) => self.at(number, url).await.map_err(InvitationError::rejected)?,
+            Invitee::Former(replica) => {
+                self.again(number, replica).await.map_err(InvitationError::rejected)?
+            }
         };
         let replica = ReplicaId(number);
         let place = place((replica, &newcomer));
@@ -108,84 +114,78 @@ impl MemberRegistry {
         Ok(Invited { place, data })
     }
 
-    async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), Invitation> {
+    async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), NewcomerError> {
         let served = &self.coordinator.database.served;
-        let address = address_of(&url, &served.database, &served.superuser)
-            .map_err(|(what, help)| Invitation::Unfit(format!("{what}; {help}")))?;
+        let address =
+            address_of(&url, &served.database, &served.superuser).map_err(NewcomerError::Address)?;
         if let Some(twin) = self.members.values().find(|member| member.address == address) {
-            return Err(Invitation::Unfit(format!("{} is that server", twin.name)));
+            return Err(NewcomerError::IsMember { name: twin.name.clone() });
         }
         let is_taken = |name: &String| self.members.values().any(|member| member.name == *name);
         let named = (u32::from(number) + 1..).map(|number| format!("replica-{number}"));
         let name = named.into_iter().find(|name| !is_taken(name)).unwrap_or_default();
         let newcomer = Replica { name, address };
-        let data = self.look_at(&newcomer).await.map_err(Invitation::Unfit)?;
+        let data = self.look_at(&newcomer).await?;
         let member = Member { number, name: newcomer.name.clone(), url: Some(url) };
         Ok((member, newcomer, data))
     }
 
     /// A former member under its former name. It was looked at before it left.
-    async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), Invitation> {
+    async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), NewcomerError> {
         let known = self.former.get(&former).cloned();
-        let (member, server) = known.ok_or_else(|| Invitation::Unfit("it was no member".to_owned()))?;
-        initial_copy::prepare(&self.coordinator).await.map_err(Invitation::Unfit)?;
+        let (member, server) = known.ok_or(NewcomerError::NotFormer)?;
+        initial_copy::prepare(&self.coordinator).await?;
         let data = Data::Filled { server: server.clone(), is_former: true };
         Ok((Member { number, ..member }, server, data))
     }
 
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
-    async fn look_at(&self, newcomer: &Replica) -> Result<Data, Reason> {
-        let at = &newcomer.address;
+    async fn look_at(&self, newcomer: &Replica) -> Result<Data, NewcomerError> {
+        let address = || newcomer.address.to_string();
         let mut found = match initial_copy::standing(&self.coordinator.database.served, newcomer).await? {
             ServerCondition::Member(found) => *found,
             ServerCondition::Empty => {
                 initial_copy::prepare(&self.coordinator).await?;
                 return Ok(Data::Filled { server: newcomer.clone(), is_former: false });
             }
-            ServerCondition::Full(what) => {
-                return Err(format!(
-                    "the server at {at} has something of its own, and nothing of the cluster: {what}; name one whose database is \
-                     empty (or missing), or a copy of a member"
-                ));
+            ServerCondition::Full(data) => {
+                return Err(NewcomerError::ForeignData { address: address(), data });
             }
         };
-        let cluster = self.coordinator.cluster_id.to_string();
-        if let Some(id) = found.cluster.as_ref().filter(|id| **id != cluster) {
-            return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
+        let expected = self.coordinator.cluster_id.to_string();
+        if let Some(found) = found.cluster.take_if(|id| *id != expected) {
+            return Err(NewcomerError::OtherCluster { address: address(), found, expected });
         }
-        let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
+        let unreadable = |source: BackendError| NewcomerError::Unreadable { address: address(), source };
         let applied =
-            identity::read(&mut found.connection, &self.coordinator.local.seal).await.map_err(text)?;
-        self.coordinator.judge(applied).await.map_err(|reason| {
-            format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
-        })?;
-        let run = run(&mut found.connection).await.map_err(text)?;
+            identity::read(&mut found.connection, &self.coordinator.local.seal).await.map_err(unreadable)?;
+        let judged = self.coordinator.judge(applied).await;
+        judged.map_err(|source| NewcomerError::Outdated { address: address(), source })?;
+        let run = run(&mut found.connection).await.map_err(unreadable)?;
         for member in self.members.values() {
             // One that cannot be reached is down, so it is not this one.
-            let Ok(mut other) = adoption::reach(&self.coordinator.database.served, member).await else {
-                continue;
-            };
+            let Ok(mut other) = reach(&self.coordinator.database.served, member).await else { continue };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
-                return Err(format!("{} is that server", member.name));
+                return Err(NewcomerError::IsMember { name: member.name.clone() });
             }
         }
         Ok(Data::Brought)
     }
 
-    fn admit(&mut self, replica: ReplicaId) -> Result<(), Reason> {
-        let (member, newcomer) = self.invited.remove(&replica).ok_or("it was not invited")?;
+    fn admit(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
+        let (member, newcomer) = self.invited.remove(&replica).ok_or(RequestError::NotInvited)?;
         let changed = self.membership.with(member);
-        adoption::write(&self.folder, &changed)?;
+        cluster_file::write(&self.folder, &changed).map_err(RequestError::failed)?;
         self.membership = changed;
         self.members.insert(replica, newcomer);
         Ok(())
     }
 
-    fn strike(&mut self, replica: ReplicaId) -> Result<(), Reason> {
-        let member = self.members.get(&replica).ok_or("it is no member")?;
+    fn strike(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
+        let member = self.members.get(&replica).ok_or(RequestError::NotAMember)?;
         let written = self.membership.members().into_iter().find(|written| written.name == member.name);
         let changed = self.membership.without(&member.name);
-        adoption::write(&self.folder, &changed)?;
+        cluster_file::write(&self.folder, &changed).map_err(RequestError::failed)?;
         self.membership = changed;
         let member = self.members.remove(&replica);
         if let (Some(written), Some(member)) = (written, member) {

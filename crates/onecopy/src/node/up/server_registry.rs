@@ -15,13 +15,14 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::Address;
 use crate::coordinator::requests::{
-    Data, Invitation, Invited, Invitee, MemberRequest, Reason, SupervisorOrder,
+    Data, InvitationError, Invited, Invitee, MemberRequest, RequestError, SupervisorOrder,
 };
 use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Coordinator, ReplicaAddress};
 use crate::membership::base_backup;
 use crate::membership::supervisor;
 use crate::membership::supervisor::SupervisorContext;
+use crate::node::NodeError;
 use crate::terminal::Progress;
 
 use super::mender;
@@ -50,10 +51,10 @@ impl ServerRegistry {
         home: Home,
         mut failed: BTreeMap<u16, ServerError>,
         progress: &Progress,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
         let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
-        coordinator.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        coordinator.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
         let mut server_registry = Self {
             coordinator: Arc::clone(coordinator),
             home,
@@ -86,7 +87,7 @@ impl ServerRegistry {
                     let _ = done.send(furnished);
                 }
                 MemberRequest::Strike { replica, done } => {
-                    let _ = done.send(self.home.strike(number(replica)).map_err(|error| error.to_string()));
+                    let _ = done.send(self.home.strike(number(replica)).map_err(RequestError::failed));
                 }
                 MemberRequest::Dismiss { replica, done } => {
                     let dismissed = self.dismiss(replica).await;
@@ -106,16 +107,16 @@ impl ServerRegistry {
         home.stop().await;
     }
 
-    fn invite(&mut self, who: &Invitee) -> Result<Invited, Invitation> {
+    fn invite(&mut self, who: &Invitee) -> Result<Invited, InvitationError> {
         if *who != Invitee::Made {
-            return Err(Invitation::Unsupported(
-                "a server that Onecopy did not make cannot join servers of `onecopy up`",
-                "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
-            ));
+            return Err(InvitationError::Unsupported {
+                what: "a server that Onecopy did not make cannot join servers of `onecopy up`",
+                instead: "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
+            });
         }
         let is_free = |number: u16| self.coordinator.seats.is_free(replica(number));
         let further = self.home.further(is_free);
-        let mut server = further.map_err(|error| Invitation::Unfit(error.to_string()))?;
+        let mut server = further.map_err(InvitationError::rejected)?;
         server.keep_port();
         let place = place(&server);
         self.invited.insert(place.replica, server);
@@ -127,30 +128,29 @@ impl ServerRegistry {
         replica: ReplicaId,
         donor: &Address,
         transfer: &Transfer,
-    ) -> Result<(), Reason> {
-        let mut server = self.invited.remove(&replica).ok_or("it was not invited")?;
-        let copied =
-            base_backup::copy(&server, donor, &self.coordinator.database.served.superuser, transfer).await;
-        let taken = match copied {
-            Ok(()) => server.take_copy().await.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        let number = server.number();
-        let admitted = match taken {
-            Ok(()) => self.home.admit(number).map_err(|error| error.to_string()),
-            Err(reason) => Err(reason),
-        };
-        let started = match admitted {
-            Ok(()) => server.start().await.map_err(|error| error.to_string()),
-            Err(reason) => Err(reason),
-        };
-        match started {
-            Ok(()) => self.watch(server, None),
-            Err(reason) => {
-                self.give_up(number);
-                Err(reason)
+    ) -> Result<(), RequestError> {
+        let mut server = self.invited.remove(&replica).ok_or(RequestError::NotInvited)?;
+        match self.bring_up(&mut server, donor, transfer).await {
+            Ok(()) => self.watch(server, None).map_err(RequestError::failed),
+            Err(error) => {
+                self.give_up(server.number());
+                Err(error)
             }
         }
+    }
+
+    /// Gives the server a copy of the donor's data, writes down that it is a member, and starts it.
+    async fn bring_up(
+        &mut self,
+        server: &mut Server,
+        donor: &Address,
+        transfer: &Transfer,
+    ) -> Result<(), RequestError> {
+        let copied = base_backup::copy(server, donor, &self.coordinator.database.served.superuser, transfer).await;
+        copied.map_err(RequestError::failed)?;
+        server.take_copy().await.map_err(RequestError::failed)?;
+        self.home.admit(server.number()).map_err(RequestError::failed)?;
+        server.start().await.map_err(RequestError::failed)
     }
 
     /// Nothing is left of a server that could not be had.
@@ -161,24 +161,24 @@ impl ServerRegistry {
         }
     }
 
-    async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+    async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
         let (done, stopped) = oneshot::channel();
         if let Some(errands) = self.coordinator.seats[replica].errands.get() {
-            let gone = "its supervisor has gone";
-            errands.send(SupervisorOrder::Leave { done }).await.map_err(|_| gone.to_owned())?;
-            stopped.await.map_err(|_| gone.to_owned())?;
+            let order = SupervisorOrder::Leave { done };
+            errands.send(order).await.map_err(|_| RequestError::NoSupervisor)?;
+            stopped.await.map_err(|_| RequestError::NoSupervisor)?;
         }
         self.progress
             .say(format_args!("{} was stopped and is removed", self.coordinator.seats[replica].name));
-        self.home.remove(number(replica)).map_err(|error| error.to_string())
+        self.home.remove(number(replica)).map_err(RequestError::failed)
     }
 
-    fn watch(&mut self, mut server: Server, failure: Option<ServerError>) -> Result<(), Reason> {
+    fn watch(&mut self, mut server: Server, failure: Option<ServerError>) -> Result<(), NodeError> {
         server.keep_port();
         let (errands, queue) = supervisor::errands();
         let replica = replica(server.number());
         let seat = &self.coordinator.seats[replica];
-        seat.errands.set(errands).map_err(|_| "a server has two supervisors".to_owned())?;
+        seat.errands.set(errands).map_err(|_| NodeError::Twice("the supervisor of a server was started"))?;
         let (coordinator, damaged) = (Arc::clone(&self.coordinator), self.damaged.clone());
         let post = SupervisorContext { coordinator, replica, damaged, progress: self.progress.clone() };
         self.supervisors.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));

@@ -13,7 +13,7 @@ use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
 use super::{Assignment, identity, watchdog};
-use crate::backend::{BackendError, Connection, ServerInfo};
+use crate::backend::{BackendError, Connection, ServerInfo, Unservable};
 use crate::capture;
 use crate::coordinator::Obstacle;
 
@@ -78,7 +78,7 @@ pub(super) enum ConnectError {
     Backend(BackendError),
     OtherCluster { found: String, expected: ClusterId },
     NoCluster { expected: ClusterId },
-    Unfit(String),
+    Unservable(Unservable),
     BackendsStay { count: usize },
     Silent,
     Random(getrandom::Error),
@@ -88,7 +88,7 @@ impl ConnectError {
     /// Whether it may be used later, without anybody doing something about it.
     pub(super) fn obstacle(&self) -> Obstacle {
         match self {
-            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => {
+            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unservable(_) => {
                 Obstacle::QuarantineDuration
             }
             Self::Backend(_) | Self::BackendsStay { .. } | Self::Silent | Self::Random(_) => {
@@ -109,7 +109,7 @@ impl std::fmt::Display for ConnectError {
                 f,
                 "the server has nothing of the cluster {expected} in it: it is another server, or was re-created"
             ),
-            Self::Unfit(what) => write!(f, "the server {what}"),
+            Self::Unservable(what) => write!(f, "the server {what}"),
             Self::BackendsStay { count } => {
                 write!(f, "{count} backends of an earlier incarnation do not end")
             }
@@ -170,9 +170,9 @@ async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connecti
 /// An error unless the server belongs to the cluster, or may be made to.
 async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<(), ConnectError> {
     let expected = assignment.cluster;
-    let ServerInfo { cluster, unfit } = ServerInfo::ask(control).await?;
-    match (unfit, cluster) {
-        (Some(what), _) => Err(ConnectError::Unfit(what)),
+    let ServerInfo { cluster, unservable } = ServerInfo::ask(control).await?;
+    match (unservable, cluster) {
+        (Some(what), _) => Err(ConnectError::Unservable(what)),
         (None, Some(found)) if found == expected.to_string() => Ok(()),
         (None, Some(found)) => Err(ConnectError::OtherCluster { found, expected }),
         (None, None) if assignment.is_founding.load(Ordering::Acquire) => Ok(()),

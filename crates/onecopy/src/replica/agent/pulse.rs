@@ -16,6 +16,7 @@
 //!
 //! Every wait is cut into parts. A pause of this process (it was stopped, or had no processor) uses up one part, not all.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -30,8 +31,34 @@ use crate::backend::{Address, BackendError, Connection, Rows, cancel};
 const PARTS: u32 = 4;
 /// Before the next attempt at a connection that could not be made.
 const KNOCK_PAUSE: Duration = Duration::from_millis(50);
-const LOCK_RELEASED: &str =
-    "the advisory lock of the applier was released, maybe by a function in an index, a CHECK or a domain";
+
+/// Why the connections to a server are given up. The agent fences it and connects again.
+#[derive(Debug)]
+pub(crate) enum GivenUp {
+    /// The server does not answer on a connection that it has.
+    Silent { deadline: Duration },
+    /// The server does not answer new connections.
+    NoLogin { deadline: Duration },
+    /// The lock that proves the incarnation is not held any more.
+    LockReleased,
+    /// The connection is lost.
+    Lost(BackendError),
+}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent { deadline } => write!(f, "the server has not answered for {deadline:?}"),
+            Self::NoLogin { deadline } => {
+                write!(f, "the server accepts no login: no answer to a new connection for {deadline:?}")
+            }
+            Self::LockReleased => f.write_str(
+                "the advisory lock of the applier was released, maybe by a function in an index, a CHECK or a domain",
+            ),
+            Self::Lost(error) => error.fmt(f),
+        }
+    }
+}
 
 /// Asks `proof_sql` at the server, and makes a new connection to it every second time, until there is no answer, or none that
 /// proves anything; why the server is given up. `suspect` is told when a doubt begins and when it ends.
@@ -41,7 +68,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
     proof_sql: &str,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
-) -> String {
+) -> GivenUp {
     let part = deadline / PARTS;
     loop {
         for _ in 0..2 {
@@ -49,7 +76,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
             // The pause before is a part as well.
             let answered = within(connection.simple(proof_sql), part, PARTS - 1, &suspect).await;
             let proven = match answered {
-                None => Err(format!("the server has not answered for {deadline:?}")),
+                None => Err(GivenUp::Silent { deadline }),
                 Some(answer) => proven(answer),
             };
             if let Err(reason) = proven {
@@ -68,21 +95,20 @@ pub(crate) async fn lets_in<F: Future<Output = ()>>(
     address: &Address,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
-) -> Result<(), String> {
+) -> Result<(), GivenUp> {
     let knock = || cancel(address, connection.pid, &connection.secret);
     let heard = within(is_heard(knock), deadline / PARTS, PARTS, suspect).await;
-    heard
-        .ok_or_else(|| format!("the server accepts no login: no answer to a new connection for {deadline:?}"))
+    heard.ok_or(GivenUp::NoLogin { deadline })
 }
 
 /// Whether the answer is that of the incarnation that was asked.
-fn proven(answer: Result<Rows, BackendError>) -> Result<(), String> {
+fn proven(answer: Result<Rows, BackendError>) -> Result<(), GivenUp> {
     match answer {
-        Ok(rows) if rows.is_empty() => Err(LOCK_RELEASED.to_owned()),
+        Ok(rows) if rows.is_empty() => Err(GivenUp::LockReleased),
         Ok(_) => Ok(()),
         // A cancel request of ours that was late. It is a sign of life.
         Err(error) if error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes()) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(GivenUp::Lost(error)),
     }
 }
 

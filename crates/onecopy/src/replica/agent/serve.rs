@@ -51,7 +51,7 @@ impl Agent {
         let watching = pulse::watch(&mut pulse, &address, &proof_sql, deadline, suspect);
         let ended = tokio::select! {
             ended = self.obey(incarnation, applier, control) => ended,
-            reason = watching => Ended::Connections(reason),
+            given_up = watching => Ended::Connections(given_up.to_string()),
         };
         match ended {
             Ended::Owner => None,

@@ -21,6 +21,7 @@ use x509_parser::oid_registry::{
 };
 use x509_parser::prelude::FromDer;
 
+use super::file_error::TlsFileError;
 use super::validity::Validity;
 use super::{Stream, certificates, provider};
 
@@ -44,17 +45,19 @@ impl fmt::Debug for Identity {
 
 impl Identity {
     /// Reads both files: a certificate with those it was signed by, and its key.
-    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, TlsFileError> {
         let chain = certificates(certificate)?;
         let hash = end_point(&chain[0]);
         let validity = Validity::of(chain.iter().map(AsRef::as_ref));
         let secret = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| format!("no key can be read from {}: {error}", key.display()))?;
+            .map_err(|source| TlsFileError::Key { path: key.to_owned(), source })?;
         let fits = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret));
-        let mut config = fits.map_err(|error| {
-            format!("{} and {} cannot be used: {error}", certificate.display(), key.display())
+        let mut config = fits.map_err(|source| TlsFileError::Pair {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            source,
         })?;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         Ok(Self { config: Arc::new(config), hash, validity })

@@ -13,6 +13,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
+use super::file_error::TlsFileError;
 use super::{Stream, certificates, provider};
 
 /// What is asked of a server's certificate; the words are those of libpq's `sslmode`.
@@ -44,17 +45,17 @@ impl Eq for Outward {}
 
 impl Outward {
     /// Reads the certificates that are believed, which is none only if nothing is asked.
-    pub(crate) fn load(trust: Trust, root: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn load(trust: Trust, root: Option<&Path>) -> Result<Self, TlsFileError> {
         let provider = provider();
         let wanted = match (trust, root) {
             (Trust::Any, _) => None,
-            (_, None) => return Err("a certificate to check the server's with is missing".to_owned()),
+            (_, None) => return Err(TlsFileError::NoRoot),
             (_, Some(path)) => Some(Wanted::load(trust, path, &provider)?),
         };
         let verifier = Arc::new(Verifier { provider: Arc::clone(&provider), wanted });
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(TlsFileError::Library)?
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
@@ -109,17 +110,16 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn load(trust: Trust, path: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
-        let shown = path.display();
+    fn load(trust: Trust, path: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, TlsFileError> {
         let ours = certificates(path)?;
         let mut roots = RootCertStore::empty();
         for certificate in &ours {
             let added = roots.add(certificate.clone());
-            added.map_err(|error| format!("a certificate of {shown} cannot be used: {error}"))?;
+            added.map_err(|source| TlsFileError::Root { path: path.to_owned(), source })?;
         }
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
             .build()
-            .map_err(|error| format!("{shown}: {error}"))?;
+            .map_err(|source| TlsFileError::Roots { path: path.to_owned(), source })?;
         let checks_host = trust == Trust::SignedForHost;
         Ok(Self { inner, ours, checks_host })
     }

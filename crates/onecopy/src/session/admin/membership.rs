@@ -16,8 +16,8 @@ use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::Invitee;
 use crate::error::Refusal;
 use crate::membership::check;
+use crate::membership::member_error::MemberError;
 use crate::membership::members;
-use crate::membership::members::MemberError;
 use crate::membership::resync;
 use crate::membership::resync::{RebuildError, Rebuilt};
 
@@ -296,7 +296,7 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
     let message = format!("{what}: {error}");
     let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
     match error {
-        MemberError::Unsupported(_, instead) => {
+        MemberError::Unsupported { instead, .. } => {
             Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, *instead)
         }
         MemberError::Underway => Refusal::new(state, message, "SHOW REPLICAS shows how far it is."),

@@ -1,15 +1,17 @@
-//! A mistake, told so that it can be found and mended: the place, the line with a caret below, and what to write.
+//! Errors in a configuration: the place, the line with a caret below, and what to write instead.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use super::file_error::ConfigFileError;
+
 /// Longest part of a line that is shown.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Something wrong in a configuration.
+/// One error in a configuration. The person who wrote it has to correct it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub(crate) struct ConfigError {
     /// `onecopy.toml:3:17`, or the name of a variable or flag.
     place: String,
     what: String,
@@ -18,7 +20,7 @@ pub(crate) struct Mistake {
     line: Option<(usize, String, Range<usize>)>,
 }
 
-impl Mistake {
+impl ConfigError {
     /// In a file, at these bytes of its text.
     pub(super) fn in_file(
         path: &Path,
@@ -72,7 +74,7 @@ fn hide_secret(text: &str) -> String {
     format!("{scheme}://{user}:{}@{place}", "*".repeat(secret.chars().count()))
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)?;
         let Some((number, line, span)) = &self.line else {
@@ -84,5 +86,43 @@ impl fmt::Display for Mistake {
             line.chars().take(span.start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let carets = "^".repeat(span.len().min(LINE_CHARS_MAX));
         write!(f, "\n  {number} | {line}\n  {:margin$} | {before}{carets} {}", "", self.help)
+    }
+}
+
+/// A configuration cannot be used.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    /// It has errors: all of them.
+    Invalid(Vec<ConfigError>),
+    /// Files that it names cannot be used.
+    Files(Vec<ConfigFileError>),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(errors) => {
+                f.write_str("the configuration cannot be used\n")?;
+                for error in errors {
+                    writeln!(f, "{error}")?;
+                }
+                match errors.len() {
+                    1 => f.write_str("1 mistake"),
+                    count => write!(f, "{count} mistakes"),
+                }
+            }
+            Self::Files(errors) => {
+                let lines: Vec<String> = errors.iter().map(ConfigFileError::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<ConfigFileError> for LoadError {
+    fn from(error: ConfigFileError) -> Self {
+        Self::Files(vec![error])
     }
 }

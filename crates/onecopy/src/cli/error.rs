@@ -1,0 +1,168 @@
+//! Why a command of `onecopy` fails that asks a running node, a schema or a log.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use commitlog::LogError;
+use pgserver::FolderError;
+
+use super::connect_error::ConnectError;
+
+/// A command failed. The text is for the person who typed it.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// The node cannot be reached.
+    Connect(ConnectError),
+    /// The node cannot be reached, and a file of definitions would do.
+    NoSchema(ConnectError),
+    /// The node refuses.
+    Refused { message: String, hint: Option<String> },
+    /// The connection to the node was lost.
+    Lost(tokio_postgres::Error),
+    /// The node has ended the connection.
+    Closed,
+    /// The node stopped answering.
+    NoAnswer(tokio_postgres::Error),
+    /// The node's answer cannot be read.
+    Answer(tokio_postgres::Error),
+    /// Replicas are not like the others.
+    ReplicasDiffer { count: usize },
+    /// Tables are not the same on all replicas.
+    TablesDiffer { different: usize, of: usize },
+    /// The statement has an error.
+    Statement(ErrorInText),
+    /// A file of definitions has an error.
+    Schema { path: PathBuf, error: ErrorInText },
+    /// A file cannot be read.
+    Unreadable { path: PathBuf, source: io::Error },
+    /// The usual data folder cannot be named.
+    Folder(FolderError),
+    /// The folder holds no log.
+    NoLog { folder: PathBuf },
+    /// The log cannot be read.
+    Log(LogError),
+    /// The log is damaged: every damage.
+    Damaged(Vec<String>),
+    /// The log is damaged at places that were shown.
+    DamageShown { places: u64 },
+    /// Another program is not installed.
+    NoProgram { name: &'static str, package: &'static str },
+    /// Another program cannot be run.
+    NotRun { path: PathBuf, source: io::Error },
+}
+
+/// An error at a place in a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ErrorInText {
+    pub(super) message: String,
+    /// The line, unless the place is not known.
+    pub(super) line: Option<MarkedLine>,
+}
+
+/// A line of a text with a mark.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MarkedLine {
+    number: usize,
+    text: String,
+    /// Characters before the mark.
+    column: usize,
+}
+
+impl ErrorInText {
+    /// An error at a byte of a text.
+    pub(super) fn new(text: &str, message: impl Into<String>, at: Option<usize>) -> Self {
+        let line = at.filter(|&at| text.is_char_boundary(at)).map(|at| {
+            let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+            let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
+            MarkedLine {
+                number: 1 + text[..at].matches('\n').count(),
+                text: text[start..end].to_owned(),
+                column: text[start..at].chars().count(),
+            }
+        });
+        Self { message: message.into(), line }
+    }
+}
+
+/// As psql shows it: the line, and a mark below the place.
+impl fmt::Display for ErrorInText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        let Some(MarkedLine { number, text, column }) = &self.line else { return Ok(()) };
+        let label = format!("LINE {number}: ");
+        write!(f, "\n{label}{text}\n{}^", " ".repeat(label.len() + column))
+    }
+}
+
+impl CommandError {
+    /// What the node said instead of an answer.
+    pub(super) fn of_answer(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(refused) => Self::Refused {
+                message: refused.message().to_owned(),
+                hint: refused.hint().map(str::to_owned),
+            },
+            None => Self::Answer(error),
+        }
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => error.fmt(f),
+            Self::NoSchema(error) => {
+                write!(f, "{error}\nName a file of CREATE statements with --schema.")
+            }
+            Self::Refused { message, hint: Some(hint) } => write!(f, "{message}\n{hint}"),
+            Self::Refused { message, hint: None } => f.write_str(message),
+            Self::Lost(error) => write!(f, "the node was lost: {error}"),
+            Self::Closed => f.write_str("the node has closed the connection"),
+            Self::NoAnswer(error) => write!(f, "the node no longer answers: {error}"),
+            Self::Answer(error) => error.fmt(f),
+            Self::ReplicasDiffer { count: 1 } => f.write_str("one replica is not like the others"),
+            Self::ReplicasDiffer { count } => write!(f, "{count} replicas are not like the others"),
+            Self::TablesDiffer { different, of } => {
+                write!(f, "{different} of {of} tables differ between the replicas")
+            }
+            Self::Statement(error) => error.fmt(f),
+            Self::Schema { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Unreadable { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Folder(error) => error.fmt(f),
+            Self::NoLog { folder } => write!(
+                f,
+                "there is no log in {}; name the data folder of a cluster with --data",
+                folder.display()
+            ),
+            Self::Log(error) => error.fmt(f),
+            Self::Damaged(damages) => f.write_str(&damages.join("\n")),
+            Self::DamageShown { places: 1 } => {
+                f.write_str("the log is damaged in one place, which is shown above")
+            }
+            Self::DamageShown { places } => {
+                write!(f, "the log is damaged in {places} places, which are shown above")
+            }
+            Self::NoProgram { name, package } => write!(
+                f,
+                "{name} is neither beside this program nor on the path; `cargo build --release --package {package}` \
+                 makes it"
+            ),
+            Self::NotRun { path, source } => write!(f, "cannot run {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl From<ConnectError> for CommandError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl From<LogError> for CommandError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}

@@ -1,0 +1,119 @@
+//! What a setting can be: the kinds of values, and how each is read from a text.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::hba::Rule;
+use super::units;
+use super::value_error::ValueError;
+
+/// What a setting can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Any text but none.
+    Text,
+    /// Any text, or none.
+    OptionalText,
+    /// Names of roles; there may be none.
+    Roles,
+    /// Rules about who comes in.
+    Rules,
+    /// One of these.
+    Word(&'static [&'static str]),
+    /// Addresses to listen on; may there be none?
+    Addresses { may_be_none: bool },
+    /// From a least to a greatest length, in milliseconds.
+    Duration(u64, u64),
+    /// From a least to a greatest size, in bytes.
+    Size(u64, u64),
+    /// From a least to a greatest number.
+    Count(u64, u64),
+}
+
+/// A value of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Addresses(Vec<SocketAddr>),
+    Roles(Vec<String>),
+    Rules(Vec<Rule>),
+    Duration(Duration),
+    Number(u64),
+}
+
+impl Kind {
+    /// Reads a value.
+    pub(super) fn parse(self, text: &str) -> Result<Value, ValueError> {
+        match self {
+            Self::Text if text.trim().is_empty() => Err(ValueError::Empty),
+            Self::Text | Self::OptionalText => Ok(Value::Text(text.to_owned())),
+            Self::Roles => Ok(Value::Roles(listed(text, ',').map(str::to_owned).collect())),
+            Self::Rules => {
+                // In a variable or a flag there are several in one text.
+                let rules: Result<Vec<Rule>, ValueError> = listed(text, ';').map(Rule::parse).collect();
+                Ok(Value::Rules(rules?))
+            }
+            Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Self::Word(words) => {
+                Err(ValueError::UnknownWord { text: text.to_owned(), allowed: words.to_vec() })
+            }
+            Self::Addresses { may_be_none: true } if text.is_empty() => Ok(Value::Addresses(Vec::new())),
+            Self::Addresses { .. } => {
+                let each = |address: &str| address.trim().parse::<SocketAddr>();
+                let addresses: Result<Vec<SocketAddr>, _> = text.split(',').map(each).collect();
+                addresses.map(Value::Addresses).map_err(|_| ValueError::NoAddress { text: text.to_owned() })
+            }
+            Self::Duration(least_ms, most_ms) => {
+                let duration = units::duration(text)?;
+                let (least, most) = (Duration::from_millis(least_ms), Duration::from_millis(most_ms));
+                if (least..=most).contains(&duration) {
+                    return Ok(Value::Duration(duration));
+                }
+                Err(out_of_range(text, &units::show_duration(least), &units::show_duration(most)))
+            }
+            Self::Size(least, most) => {
+                let bytes = units::size(text)?;
+                if (least..=most).contains(&bytes) {
+                    return Ok(Value::Number(bytes));
+                }
+                Err(out_of_range(text, &units::show_size(least), &units::show_size(most)))
+            }
+            Self::Count(least, most) => match text.trim().parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(Value::Number(number)),
+                Ok(_) => Err(out_of_range(text, &least.to_string(), &most.to_string())),
+                Err(_) => Err(ValueError::NoNumber { text: text.to_owned(), least, most }),
+            },
+        }
+    }
+
+    /// What can be written, for the reference.
+    #[cfg(test)]
+    pub(super) fn describe(self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::OptionalText => "text, or empty".to_owned(),
+            Self::Roles => "name of a role, or a list of them, or empty".to_owned(),
+            Self::Rules => "rule, or a list of them".to_owned(),
+            Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+            Self::Addresses { may_be_none } => {
+                format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
+            }
+            Self::Duration(least_ms, most_ms) => {
+                let show = |ms| units::show_duration(Duration::from_millis(ms));
+                format!("time, {} to {}", show(least_ms), show(most_ms))
+            }
+            Self::Size(least, most) => {
+                format!("size, {} to {}", units::show_size(least), units::show_size(most))
+            }
+            Self::Count(least, most) => format!("number, {least} to {most}"),
+        }
+    }
+}
+
+fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    text.split(separator).map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn out_of_range(text: &str, least: &str, most: &str) -> ValueError {
+    ValueError::OutOfRange { text: text.to_owned(), least: least.to_owned(), most: most.to_owned() }
+}
