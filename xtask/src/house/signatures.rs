@@ -1,6 +1,6 @@
 //! Signatures that say too little: tuples as parameters, and errors that are only a text.
 
-use super::modules::{Crate, Module};
+use super::modules::{Crate, ItemKey, Module, ModulePath, Target};
 use crate::syntax::is_for_tests;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -19,15 +19,16 @@ pub(crate) struct Place {
 pub(crate) struct Vague {
     /// Functions with a parameter that is a tuple.
     pub(crate) tuples: Vec<Place>,
-    /// Functions, and aliases of types, with a `Result<_, String>`.
+    /// Functions, and aliases of types, with a `Result<_, String>`, also where an alias stands for the String.
     pub(crate) string_errors: Vec<Place>,
 }
 
 pub(crate) fn vague(krate: &Crate) -> Vague {
     let mut vague = Vague::default();
-    for module in krate.modules.values() {
+    for (path, module) in &krate.modules {
+        let scope = Scope { krate, path, module };
         for item in &module.items {
-            vague.add_item(module, item);
+            vague.add_item(&scope, item);
         }
     }
     vague.tuples.sort();
@@ -35,36 +36,82 @@ pub(crate) fn vague(krate: &Crate) -> Vague {
     vague
 }
 
+/// Where a signature stands: names in it are resolved from there.
+struct Scope<'a> {
+    krate: &'a Crate,
+    path: &'a ModulePath,
+    module: &'a Module,
+}
+
+impl Scope<'_> {
+    /// Whether an error type is a String, or several, under whatever name.
+    fn is_text(&self, error: &[&str]) -> bool {
+        match error {
+            ["String"] => true,
+            ["(", inner @ .., ")"] => {
+                !inner.is_empty() && inner.split(|word| *word == ",").all(|it| self.is_text(it))
+            }
+            [name] => self.alias(name).is_some_and(|(scope, words)| {
+                scope.is_text(&words.iter().map(String::as_str).collect::<Vec<_>>())
+            }),
+            _ => false,
+        }
+    }
+
+    /// What an alias of this crate stands for, and where it is defined.
+    fn alias(&self, name: &str) -> Option<(Scope<'_>, Vec<String>)> {
+        let Target::Item(ItemKey { module, name }) = self.krate.resolve(self.path, &[name])? else {
+            return None;
+        };
+        let (path, module) = self.krate.modules.get_key_value(&module)?;
+        let alias = module.items.iter().find_map(|item| match item {
+            Item::Type(alias) if alias.ident == name => Some(alias),
+            _ => None,
+        })?;
+        let mut words = Vec::new();
+        flatten(alias.ty.to_token_stream(), &mut words);
+        Some((Scope { krate: self.krate, path, module }, words))
+    }
+
+    /// Whether a `Result` with a text as its error stands anywhere in a type.
+    fn has_string_error(&self, stream: TokenStream) -> bool {
+        let mut words = Vec::new();
+        flatten(stream, &mut words);
+        let starts = words.windows(2).enumerate().filter(|(_, pair)| pair[0] == "Result" && pair[1] == "<");
+        starts.map(|(at, _)| last_argument(&words[at + 2..])).any(|error| self.is_text(&error))
+    }
+}
+
 impl Vague {
-    fn add_item(&mut self, module: &Module, item: &Item) {
+    fn add_item(&mut self, scope: &Scope<'_>, item: &Item) {
         match item {
-            Item::Fn(function) => self.add(module, &function.sig),
+            Item::Fn(function) => self.add(scope, &function.sig),
             Item::Impl(block) => block.items.iter().for_each(|member| {
                 if let ImplItem::Fn(function) = member
                     && !is_for_tests(&function.attrs)
                 {
-                    self.add(module, &function.sig);
+                    self.add(scope, &function.sig);
                 }
             }),
             Item::Trait(block) => block.items.iter().for_each(|member| {
                 if let TraitItem::Fn(function) = member {
-                    self.add(module, &function.sig);
+                    self.add(scope, &function.sig);
                 }
             }),
-            Item::Type(alias) if has_string_error(alias.ty.to_token_stream()) => {
-                self.string_errors.push(place(module, &alias.ident));
+            Item::Type(alias) if scope.has_string_error(alias.ty.to_token_stream()) => {
+                self.string_errors.push(place(scope.module, &alias.ident));
             }
             _ => {}
         }
     }
 
-    fn add(&mut self, module: &Module, signature: &Signature) {
+    fn add(&mut self, scope: &Scope<'_>, signature: &Signature) {
         let is_packed = |input: &FnArg| matches!(input, FnArg::Typed(input) if is_tuple(&input.ty));
         if signature.inputs.iter().any(is_packed) {
-            self.tuples.push(place(module, &signature.ident));
+            self.tuples.push(place(scope.module, &signature.ident));
         }
-        if has_string_error(signature.to_token_stream()) {
-            self.string_errors.push(place(module, &signature.ident));
+        if scope.has_string_error(signature.to_token_stream()) {
+            self.string_errors.push(place(scope.module, &signature.ident));
         }
     }
 }
@@ -80,14 +127,6 @@ fn is_tuple(ty: &Type) -> bool {
         Type::Paren(inner) => is_tuple(&inner.elem),
         _ => false,
     }
-}
-
-/// Whether `Result<_, String>` stands anywhere in a type.
-fn has_string_error(stream: TokenStream) -> bool {
-    let mut words = Vec::new();
-    flatten(stream, &mut words);
-    let starts = words.windows(2).enumerate().filter(|(_, pair)| pair[0] == "Result" && pair[1] == "<");
-    starts.map(|(at, _)| last_argument(&words[at + 2..])).any(|error| error == ["String"])
 }
 
 /// The words of the last of several arguments in angle brackets, without the path before its name.
@@ -159,5 +198,19 @@ mod tests {
         let vague = vague(&krate);
         assert_eq!(names(&vague.tuples), ["a", "b", "l"]);
         assert_eq!(names(&vague.string_errors), ["d", "e", "h", "I", "j"]);
+    }
+
+    #[test]
+    fn aliases_hide_no_text() {
+        let files = [
+            ("crates/a/src/lib.rs", "mod b; use b::Reason as Why; fn f() -> Result<(), Why> {} fn g() -> Result<(), b::Fault> {}"),
+            (
+                "crates/a/src/b.rs",
+                "pub type Reason = String; pub type Pair = (Reason, String); pub enum Fault {}
+                 fn h() -> Result<u8, Pair> {} fn i() -> Result<(Reason, u8), Fault> {} fn j() -> Result<u8, (u8, String)> {}",
+            ),
+        ];
+        let krate = Crate::read(&Tree::of(&files), "crates/a").unwrap();
+        assert_eq!(names(&vague(&krate).string_errors), ["h", "f"]);
     }
 }
