@@ -90,7 +90,10 @@ fn places(membership: &Membership, served: &Served, configured: &[Replica]) -> R
                 tracing::warn!(replica = name, url, "a replica that was added is not in the configuration");
                 match address_of(&url, &served.database, &served.superuser) {
                     Ok(address) => Replica { name, address },
-                    Err(source) => return Err(AdoptionError::Address { name, url, source }),
+                    Err(source) => {
+                        let source = Box::new(source);
+                        return Err(AdoptionError::Address { name, url, source });
+                    }
                 }
             }
             (None, None) => return Err(other_members()),

@@ -26,17 +26,17 @@ pub(crate) enum NodeError {
     /// A port of the loopback cannot be listened on.
     Port { port: u16, source: io::Error },
     /// The servers do not become a cluster, or are not that of the folder.
-    Adoption(AdoptionError),
+    Adoption(Box<AdoptionError>),
     /// The file with the members cannot be used.
     ClusterFile(ClusterFileError),
     /// Clients wrote to the servers while they were adopted, so they differ in these.
     WrittenMeanwhile { names: Vec<String> },
     /// The servers cannot be compared after they were adopted.
-    NotCompared(Refusal),
+    NotCompared(Box<Refusal>),
     /// The servers of `onecopy up` do not start.
-    Servers(UpError),
+    Servers(Box<UpError>),
     /// The parts of the node cannot be put together.
-    Open(OpenError),
+    Open(Box<OpenError>),
     /// The system gives no threads.
     Threads(io::Error),
     /// Clients cannot be accepted any more.
@@ -107,7 +107,7 @@ impl From<LoadError> for NodeError {
 
 impl From<AdoptionError> for NodeError {
     fn from(error: AdoptionError) -> Self {
-        Self::Adoption(error)
+        Self::Adoption(Box::new(error))
     }
 }
 
@@ -119,6 +119,6 @@ impl From<ClusterFileError> for NodeError {
 
 impl From<OpenError> for NodeError {
     fn from(error: OpenError) -> Self {
-        Self::Open(error)
+        Self::Open(Box::new(error))
     }
 }

@@ -174,7 +174,7 @@ async fn adopt(
             }
             NodeError::WrittenMeanwhile { names }
         }
-        Err(refusal) => NodeError::NotCompared(refusal),
+        Err(refusal) => NodeError::NotCompared(Box::new(refusal)),
     };
     adoption::undo(folder, served, replicas).await;
     Err(error)

@@ -53,7 +53,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
     };
     let (mut home, failed) = tokio::select! {
-        home = starting => home.map_err(NodeError::Servers)?,
+        home = starting => home.map_err(|error| NodeError::Servers(Box::new(error)))?,
         () = signals.stop() => return Err(NodeError::Interrupted),
     };
     let plan = Plan {

@@ -16,7 +16,7 @@ pub(crate) enum AdoptionError {
     /// The file with the members cannot be used.
     File(ClusterFileError),
     /// A member that was added while a node ran has an address that cannot be used.
-    Address { name: String, url: String, source: AddressError },
+    Address { name: String, url: String, source: Box<AddressError> },
     /// The configuration names other servers than the members.
     OtherMembers { names: Vec<String> },
     /// A server belongs to a cluster that is not the folder's.
