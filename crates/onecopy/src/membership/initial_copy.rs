@@ -75,7 +75,8 @@ pub(crate) async fn run(
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), InitialCopyError> {
-    let program = dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
+    let program =
+        dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
     let name = &coordinator.seats[donor].name;
     let at_donor = |source: BackendError| InitialCopyError::Donor { name: Some(name.clone()), source };
     let address = || target.address.to_string();

@@ -63,8 +63,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
                 claimed.map(|()| Identities::default()).map_err(OpenError::kind)
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
-            let shipping =
-                Shipping::new(options, &members, fenced.term).map_err(OpenError::kind)?;
+            let shipping = Shipping::new(options, &members, fenced.term).map_err(OpenError::kind)?;
             (fenced, Parts { kind: Arc::new(shipping), core: None })
         }
     };

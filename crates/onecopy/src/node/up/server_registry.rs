@@ -146,7 +146,8 @@ impl ServerRegistry {
         donor: &Address,
         transfer: &Transfer,
     ) -> Result<(), RequestError> {
-        let copied = base_backup::copy(server, donor, &self.coordinator.database.served.superuser, transfer).await;
+        let copied =
+            base_backup::copy(server, donor, &self.coordinator.database.served.superuser, transfer).await;
         copied.map_err(RequestError::failed)?;
         server.take_copy().await.map_err(RequestError::failed)?;
         self.home.admit(server.number()).map_err(RequestError::failed)?;
