@@ -114,20 +114,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Largest size of the row changes of one transaction, in megabytes; a larger one is rejected.
-    #[arg(long, value_name = "MB", default_value_t = DEFAULT_TRANSACTION_MAX_MB,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) transaction_max_mb: u32,
-
-    /// How long a read may hold up a schema change at its replica before it is cancelled, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
-    pub(crate) reader_patience: u16,
-
-    /// Largest size of the log that is kept for replicas that are down, in megabytes; past that they must
-    /// be rebuilt.
-    #[arg(long, value_name = "MB", default_value_t = DEFAULT_LOG_MAX_MB,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) log_max_mb: u32,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
 
     /// Port for `/metrics`, `/health` and `/ready` [default: none].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -143,6 +131,45 @@ pub(crate) struct Up {
     #[arg(long, value_name = "NAME", default_value_t, value_enum)]
     pub(crate) protocol: Protocol,
 
+    #[command(flatten)]
+    pub(crate) patience: PatienceFlags,
+
+    /// Where inserts that draw from sequences execute: at the anchor unless it is busy, or always at the
+    /// anchor, so that values ascend over all sessions.
+    #[arg(long, value_name = "WHERE", value_parser = [SEQUENCES_LENT, "anchor"], default_value = SEQUENCES_LENT)]
+    pub(crate) sequences: String,
+
+    #[command(flatten)]
+    pub(crate) pool: PoolFlags,
+
+    /// Folder of the programs `postgres` and `initdb` of PostgreSQL 14 to 18 [default: searched, else
+    /// downloaded].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pg_bin: Option<PathBuf>,
+}
+
+/// Flags of `onecopy up`: what transactions and the log may take.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LimitFlags {
+    /// Largest size of the row changes of one transaction, in megabytes; a larger one is rejected.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_TRANSACTION_MAX_MB,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) transaction_max_mb: u32,
+
+    /// How long a read may hold up a schema change at its replica before it is cancelled, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
+    pub(crate) reader_patience: u16,
+
+    /// Largest size of the log that is kept for replicas that are down, in megabytes; past that they must
+    /// be rebuilt.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_LOG_MAX_MB,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) log_max_mb: u32,
+}
+
+/// Flags of `onecopy up`: how long it waits for what.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PatienceFlags {
     /// How long open transactions may take to end after a signal to stop, in seconds; a second signal ends
     /// them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
@@ -164,29 +191,23 @@ pub(crate) struct Up {
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
+}
 
-    /// Where inserts that draw from sequences execute: at the anchor unless it is busy, or always at the
-    /// anchor, so that values ascend over all sessions.
-    #[arg(long, value_name = "WHERE", value_parser = [SEQUENCES_LENT, "anchor"], default_value = SEQUENCES_LENT)]
-    pub(crate) sequences: String,
-
+/// Flags of `onecopy up`: how sessions use server connections.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PoolFlags {
     /// Keep server connections per session, or share them between transactions.
-    #[arg(long, value_name = "MODE", value_parser = ["session", "transaction"], default_value = "session")]
-    pub(crate) pool_mode: String,
+    #[arg(id = "pool_mode", long = "pool-mode", value_name = "MODE", value_parser = ["session", "transaction"], default_value = "session")]
+    pub(crate) mode: String,
 
     /// Largest number of shared connections of one role to each server.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_POOL_SIZE, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    pub(crate) pool_size: u16,
+    #[arg(id = "pool_size", long = "pool-size", value_name = "N", default_value_t = DEFAULT_POOL_SIZE, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) size: u16,
 
     /// How long a statement waits for a shared connection before it fails, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = DEFAULT_POOL_WAIT_MS,
+    #[arg(id = "pool_wait_ms", long = "pool-wait-ms", value_name = "MS", default_value_t = DEFAULT_POOL_WAIT_MS,
           value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
-    pub(crate) pool_wait_ms: u32,
-
-    /// Folder of the programs `postgres` and `initdb` of PostgreSQL 14 to 18 [default: searched, else
-    /// downloaded].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) pg_bin: Option<PathBuf>,
+    pub(crate) wait_ms: u32,
 }
 
 /// What orders transactions.
@@ -390,7 +411,7 @@ mod tests {
     fn up_has_defaults() {
         let up = up(&[]).expect("no argument is needed");
         assert_eq!((up.replicas, up.port, up.data, up.pg_bin), (None, DEFAULT_PORT, None, None));
-        assert_eq!(up.transaction_max_mb, DEFAULT_TRANSACTION_MAX_MB);
+        assert_eq!(up.limits.transaction_max_mb, DEFAULT_TRANSACTION_MAX_MB);
     }
 
     #[test]

@@ -107,8 +107,8 @@ impl Link {
     /// The options of a transaction: what its BEGIN says, and the session's defaults for the rest.
     pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
         TransactionOptions {
-            isolation: said.isolation.or(Some(self.settings.isolation)),
-            read_only: said.read_only.or(Some(self.settings.read_only)),
+            isolation: said.isolation.or(Some(self.settings.defaults.isolation)),
+            read_only: said.read_only.or(Some(self.settings.defaults.read_only)),
             deferrable: said.deferrable,
         }
     }

@@ -47,6 +47,19 @@ impl Entry {
     }
 }
 
+/// The settings `default_transaction_isolation` and `default_transaction_read_only`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TransactionDefaults {
+    pub(crate) isolation: Isolation,
+    pub(crate) read_only: bool,
+}
+
+impl Default for TransactionDefaults {
+    fn default() -> Self {
+        Self { isolation: Isolation::ReadCommitted, read_only: false }
+    }
+}
+
 /// The settings of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -63,14 +76,10 @@ pub(crate) struct Settings {
     generation: u64,
     /// A role was given up: connections may have it still.
     has_given_up: bool,
-    /// The level of a transaction that does not say.
-    pub(crate) isolation: Isolation,
-    /// Whether a transaction that does not say is read-only.
-    pub(crate) read_only: bool,
-    /// What the session began with, which RESET goes back to.
-    pub(crate) start_isolation: Isolation,
-    /// What the session began with.
-    pub(crate) start_read_only: bool,
+    /// What a transaction is whose BEGIN does not say.
+    pub(crate) defaults: TransactionDefaults,
+    /// What these were when the session began, which RESET goes back to.
+    pub(crate) start_defaults: TransactionDefaults,
     /// Which of them the client gave at start-up.
     given: Vec<String>,
     /// What start-up and the servers say of settings of Onecopy's own, weakest first, until it is checked.
@@ -121,10 +130,8 @@ impl Settings {
             has_local: false,
             generation: 0,
             has_given_up: false,
-            isolation: Isolation::ReadCommitted,
-            read_only: false,
-            start_isolation: Isolation::ReadCommitted,
-            start_read_only: false,
+            defaults: TransactionDefaults::default(),
+            start_defaults: TransactionDefaults::default(),
             given: Vec::new(),
             own: Vec::new(),
             noted: OwnSettings::default(),
@@ -267,7 +274,7 @@ impl Settings {
                 tracing::warn!(%error, "a setting of the role or database is of no use");
             }
         }
-        (self.start_isolation, self.start_read_only) = (self.isolation, self.read_only);
+        self.start_defaults = self.defaults;
         self.start_noted = self.noted.clone();
     }
 
@@ -290,8 +297,8 @@ impl Settings {
     /// The text of a setting that is kept here.
     pub(crate) fn own_value(&self, name: &str, open: Option<TransactionOptions>) -> Cow<'static, str> {
         let open = open.filter(|_| name.starts_with("transaction_"));
-        let isolation = open.and_then(|o| o.isolation).unwrap_or(self.isolation);
-        let read_only = open.and_then(|o| o.read_only).unwrap_or(self.read_only);
+        let isolation = open.and_then(|o| o.isolation).unwrap_or(self.defaults.isolation);
+        let read_only = open.and_then(|o| o.read_only).unwrap_or(self.defaults.read_only);
         match name {
             "default_transaction_isolation" | "transaction_isolation" => {
                 level(isolation).to_lowercase().into()
@@ -306,7 +313,7 @@ impl Settings {
         let lower = value.trim().to_ascii_lowercase();
         match name {
             "default_transaction_isolation" => {
-                self.isolation = match lower.as_str() {
+                self.defaults.isolation = match lower.as_str() {
                     "read uncommitted" => Isolation::ReadUncommitted,
                     "read committed" => Isolation::ReadCommitted,
                     "repeatable read" => Isolation::RepeatableRead,
@@ -315,7 +322,7 @@ impl Settings {
                 }
             }
             "default_transaction_read_only" => {
-                self.read_only = match lower.as_str() {
+                self.defaults.read_only = match lower.as_str() {
                     "on" | "true" | "yes" | "1" => true,
                     "off" | "false" | "no" | "0" => false,
                     _ => return Err(ValueError::NotBoolean { name: owned() }),
@@ -416,8 +423,7 @@ impl Settings {
         self.kept.insert(0, Entry { name, value: None, statement });
         self.staged.clear();
         self.generation += 1;
-        self.isolation = self.start_isolation;
-        self.read_only = self.start_read_only;
+        self.defaults = self.start_defaults;
         self.note_again();
     }
 }
@@ -472,8 +478,8 @@ mod tests {
             ("application_name", "app"),
         ])
         .unwrap();
-        assert_eq!(settings.isolation, Isolation::Serializable);
-        assert!(settings.read_only);
+        assert_eq!(settings.defaults.isolation, Isolation::Serializable);
+        assert!(settings.defaults.read_only);
         let options = settings.server_options();
         assert!(!options.contains("serializable") && options.contains("default_transaction_read_only=on"));
         assert!(settings.start_up(&options).contains(&("application_name", "app")));
@@ -540,15 +546,15 @@ mod tests {
             ["default_transaction_isolation=serializable".to_owned(), "statement_timeout=5s".to_owned()];
         let mut plain = settings(&[]).unwrap();
         plain.begin_with(&role);
-        assert_eq!(plain.isolation, Isolation::Serializable);
+        assert_eq!(plain.defaults.isolation, Isolation::Serializable);
         assert!(plain.has_timeouts);
         plain.set_own("default_transaction_isolation", "read committed").unwrap();
         plain.reset();
-        assert_eq!(plain.isolation, Isolation::Serializable);
+        assert_eq!(plain.defaults.isolation, Isolation::Serializable);
         let mut given =
             settings(&[("options", "-c default_transaction_isolation=repeatable\\ read")]).unwrap();
         given.begin_with(&role);
-        assert_eq!(given.isolation, Isolation::RepeatableRead);
+        assert_eq!(given.defaults.isolation, Isolation::RepeatableRead);
     }
 
     #[test]

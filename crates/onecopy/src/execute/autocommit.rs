@@ -39,7 +39,7 @@ impl View<'_> {
     fn is_hidden_write(self, code: &[u8]) -> bool {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
-            && !self.link.settings.read_only
+            && !self.link.settings.defaults.read_only
     }
 }
 

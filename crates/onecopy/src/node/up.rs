@@ -65,7 +65,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         limits,
         runtime_config: RuntimeConfig::new(
             if limits.pooling.is_shared { POOLED_SESSIONS_MAX } else { DEFAULT_SESSIONS_MAX },
-            Duration::from_secs(up.stop_patience.into()),
+            Duration::from_secs(up.patience.stop_patience.into()),
             // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
             Access::open(),
         ),
@@ -100,18 +100,18 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
 /// What the person who started it allows.
 fn limits(up: &Up) -> Limits {
     Limits {
-        transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
-        reader_patience: Duration::from_secs(up.reader_patience.into()),
-        log_bytes_max: u64::from(up.log_max_mb) << 20,
+        transaction_bytes_max: u64::from(up.limits.transaction_max_mb) << 20,
+        reader_patience: Duration::from_secs(up.limits.reader_patience.into()),
+        log_bytes_max: u64::from(up.limits.log_max_mb) << 20,
         timeouts: ReplicaTimeouts {
-            health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
-            takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
-            drain: Duration::from_millis(up.drain_patience_ms.into()),
+            health_deadline: Duration::from_millis(up.patience.health_deadline_ms.into()),
+            takeover_after: Duration::from_millis(up.patience.takeover_after_ms.into()),
+            drain: Duration::from_millis(up.patience.drain_patience_ms.into()),
         },
         pooling: Pooling {
-            is_shared: up.pool_mode == POOL_MODE_TRANSACTION,
-            size: up.pool_size.into(),
-            wait: Duration::from_millis(up.pool_wait_ms.into()),
+            is_shared: up.pool.mode == POOL_MODE_TRANSACTION,
+            size: up.pool.size.into(),
+            wait: Duration::from_millis(up.pool.wait_ms.into()),
         },
     }
 }

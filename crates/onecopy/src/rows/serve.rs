@@ -133,7 +133,7 @@ impl Session {
         welcome(
             &mut self.link.client,
             connection,
-            self.link.settings.read_only,
+            self.link.settings.defaults.read_only,
             &self.link.registration.cancel,
         );
         for refusal in useless {

@@ -21,8 +21,10 @@ impl Session {
             Verb::Rollback { chain } => self.roll_back(*chain).await.map(Some),
             Verb::SetTransaction(options) => self.set_transaction(*options),
             Verb::SetSessionCharacteristics(options) => {
-                self.link.settings.isolation = options.isolation.unwrap_or(self.link.settings.isolation);
-                self.link.settings.read_only = options.read_only.unwrap_or(self.link.settings.read_only);
+                self.link.settings.defaults.isolation =
+                    options.isolation.unwrap_or(self.link.settings.defaults.isolation);
+                self.link.settings.defaults.read_only =
+                    options.read_only.unwrap_or(self.link.settings.defaults.read_only);
                 Ok(Some("SET"))
             }
             _ => Ok(None),

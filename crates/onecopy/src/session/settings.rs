@@ -92,10 +92,10 @@ impl Session {
     fn reset_own(&mut self, name: &str) {
         match name {
             "default_transaction_isolation" => {
-                self.link.settings.isolation = self.link.settings.start_isolation;
+                self.link.settings.defaults.isolation = self.link.settings.start_defaults.isolation;
             }
             "default_transaction_read_only" => {
-                self.link.settings.read_only = self.link.settings.start_read_only;
+                self.link.settings.defaults.read_only = self.link.settings.start_defaults.read_only;
             }
             _ => {}
         }

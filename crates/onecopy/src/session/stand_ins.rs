@@ -53,8 +53,10 @@ impl View<'_> {
             let value = |name: &str| self.link.settings.own_value(name, self.open_options()).into_owned();
             let pairs = SESSION_SETTINGS.into_iter().map(|name| (name.to_owned(), value(name).into()));
             values.insert("settings".to_owned(), pairs.collect::<Map<String, Value>>().into());
-            let start = |name: &str| match self.link.settings.start_read_only {
-                _ if name.ends_with("_isolation") => level(self.link.settings.start_isolation).to_lowercase(),
+            let start = |name: &str| match self.link.settings.start_defaults.read_only {
+                _ if name.ends_with("_isolation") => {
+                    level(self.link.settings.start_defaults.isolation).to_lowercase()
+                }
                 true => "on".to_owned(),
                 false => "off".to_owned(),
             };

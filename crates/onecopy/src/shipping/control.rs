@@ -57,8 +57,10 @@ impl Session {
                 "SET"
             }
             Verb::SetSessionCharacteristics(options) => {
-                self.settings.isolation = options.isolation.unwrap_or(self.settings.isolation);
-                self.settings.read_only = options.read_only.unwrap_or(self.settings.read_only);
+                self.settings.defaults.isolation =
+                    options.isolation.unwrap_or(self.settings.defaults.isolation);
+                self.settings.defaults.read_only =
+                    options.read_only.unwrap_or(self.settings.defaults.read_only);
                 "SET"
             }
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
@@ -91,7 +93,7 @@ impl Session {
             self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
             return Ok(());
         }
-        let mode = AccessMode::of(options.read_only.unwrap_or(self.settings.read_only));
+        let mode = AccessMode::of(options.read_only.unwrap_or(self.settings.defaults.read_only));
         let mut announced = AnnouncedTransaction { mode, declared: None, health: Health::Active };
         let commented = String::from_utf8_lossy(sent.commented);
         if let Some(declared) = sql::profile::declaration_of(&commented) {
@@ -244,8 +246,8 @@ impl Session {
     async fn reset(&mut self, name: Option<&str>, text: &str) -> Result<&'static str, Fault> {
         match name {
             Some(name) if Settings::is_own(name) => {
-                self.settings.isolation = self.settings.start_isolation;
-                self.settings.read_only = self.settings.start_read_only;
+                self.settings.defaults.isolation = self.settings.start_defaults.isolation;
+                self.settings.defaults.read_only = self.settings.start_defaults.read_only;
             }
             Some(name) => self.put(name, None, false, text).await?,
             None if self.transaction.is_none() => {

@@ -46,7 +46,7 @@ impl Session {
                 classified.execution,
                 Execution::Write | Execution::Plain | Execution::Ddl | Execution::Draw
             );
-            if is_writing && self.settings.read_only {
+            if is_writing && self.settings.defaults.read_only {
                 return Err(read_only().into());
             }
             let is_one_message = match classified.execution {

@@ -153,7 +153,7 @@ impl Session {
         }
         self.refresh_settings().await?;
         let Some(connection) = self.control.opened() else { return Err(Fault::Client) };
-        welcome(&mut self.client, connection, self.settings.read_only, &self.scheduler.cancel);
+        welcome(&mut self.client, connection, self.settings.defaults.read_only, &self.scheduler.cancel);
         encode::ready_for_query(&mut self.client.out, Status::Idle);
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Session {
         if !sent.iter().all(|one| is_data(&one.statement.verb)) {
             return Ok(());
         }
-        let mode = AccessMode::of(self.settings.read_only);
+        let mode = AccessMode::of(self.settings.defaults.read_only);
         self.begin(mode, Block::Implicit, |catalogue| {
             let mut locks = TableLocks::none();
             for one in sent {
