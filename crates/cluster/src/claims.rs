@@ -12,15 +12,26 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::TableId;
+use crate::ids::{DatabaseId, TableId};
 
 pub use sql::accesses::ColumnSet;
 
-/// Stands for definitions instead of a table, by the hashes of names. A schema change claims the definitions that it changes, and
-/// a statement claims the relations that it uses, shared. So a schema change waits for the transactions that use its objects,
-/// these wait for it, and no others do.
-pub const DEFINITIONS: TableId = TableId(u32::MAX - 1);
-/// Under [`DEFINITIONS`]: every schema change claims this when it finishes. So of two schema changes of one home, the one that had
+/// The number that stands for definitions instead of a table.
+const DEFINITIONS: u32 = u32::MAX - 1;
+
+/// Stands for the definitions of a database instead of a table, by the hashes of names. A schema change claims the definitions
+/// that it changes, and a statement claims the relations that it uses, shared. So a schema change waits for the transactions that
+/// use its objects, these wait for it, and no others do.
+pub const fn definitions(database: DatabaseId) -> TableId {
+    database.table(DEFINITIONS)
+}
+
+/// Whether this stands for definitions.
+pub const fn is_definitions(table: TableId) -> bool {
+    table.number == DEFINITIONS
+}
+
+/// Under [`definitions`]: every schema change claims this when it finishes. So of two schema changes of one home, the one that had
 /// its locks first is ordered first.
 pub const ANY_DEFINITION: u64 = 0;
 
@@ -77,7 +88,7 @@ impl Claims {
         };
         let meets_shared = |row: &(TableId, u64)| whole(row) || rows.contains(row) || groups.contains(row);
         let meets_groups = |row: &(TableId, u64)| whole(row) || rows.contains(row) || shared.contains(row);
-        let is_row = |row: &&(TableId, u64)| row.0 != DEFINITIONS;
+        let is_row = |row: &&(TableId, u64)| !is_definitions(row.0);
         let of_rows = self.rows.iter().filter(is_row).find(|row| meets_rows(row));
         let of_shared = || self.shared.iter().filter(is_row).find(|row| meets_shared(row));
         let of_groups = || self.groups.iter().filter(is_row).find(|row| meets_groups(row));
@@ -104,7 +115,7 @@ impl Claims {
     pub fn widened(mut self) -> Self {
         let Self { rows, shared, groups, tables, .. } = &mut self;
         for list in [rows, shared, groups] {
-            let of_tables = list.extract_if(.., |(table, _)| *table != DEFINITIONS);
+            let of_tables = list.extract_if(.., |(table, _)| !is_definitions(*table));
             tables.extend(of_tables.map(|(table, _)| table));
         }
         tables.sort_unstable();
@@ -193,7 +204,7 @@ impl Footprint {
 mod tests {
     use super::*;
 
-    const TABLE: TableId = TableId(1);
+    const TABLE: TableId = DatabaseId::FIRST.table(1);
     const ROW: (TableId, u64) = (TABLE, 7);
 
     /// Every pair of claims of one row, in each list, or of its table.
@@ -204,7 +215,7 @@ mod tests {
             |claims| claims.shared.push(ROW),
             |claims| claims.groups.push(ROW),
             |claims| claims.tables.push(TABLE),
-            |claims| claims.rows.extend([(TABLE, 3), (TableId(2), 7)]),
+            |claims| claims.rows.extend([(TABLE, 3), (DatabaseId::FIRST.table(2), 7)]),
         ];
         let claims = one.map(|fill| {
             let mut claims = Claims::default();
@@ -219,12 +230,32 @@ mod tests {
                 assert_eq!(row.is_some(), meeting.is_some() && mine.tables.is_empty(), "{mine:?} {theirs:?}");
             }
         }
-        let defined = Claims { rows: vec![(DEFINITIONS, 5)], tables: vec![TABLE], ..Claims::default() };
-        let used = |rows| Claims { rows, shared: vec![(DEFINITIONS, 5)], ..Claims::default() };
+        let defined = Claims {
+            rows: vec![(definitions(DatabaseId::FIRST), 5)],
+            tables: vec![TABLE],
+            ..Claims::default()
+        };
+        let used =
+            |rows| Claims { rows, shared: vec![(definitions(DatabaseId::FIRST), 5)], ..Claims::default() };
         let met = used(vec![ROW]).meeting(&defined);
         assert_eq!(met, Some(Meeting { table: TABLE, row: Some(7) }), "a row says more than a definition");
         assert!(used(Vec::new()).meeting(&defined).is_some() && defined.meeting(&used(Vec::new())).is_some());
         assert_eq!(claims[0].meeting(&claims[3]), Some(Meeting { table: TABLE, row: Some(7) }));
         assert_eq!(claims[3].meeting(&claims[0]), Some(Meeting { table: TABLE, row: None }));
+    }
+
+    /// The same numbers and hashes in two databases.
+    #[test]
+    fn claims_of_two_databases_do_not_touch() {
+        let [sales, stock] = [DatabaseId(1), DatabaseId(2)].map(|database| Claims {
+            rows: vec![(database.table(7), 5), (definitions(database), 5)],
+            shared: vec![(database.table(8), 5)],
+            groups: vec![(database.table(9), 5)],
+            tables: vec![database.table(10)],
+            everything: false,
+        });
+        assert!(sales.overlaps(&sales) && !sales.overlaps(&stock));
+        assert!(sales.meeting(&sales).is_some() && sales.meeting(&stock).is_none());
+        assert!(sales.overlaps(&Claims::everything()), "everything is that of all databases");
     }
 }

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-pub use sql::{SequenceId, TableId};
+pub use sql::{DatabaseId, SequenceId, TableId};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -50,10 +50,6 @@ number! {
 number! {
     /// A set of connections to a replica: grows each time they are made anew.
     Incarnation(u32)
-}
-number! {
-    /// A database inside the cluster.
-    DatabaseId(u32)
 }
 number! {
     /// A data service: tables, replicas and a protocol.
@@ -135,6 +131,6 @@ impl FragmentId {
 
 impl fmt::Display for FragmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.table.0, self.part)
+        write!(f, "{}.{}/{}", self.table.database, self.table.number, self.part)
     }
 }

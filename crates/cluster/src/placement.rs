@@ -111,15 +111,21 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::DatabaseId;
 
     #[test]
     fn unlisted_fragments_are_everywhere() {
         let mut placement = Placement::full(3);
-        placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::EMPTY.with(ReplicaId(2)));
-        assert!(placement.holders_of_all(&[TableId(9)]).contains(ReplicaId(0)));
-        assert!(!placement.holders_of_all(&[TableId(9), TableId(1)]).contains(ReplicaId(0)));
-        assert!(placement.holds_any(ReplicaId(0), &[TableId(9), TableId(1)]));
-        assert!(!placement.holds_any(ReplicaId(0), &[TableId(1)]));
+        placement
+            .restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::EMPTY.with(ReplicaId(2)));
+        assert!(placement.holders_of_all(&[DatabaseId::FIRST.table(9)]).contains(ReplicaId(0)));
+        assert!(
+            !placement
+                .holders_of_all(&[DatabaseId::FIRST.table(9), DatabaseId::FIRST.table(1)])
+                .contains(ReplicaId(0))
+        );
+        assert!(placement.holds_any(ReplicaId(0), &[DatabaseId::FIRST.table(9), DatabaseId::FIRST.table(1)]));
+        assert!(!placement.holds_any(ReplicaId(0), &[DatabaseId::FIRST.table(1)]));
         assert!(!placement.holders_of_everything().contains(ReplicaId(1)));
         assert!(!Placement::full(3).holders_of_everything().contains(ReplicaId(3)));
     }

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::claims::{Claims, Meeting};
 use crate::event::{Effect, Event, Rival};
-use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
+use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
 use crate::time::Time;
@@ -77,9 +77,9 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// finds its version here.
     fn last_ddl(&self) -> Version;
 
-    /// Whether a durable schema change after this version may have changed the definition of a mentioned object, by the hashes
-    /// of names ([`crate::parts::schema_changes`]).
-    fn redefines(&self, since: Version, _mentioned: &[u64]) -> bool {
+    /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a
+    /// database, by the hashes of names ([`crate::parts::schema_changes`]).
+    fn redefines(&self, since: Version, _database: DatabaseId, _mentioned: &[u64]) -> bool {
         self.last_ddl() > since
     }
 

@@ -25,9 +25,7 @@ mod tests;
 
 use std::fmt;
 
-use crate::ids::{
-    ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, SequenceId, ServiceId, TableId, Version,
-};
+use crate::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, TableId, Version};
 
 pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
@@ -235,7 +233,8 @@ impl Record {
     /// The tables that its row changes touch, in order.
     pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
         let at = self.bytes.len() - self.envelope.table_count as usize * 4;
-        self.bytes[at..].chunks_exact(4).map(|chunk| TableId(u32_at(chunk, 0)))
+        let database = self.header().database;
+        self.bytes[at..].chunks_exact(4).map(move |chunk| database.table(u32_at(chunk, 0)))
     }
 
     /// Whether it may change more than its tables: it holds a statement or a fence.
@@ -245,7 +244,7 @@ impl Record {
 
     /// Its items in order.
     pub fn items(&self) -> Items<'_> {
-        Items::new(self.items_bytes())
+        Items::new(self.header().database, self.items_bytes())
     }
 
     /// Whether some of its items stand in a file of their own.

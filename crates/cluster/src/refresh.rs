@@ -159,7 +159,7 @@ pub enum RefreshError {
 impl fmt::Display for RefreshError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownTable { table } => write!(f, "there is no table of number {}", table.0),
+            Self::UnknownTable { table } => write!(f, "there is no table of number {}", table.number),
             Self::BadImage { table, error } => write!(f, "table {table}: {error}"),
             Self::OtherColumns { table, difference } => write!(f, "table {table}: {difference}"),
             Self::Statement => f.write_str("a statement stands among the rows of one plan"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::claims::Claims;
 use crate::event::{Effect, Event, Rival};
-use crate::ids::{ServiceId, SessionId, Version};
+use crate::ids::{DatabaseId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::protocols::{Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
@@ -48,9 +48,10 @@ impl Cluster {
         self.services[&WHOLE].last_ddl()
     }
 
-    /// Whether a durable schema change after this version may have changed the definition of a mentioned object.
-    pub fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
-        self.services[&WHOLE].redefines(since, mentioned)
+    /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a
+    /// database.
+    pub fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+        self.services[&WHOLE].redefines(since, database, mentioned)
     }
 
     /// Whether a durable schema change after this version may have revoked sequence leases.

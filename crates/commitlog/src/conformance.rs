@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, TableId, Version};
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Version};
 use cluster::record::{Change, Header, Record, RecordBuilder};
 
 use crate::{LogEngine, LogError, LogFailure, Notices, Recovered};
@@ -34,15 +34,17 @@ fn header(cluster: ClusterId, version: u64) -> Header {
         identity: identity(version),
         first: Version(version),
         last: Version(version),
-        database: DatabaseId(1),
+        database: DatabaseId::FIRST,
         service: ServiceId(0),
     }
 }
 
 /// A record whose content follows from its version.
 pub(crate) fn record_of(cluster: ClusterId, version: u64, payload_bytes: usize) -> Arc<Record> {
-    let mut builder = RecordBuilder::new();
-    builder.push_insert(TableId(0x0303_0303), &vec![version as u8 | 1; payload_bytes]).unwrap();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
+    builder
+        .push_insert(DatabaseId::FIRST.table(0x0303_0303), &vec![version as u8 | 1; payload_bytes])
+        .unwrap();
     Arc::new(builder.finish(header(cluster, version)))
 }
 
@@ -290,15 +292,15 @@ const SPILLED_ROWS: [&[u8]; 4] = [b"first", b"second", b"third", b"last"];
 
 /// A record with spilled rows.
 fn spill(engine: &dyn LogEngine, version: u64) -> Arc<Record> {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let mut writer = block_on(engine.spills().create(identity(version))).unwrap();
     let (last, others) = SPILLED_ROWS.split_last().unwrap();
     for row in others {
-        builder.push_insert(TableId(7), row).unwrap();
+        builder.push_insert(DatabaseId::FIRST.table(7), row).unwrap();
         block_on(writer.append(builder.spill().unwrap())).unwrap();
     }
     block_on(writer.finish()).unwrap();
-    builder.push_insert(TableId(7), last).unwrap();
+    builder.push_insert(DatabaseId::FIRST.table(7), last).unwrap();
     Arc::new(builder.finish(header(CLUSTER, version)))
 }
 

@@ -17,12 +17,16 @@ pub(crate) use lines::{Line, Lines};
 pub(crate) use qualified::assert_qualified;
 pub(crate) use server_info::{ServerInfo, Unservable};
 
+use cluster::ids::DatabaseId;
+
 use crate::security::scram::Secret;
 
 /// What Onecopy serves of its servers: the same on each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// The database.
+    /// The number of the database in the cluster.
+    pub(crate) id: DatabaseId,
+    /// Its name.
     pub(crate) database: String,
     /// The role of Onecopy's own connections, a superuser.
     pub(crate) superuser: String,
@@ -33,6 +37,11 @@ pub(crate) struct Served {
 impl Served {
     /// What a new cluster of PostgreSQL has.
     pub(crate) fn of_new_servers() -> Self {
-        Self { database: "postgres".to_owned(), superuser: "postgres".to_owned(), secret: Secret::None }
+        Self {
+            id: DatabaseId::FIRST,
+            database: "postgres".to_owned(),
+            superuser: "postgres".to_owned(),
+            secret: Secret::None,
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Version};
+use cluster::record::RecordBuilder;
 use commitlog::LogRefusal;
 use sql::Isolation;
 use tracing::Instrument;
@@ -119,7 +120,8 @@ impl Committer<'_> {
         let states = row.next().flatten();
         if let (Some(lsn), Transaction::Update(update)) = (lsn, &mut self.txn.state) {
             update.preparation.lock_lsn = Some(lsn);
-            update.sequences.answered(states.as_deref())?;
+            let database = update.capture.record.database();
+            update.sequences.answered(states.as_deref(), database)?;
             let server = self.link.servers.get(update.replica);
             let name = if states.is_some() { DRAWN_STATEMENT } else { APPLIED_STATEMENT };
             server.own.add_identity_insert(name);
@@ -273,7 +275,8 @@ impl Committer<'_> {
         let is_serializable = update.options.isolation == Some(Isolation::Serializable);
         let read = if is_serializable { update.reads.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
-        let body = Box::new(std::mem::take(&mut update.capture.record).seal());
+        let empty = RecordBuilder::new(update.capture.record.database());
+        let body = Box::new(std::mem::replace(&mut update.capture.record, empty).seal());
         let catalogue = self.link.database().catalogue();
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();

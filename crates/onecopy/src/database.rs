@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use cluster::ids::{ClusterId, DatabaseId, Identity, ReplicaId, ServiceId, Version};
+use cluster::ids::{ClusterId, Identity, ReplicaId, ServiceId, Version};
 use cluster::parts::sequences::Sequences;
 use cluster::record::Header;
 use sql::Catalogue;
@@ -19,15 +19,12 @@ use crate::backend::{Address, Served};
 use oid_map::OidMap;
 use workload_stats::WorkloadStats;
 
-/// The number of the one database that a cluster serves.
-const ONLY_DATABASE: DatabaseId = DatabaseId(0);
 /// The number of the one service that a database has.
 const ONLY_SERVICE: ServiceId = ServiceId(0);
 
 /// A database.
 #[derive(Debug)]
 pub(crate) struct Database {
-    id: DatabaseId,
     service: ServiceId,
     /// The database at each server, and the account that Onecopy uses there.
     pub(crate) served: Served,
@@ -50,12 +47,12 @@ struct OidMaps {
 impl Database {
     /// A database whose catalogue is not known yet.
     pub(crate) fn new(served: Served) -> Arc<Self> {
+        let unread = sql::Contents { database: served.id, ..sql::Contents::default() };
         Arc::new(Self {
-            id: ONLY_DATABASE,
             service: ONLY_SERVICE,
             served,
             workload: WorkloadStats::default(),
-            catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
+            catalogue: RwLock::new(Arc::new(Catalogue::new(unread))),
             sequences: Mutex::default(),
             oid_maps: RwLock::default(),
             oid_edition: AtomicU64::new(0),
@@ -64,7 +61,7 @@ impl Database {
 
     /// The header of a record of this database.
     pub(crate) fn header(&self, cluster: ClusterId, identity: Identity, version: Version) -> Header {
-        let (database, service) = (self.id, self.service);
+        let (database, service) = (self.served.id, self.service);
         Header { cluster, identity, first: version, last: version, database, service }
     }
 

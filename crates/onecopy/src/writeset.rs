@@ -85,7 +85,7 @@ pub(crate) struct Capture {
 impl Capture {
     pub(crate) fn new(coordinator: Arc<Coordinator>, identity: Identity, progress: Arc<Progress>) -> Self {
         Self {
-            record: RecordBuilder::new(),
+            record: RecordBuilder::new(coordinator.database.served.id),
             runs: Vec::new(),
             nested: false,
             has_nested_truncate: false,

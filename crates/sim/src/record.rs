@@ -5,7 +5,7 @@ mod claims;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::claims::{ColumnSet, DEFINITIONS, Footprint};
+use cluster::claims::{ColumnSet, Footprint, definitions, is_definitions};
 use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
@@ -13,7 +13,7 @@ use cluster::record::{RecordBuilder, SealedBody, Statement};
 use crate::history::{self, Scan, Seen, Write};
 use crate::program::{Frame, Program};
 use crate::rules::Rules;
-use crate::schema::{self, Key, Row};
+use crate::schema::{self, DATABASE, Key, Row};
 use crate::server::{Answer, Change, Op};
 use claims::GROUPS;
 
@@ -21,7 +21,7 @@ pub(crate) use claims::{Done, Locked, claims, foreseen, wants};
 
 /// The body of the record. Every change is an update, because a deleted row keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DATABASE);
     if has_ddl {
         let statement = Statement {
             text: "CREATE OR REPLACE VIEW v".to_owned(),
@@ -92,8 +92,8 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
     for op in ops {
         match op {
             Op::ReadView => {
-                found.tables.push(TableId(u32::from(schema::view_target(view_changes))));
-                found.rows.push((DEFINITIONS, schema::VIEW_NAME));
+                found.tables.push(DATABASE.table(u32::from(schema::view_target(view_changes))));
+                found.rows.push((definitions(DATABASE), schema::VIEW_NAME));
             }
             Op::Lock(key) | Op::Update(key) | Op::Delete(key)
                 if program.is_grouped && key.group().is_some() =>
@@ -113,8 +113,8 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
                 let groups = schema::rows_of(*table).filter_map(|key| Some((key.table_id(), key.group()?)));
                 found.rows.extend(groups.map(|(table, group)| (table, GROUPS + u64::from(group))));
             }
-            Op::Scan(table) | Op::LockTable(table) => found.tables.push(TableId(u32::from(*table))),
-            Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
+            Op::Scan(table) | Op::LockTable(table) => found.tables.push(DATABASE.table(u32::from(*table))),
+            Op::Total => found.tables.push(DATABASE.table(u32::from(schema::ACCOUNTS))),
             Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
             Op::Put(..) | Op::Savepoint | Op::RollbackTo | Op::OwnSavepoint | Op::RollbackToOwn => {}
         }
@@ -126,8 +126,8 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
     }
     if program.is_coarse {
         found.tables = found.all_tables();
-        found.tables.retain(|table| *table != DEFINITIONS);
-        found.rows.retain(|(table, _)| *table == DEFINITIONS);
+        found.tables.retain(|table| !is_definitions(*table));
+        found.rows.retain(|(table, _)| is_definitions(*table));
         found.columns.clear();
     }
     Reads::Rows(Arc::new(found))

@@ -16,12 +16,14 @@
 
 use std::collections::BTreeMap;
 
-use cluster::ids::{FragmentId, ReplicaId, TableId};
+use cluster::ids::{DatabaseId, FragmentId, ReplicaId, TableId};
 use cluster::placement::{Placement, ReplicaSet};
 
 use crate::dice::Dice;
 use crate::history::Element;
 
+/// The database of all tables.
+pub const DATABASE: DatabaseId = DatabaseId(1);
 /// The table with the definition of the view.
 pub const CATALOGUE: u8 = 0;
 /// The table with unique values.
@@ -72,7 +74,7 @@ impl Key {
 
     /// Its table, as the core names it.
     pub fn table_id(self) -> TableId {
-        TableId(u32::from(self.table))
+        DATABASE.table(u32::from(self.table))
     }
 
     /// The row's unique value as a key to lock, if it has one.
@@ -187,7 +189,7 @@ impl Row {
         let element = |b: &[u8]| Element::from_le_bytes(b.try_into().expect("chunks of eight bytes"));
         let list = bytes[10..].chunks_exact(8).map(element).collect();
         let balance = i64::from_le_bytes(bytes[2..10].try_into().expect("eight bytes"));
-        (Key { table: table.0 as u8, row: bytes[0] }, Self { present: bytes[1] != 0, list, balance })
+        (Key { table: table.number as u8, row: bytes[0] }, Self { present: bytes[1] != 0, list, balance })
     }
 }
 
@@ -210,7 +212,7 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
             }
             // A replica that joins later holds the tables without a restriction.
             if holders != ReplicaSet::first(replicas) {
-                placement.restrict(FragmentId::whole(TableId(table)), holders);
+                placement.restrict(FragmentId::whole(DATABASE.table(table)), holders);
             }
         }
     }

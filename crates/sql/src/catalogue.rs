@@ -24,17 +24,53 @@ pub use code::{
 };
 pub use table::{Action, Column, ColumnDefault, Key, Reference, Table};
 
-/// Our own stable number of a table: the trigger's argument, never an OID, since OIDs differ between replicas.
+/// A database of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct TableId(pub u32);
+pub struct DatabaseId(pub u32);
 
-/// Our own stable number of a sequence.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct SequenceId(pub u32);
+impl DatabaseId {
+    /// The first database of a cluster, and so far the only one.
+    pub const FIRST: Self = Self(0);
 
-impl std::fmt::Display for SequenceId {
+    /// The table with this number in this database.
+    pub const fn table(self, number: u32) -> TableId {
+        TableId { database: self, number }
+    }
+
+    /// The sequence with this number in this database.
+    pub const fn sequence(self, number: u32) -> SequenceId {
+        SequenceId { database: self, number }
+    }
+}
+
+impl std::fmt::Display for DatabaseId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A table of the cluster. Each database numbers its own tables, so a number alone names no table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TableId {
+    /// The database that the table is in.
+    pub database: DatabaseId,
+    /// Our own stable number: the argument of the capture trigger. OIDs differ between replicas and are never used.
+    pub number: u32,
+}
+
+/// A sequence of the cluster, numbered like a [`TableId`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SequenceId {
+    /// The database that the sequence is in.
+    pub database: DatabaseId,
+    /// Our own stable number.
+    pub number: u32,
+}
+
+/// The number, which is what the functions in a server take.
+impl std::fmt::Display for SequenceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.number.fmt(f)
     }
 }
 
@@ -74,6 +110,8 @@ pub enum Volatility {
 /// What [`Catalogue::new`] takes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
+    /// The database that this is the catalogue of.
+    pub database: DatabaseId,
     /// The version of the last schema change that this reflects. Two catalogues of different contents must differ
     /// in it: conclusions are cached by it.
     pub generation: u64,
@@ -154,6 +192,7 @@ impl<T, R> Read<T, R> {
 /// The catalogue: contents with the indexes to look them up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Catalogue {
+    database: DatabaseId,
     generation: u64,
     tables: Vec<Table>,
     parents: Vec<Parent>,
@@ -225,6 +264,7 @@ impl Catalogue {
         }
         let secured = contents.tables.iter().filter(|table| table.row_security);
         Self {
+            database: contents.database,
             generation: contents.generation,
             policies: secured.map(|table| (table.id, Read::of(()))).collect(),
             tables: contents.tables,
@@ -255,11 +295,17 @@ impl Catalogue {
         let builtin_functions =
             self.builtin_functions.iter().map(|(name, volatility)| (name.clone(), *volatility)).collect();
         Self::new(Contents {
+            database: self.database,
             generation: self.generation,
             tables: relations,
             builtin_functions,
             ..Contents::default()
         })
+    }
+
+    /// The database that this is the catalogue of.
+    pub fn database(&self) -> DatabaseId {
+        self.database
     }
 
     /// The version of the last schema change that this catalogue reflects.

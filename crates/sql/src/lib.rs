@@ -39,9 +39,9 @@ mod table_effects;
 pub use access::{Access, Because, Claims, Routing, Traces, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics, Understood, Unknown};
 pub use catalogue::{
-    Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Draws, Function,
-    HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId, Table, TableId,
-    Timing, Trigger, ViewDefinition, Volatility,
+    Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, DatabaseId, Draws,
+    Function, HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId,
+    Table, TableId, Timing, Trigger, ViewDefinition, Volatility,
 };
 pub use ddl::{Frozen, Password, freeze_defaults, name_session_user, passwords, without_concurrently};
 pub use determinism::{

@@ -216,7 +216,7 @@ fn drawing(tables: &[Table]) -> Vec<(TableId, Draws)> {
         let mut from = Vec::new();
         for column in &table.columns {
             if let ColumnDefault::Sequence(name) = &column.default {
-                let next = SequenceId(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+                let next = table.id.database.sequence(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
                 from.push(*numbers.entry(name).or_insert(next));
             }
         }

@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
 
     fn read_table(&mut self, id: TableId) {
         self.effects.reads.insert(id);
-        if !self.seen.insert((Use::Read, id.0 as usize)) {
+        if !self.seen.insert((Use::Read, id.number as usize)) {
             return;
         }
         match self.catalogue.table(id) {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sql::{
-    Action, Catalogue, Clock, Column, ColumnDefault, Contents, Determinism, Key, Name, Parent, Reference,
-    RewriteError, Schema, Subject, SyntaxError, Table, TableId, Volatility, Why, determinism,
+    Action, Catalogue, Clock, Column, ColumnDefault, Contents, DatabaseId, Determinism, Key, Name, Parent,
+    Reference, RewriteError, Schema, Subject, SyntaxError, Table, Volatility, Why, determinism,
 };
 
 /// A column of a type: built-in OIDs by name.
@@ -39,7 +39,7 @@ fn table(id: u32, name: &str, columns: &str) -> Table {
     columns[0].not_null = true;
     let primary = Key { columns: vec![0], primary: true, unique: true, ..Key::default() };
     Table {
-        id: TableId(id),
+        id: DatabaseId::FIRST.table(id),
         schema: "public".to_owned(),
         name: name.to_owned(),
         columns,
@@ -52,7 +52,7 @@ fn table(id: u32, name: &str, columns: &str) -> Table {
 fn reference(parent: u32, on_delete: Action) -> Reference {
     Reference {
         columns: vec![1],
-        parent: TableId(parent),
+        parent: DatabaseId::FIRST.table(parent),
         parent_columns: vec![0],
         on_delete,
         on_update: Action::NoAction,
@@ -132,7 +132,7 @@ fn catalogue() -> Catalogue {
         parents: vec![Parent {
             schema: "public".to_owned(),
             name: "whole".to_owned(),
-            leaves: vec![TableId(12)],
+            leaves: vec![DatabaseId::FIRST.table(12)],
         }],
         other_relations: vec![("public".to_owned(), "a_view".to_owned())],
         builtin_functions: builtin.collect(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use sql::{
-    Access, Analyzer, Because, Catalogue, Claims, Contents, Limits, Name, Statement, Table, TableId, access,
-    claims,
+    Access, Analyzer, Because, Catalogue, Claims, Contents, DatabaseId, Limits, Name, Statement, Table,
+    access, claims,
 };
 
 mod fixture;
@@ -31,7 +31,7 @@ fn routing_follows_the_generation() {
     let select = statement("select * from t");
     let before = fixture::catalogue();
     let first = select.routing(&before);
-    assert_eq!(first.access, Access::Read(vec![TableId(5)]));
+    assert_eq!(first.access, Access::Read(vec![DatabaseId::FIRST.table(5)]));
     assert!(Arc::ptr_eq(&first, &select.routing(&before)), "kept for one generation");
     let after = with(|contents| {
         contents.generation += 1;
@@ -47,21 +47,30 @@ fn routing_follows_the_generation() {
 #[test]
 fn every_relation_of_a_name_counts() {
     let catalogue = fixture::catalogue();
-    assert_eq!(access_of("select * from u", &catalogue), Access::Read(vec![TableId(6), TableId(26)]));
-    assert_eq!(access_of("select * from other.u", &catalogue), Access::Read(vec![TableId(26)]));
+    assert_eq!(
+        access_of("select * from u", &catalogue),
+        Access::Read(vec![DatabaseId::FIRST.table(6), DatabaseId::FIRST.table(26)])
+    );
+    assert_eq!(
+        access_of("select * from other.u", &catalogue),
+        Access::Read(vec![DatabaseId::FIRST.table(26)])
+    );
     let shadowed = with(|contents| contents.other_relations.push(("third".to_owned(), "u".to_owned())));
     assert_eq!(access_of("select * from u", &shadowed), UNKNOWN);
-    assert_eq!(access_of("select * from other.u", &shadowed), Access::Read(vec![TableId(26)]));
+    assert_eq!(
+        access_of("select * from other.u", &shadowed),
+        Access::Read(vec![DatabaseId::FIRST.table(26)])
+    );
     let parent = with(|contents| {
         contents.tables.push(Table { schema: "public".to_owned(), ..fixture::table(30, "whole") });
     });
-    let all = vec![TableId(7), TableId(8), TableId(30)];
+    let all = vec![DatabaseId::FIRST.table(7), DatabaseId::FIRST.table(8), DatabaseId::FIRST.table(30)];
     assert_eq!(
         access_of("select * from whole", &parent),
         Access::Read(all),
         "an inheritance parent has rows itself"
     );
-    let missing = with(|contents| contents.parents[0].leaves.push(TableId(99)));
+    let missing = with(|contents| contents.parents[0].leaves.push(DatabaseId::FIRST.table(99)));
     assert_eq!(access_of("select * from whole", &missing), UNKNOWN, "a leaf that nobody knows");
 }
 
@@ -101,8 +110,8 @@ fn built_in_functions_must_be_known_to_the_server() {
 fn reads_and_writes_are_listed_apart() {
     let catalogue = fixture::catalogue();
     let routing = statement("insert into t select * from pgbench_tellers").routing(&catalogue);
-    assert_eq!(routing.reads, Some(vec![TableId(3)]));
-    assert_eq!(routing.writes, Some(vec![TableId(5)]));
+    assert_eq!(routing.reads, Some(vec![DatabaseId::FIRST.table(3)]));
+    assert_eq!(routing.writes, Some(vec![DatabaseId::FIRST.table(5)]));
     let routing = statement("insert into temporary select * from a_view").routing(&catalogue);
     assert_eq!((routing.reads.clone(), routing.writes.clone()), (None, None));
     assert_eq!(claims(&statement("show all"), &catalogue), Claims::Rows);
@@ -135,7 +144,7 @@ fn what_runs_something_written_elsewhere_may_touch_anything() {
     for text in ["select * from t", "explain analyze select * from t", "declare c cursor for select * from t"]
     {
         let routing = statement(text).routing(&catalogue);
-        assert_eq!(routing.reads, Some(vec![TableId(5)]), "{text}");
+        assert_eq!(routing.reads, Some(vec![DatabaseId::FIRST.table(5)]), "{text}");
         assert_eq!(routing.writes, Some(Vec::new()), "{text}");
     }
 }
@@ -151,7 +160,7 @@ fn an_insert_claims_its_rows_unless_the_table_has_more() {
     let insert = "insert into keyless values (1, nextval('s'))";
     assert_eq!(claims_with(|t| t, insert), (Claims::Rows, true));
     assert_eq!(claims_with(|t| t, "select nextval('s')"), (Claims::Rows, true));
-    let whole = Claims::Tables(vec![TableId(40)]);
+    let whole = Claims::Tables(vec![DatabaseId::FIRST.table(40)]);
     assert_eq!(claims_with(|t| Table { other_unique: true, ..t }, insert), (whole, true));
     let unbounded: [fn(Table) -> Table; 4] = [
         |t| Table { foreign_keys: true, ..t },
@@ -171,7 +180,7 @@ fn statements_around_others_keep_them() {
     let explain = statement("explain analyze select * from t");
     let inner = explain.inner.as_deref().expect("the statement explained");
     assert_eq!(inner.reads, [Name::bare("t")]);
-    assert_eq!(inner.routing(&fixture::catalogue()).access, Access::Read(vec![TableId(5)]));
+    assert_eq!(inner.routing(&fixture::catalogue()).access, Access::Read(vec![DatabaseId::FIRST.table(5)]));
     assert!(statement("prepare p as insert into t values (1)").modifies_inside);
 }
 

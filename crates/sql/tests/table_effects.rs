@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use sql::{
-    Access, Action, Analyzer, Argument, ArgumentMode, Because, Body, Catalogue, Claims, Contents, Function,
-    HeadTypes, Limits, Name, Policy, Reference, Returns, Routing, Rule, Statement, Table, TableId, Timing,
-    Trigger, ViewDefinition,
+    Access, Action, Analyzer, Argument, ArgumentMode, Because, Body, Catalogue, Claims, Contents, DatabaseId,
+    Function, HeadTypes, Limits, Name, Policy, Reference, Returns, Routing, Rule, Statement, Table, TableId,
+    Timing, Trigger, ViewDefinition,
 };
 
 mod fixture;
@@ -23,7 +23,7 @@ fn routing(text: &str, contents: &Contents) -> Arc<Routing> {
 }
 
 fn ids(ids: &[u32]) -> Vec<TableId> {
-    ids.iter().copied().map(TableId).collect()
+    ids.iter().copied().map(|number| DatabaseId::FIRST.table(number)).collect()
 }
 
 fn read(tables: &[u32]) -> Access {
@@ -80,7 +80,11 @@ fn trigger(function: &str) -> Trigger {
 }
 
 fn table_mut(contents: &mut Contents, id: u32) -> &mut Table {
-    contents.tables.iter_mut().find(|table| table.id == TableId(id)).expect("a table of the fixture")
+    contents
+        .tables
+        .iter_mut()
+        .find(|table| table.id == DatabaseId::FIRST.table(id))
+        .expect("a table of the fixture")
 }
 
 fn refer(contents: &mut Contents, child: u32, parent: u32, on_delete: Action) {
@@ -89,7 +93,7 @@ fn refer(contents: &mut Contents, child: u32, parent: u32, on_delete: Action) {
     table.foreign_keys = true;
     table.references.push(Reference {
         columns: vec![1],
-        parent: TableId(parent),
+        parent: DatabaseId::FIRST.table(parent),
         parent_columns: vec![0],
         on_delete,
         on_update: Action::NoAction,

@@ -26,7 +26,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::ids::TableId;
+use cluster::ids::{DatabaseId, TableId};
 use serde::Deserialize;
 use sim::paper::figures::Setting;
 use sim::paper::scenario::{
@@ -238,7 +238,7 @@ fn own_workload<'a>(file: &'a File) -> Result<Arc<Workload>, Error> {
         let mut ids = |names: &'a [String]| -> Vec<TableId> {
             let mut found = Vec::new();
             for name in names {
-                let next = TableId(tables.len() as u32 + 1);
+                let next = DatabaseId::FIRST.table(tables.len() as u32 + 1);
                 found.push(*tables.entry(name).or_insert(next));
             }
             found

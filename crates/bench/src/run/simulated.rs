@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sim::paper::run::{Outcome, run};
 use sim::paper::scenario::{
-    Discipline, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
+    DatabaseId, Discipline, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
 };
 use sql::{Analyzer, Limits};
 use testbed::fault::Fault;
@@ -155,7 +155,8 @@ impl Tables {
             let each = names.iter().filter(|table| !statement.with_names.contains(&table.name));
             let mut numbers: Vec<TableId> = each
                 .map(|table| {
-                    let next = TableId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1));
+                    let next = DatabaseId::FIRST
+                        .table(u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1));
                     *self.ids.entry(table.name.clone()).or_insert(next)
                 })
                 .collect();

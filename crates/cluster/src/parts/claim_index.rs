@@ -135,17 +135,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ids::DatabaseId;
 
     impl Owner for u32 {
         const FIRST: Self = 0;
     }
 
     fn claims() -> impl Strategy<Value = Claims> {
-        let row = (0_u32..3, 0_u64..3).prop_map(|(table, key)| (TableId(table), key));
+        let table = || (0_u32..2, 0_u32..2).prop_map(|(database, number)| DatabaseId(database).table(number));
+        let row = (table(), 0_u64..3);
         let rows = proptest::collection::vec(row.clone(), 0..3);
         let shared = proptest::collection::vec(row.clone(), 0..2);
         let groups = proptest::collection::vec(row, 0..2);
-        let tables = proptest::collection::vec((0_u32..3).prop_map(TableId), 0..2);
+        let tables = proptest::collection::vec(table(), 0..2);
         let made =
             |(rows, shared, groups, tables, everything)| Claims { rows, shared, groups, tables, everything };
         (rows, shared, groups, tables, proptest::bool::weighted(0.1)).prop_map(made)

@@ -49,17 +49,18 @@ impl Conflicts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::DatabaseId;
 
     #[test]
     fn the_worst_come_first_and_the_number_is_bounded() {
         let mut conflicts = Conflicts::default();
-        conflicts.of(Some(TableId(1))).waited_us += 10;
-        conflicts.of(Some(TableId(2))).aborts += 1;
+        conflicts.of(Some(DatabaseId::FIRST.table(1))).waited_us += 10;
+        conflicts.of(Some(DatabaseId::FIRST.table(2))).aborts += 1;
         conflicts.of(None).deadlocks += 2;
         let tables: Vec<_> = conflicts.all().iter().map(|count| count.table).collect();
-        assert_eq!(tables, [None, Some(TableId(2)), Some(TableId(1))]);
+        assert_eq!(tables, [None, Some(DatabaseId::FIRST.table(2)), Some(DatabaseId::FIRST.table(1))]);
         for table in 0..2 * CLASSES_MAX as u32 {
-            conflicts.of(Some(TableId(table))).waits += 1;
+            conflicts.of(Some(DatabaseId::FIRST.table(table))).waits += 1;
         }
         assert!(conflicts.all().len() <= CLASSES_MAX);
         assert!(conflicts.of(None).waits > 0);

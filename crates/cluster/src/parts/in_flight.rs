@@ -48,16 +48,19 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     const END: Place = Place(u64::MAX);
 
     fn rows(rows: &[(u32, u64)]) -> Claims {
-        Claims { rows: rows.iter().map(|(t, k)| (TableId(*t), *k)).collect(), ..Claims::default() }
+        Claims {
+            rows: rows.iter().map(|(t, k)| (DatabaseId::FIRST.table(*t), *k)).collect(),
+            ..Claims::default()
+        }
     }
 
     fn table(id: u32) -> Claims {
-        Claims { tables: vec![TableId(id)], ..Claims::default() }
+        Claims { tables: vec![DatabaseId::FIRST.table(id)], ..Claims::default() }
     }
 
     #[test]

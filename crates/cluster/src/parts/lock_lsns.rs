@@ -54,10 +54,10 @@ impl LockLsns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     fn row(key: u64) -> Claims {
-        Claims { rows: vec![(TableId(1), key)], ..Claims::default() }
+        Claims { rows: vec![(DatabaseId::FIRST.table(1), key)], ..Claims::default() }
     }
 
     #[test]

@@ -108,11 +108,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     fn locks(read: &[u32], write: &[u32]) -> Vec<(FragmentId, Mode)> {
         let of = |tables: &[u32], mode| -> Vec<(FragmentId, Mode)> {
-            tables.iter().map(|t| (FragmentId::whole(TableId(*t)), mode)).collect()
+            tables.iter().map(|t| (FragmentId::whole(DatabaseId::FIRST.table(*t)), mode)).collect()
         };
         [of(read, Mode::Read), of(write, Mode::Write)].concat()
     }
@@ -146,7 +146,7 @@ mod tests {
             for (holder, (set, ends_one)) in sets.into_iter().enumerate() {
                 let mode = |writes| if writes { Mode::Write } else { Mode::Read };
                 let set: Vec<_> =
-                    set.into_iter().map(|(t, w)| (FragmentId::whole(TableId(t)), mode(w))).collect();
+                    set.into_iter().map(|(t, w)| (FragmentId::whole(DatabaseId::FIRST.table(t)), mode(w))).collect();
                 missing.insert(holder, queues.acquire(holder, &set));
                 present.push((holder, set));
                 let done = present.iter().position(|(h, _)| missing[h] == 0);

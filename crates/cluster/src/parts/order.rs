@@ -179,14 +179,14 @@ fn run(sessions: Vec<SessionId>) -> Vec<Go> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     const FIRST: SessionId = SessionId(1);
     const SECOND: SessionId = SessionId(2);
     const THIRD: SessionId = SessionId(3);
 
     fn request(home: usize, keys: &[u64]) -> Request {
-        let rows = keys.iter().map(|key| (TableId(1), *key)).collect();
+        let rows = keys.iter().map(|key| (DatabaseId::FIRST.table(1), *key)).collect();
         Request { home, claims: Claims { rows, ..Claims::default() }, is_strict: false }
     }
 

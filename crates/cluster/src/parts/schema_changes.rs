@@ -2,7 +2,7 @@
 //!
 //! A session analyses with a catalogue what a statement reads, writes and locks. A schema change may be applied at the
 //! statement's server before the statement runs, or while it runs. The analysis is still right if no definition that it rests
-//! on has changed by then: names of relations and functions, by their hashes ([`crate::claims::DEFINITIONS`]). So the session
+//! on has changed by then: names of relations and functions, by their hashes ([`crate::claims::definitions`]). So the session
 //! asks when the transaction has run. A change is durable before it is applied anywhere, so this file knows every change that
 //! was applied meanwhile.
 //!
@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::claims::{Claims, DEFINITIONS};
-use crate::ids::Version;
+use crate::claims::{Claims, is_definitions};
+use crate::ids::{DatabaseId, Version};
 
 /// The number of schema changes that are remembered.
 pub const CHANGES_MAX: usize = 1_000;
@@ -21,8 +21,8 @@ pub const CHANGES_MAX: usize = 1_000;
 pub enum Defined {
     /// Any definition. Sequence leases are revoked.
     Anything,
-    /// The objects with these names, by hash.
-    Names(BTreeSet<u64>),
+    /// The objects with these names, by database and hash.
+    Names(BTreeSet<(DatabaseId, u64)>),
 }
 
 impl Defined {
@@ -31,14 +31,14 @@ impl Defined {
         if claims.everything {
             return Self::Anything;
         }
-        let names = claims.rows.iter().filter(|(table, _)| *table == DEFINITIONS);
-        Self::Names(names.map(|(_, name)| *name).collect())
+        let names = claims.rows.iter().filter(|(table, _)| is_definitions(*table));
+        Self::Names(names.map(|(table, name)| (table.database, *name)).collect())
     }
 
-    fn concerns(&self, mentioned: &[u64]) -> bool {
+    fn concerns(&self, database: DatabaseId, mentioned: &[u64]) -> bool {
         match self {
             Self::Anything => true,
-            Self::Names(names) => mentioned.iter().any(|name| names.contains(name)),
+            Self::Names(names) => mentioned.iter().any(|name| names.contains(&(database, *name))),
         }
     }
 }
@@ -72,10 +72,11 @@ impl SchemaChanges {
         }
     }
 
-    /// Whether one after this version may have changed the definition of a mentioned object.
-    pub fn concern(&self, since: Version, mentioned: &[u64]) -> bool {
+    /// Whether one after this version may have changed the definition of an object that is mentioned in a database.
+    pub fn concern(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
         let later = self.recent.iter().rev().take_while(|(version, _)| *version > since);
-        self.forgotten > since || later.map(|(_, defined)| defined).any(|one| one.concerns(mentioned))
+        self.forgotten > since
+            || later.map(|(_, defined)| defined).any(|one| one.concerns(database, mentioned))
     }
 
     /// Whether one after this version may have revoked sequence leases.
@@ -87,9 +88,13 @@ impl SchemaChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::definitions;
+
+    const SALES: DatabaseId = DatabaseId(1);
+    const STOCK: DatabaseId = DatabaseId(2);
 
     fn names(all: &[u64]) -> Defined {
-        let rows = all.iter().map(|name| (DEFINITIONS, *name)).collect();
+        let rows = all.iter().map(|name| (definitions(SALES), *name)).collect();
         Defined::of(&Claims { rows, ..Claims::default() })
     }
 
@@ -98,11 +103,11 @@ mod tests {
         let mut changes = SchemaChanges::since(Version(3));
         changes.note(Version(5), names(&[7]));
         changes.note(Version(8), names(&[9]));
-        assert!(changes.concern(Version(2), &[]), "what was before is not known");
-        assert!(changes.concern(Version(4), &[6, 7]));
-        assert!(!changes.concern(Version(4), &[6]));
-        assert!(!changes.concern(Version(5), &[7]));
-        assert!(changes.concern(Version(5), &[9]) && !changes.concern(Version(8), &[9]));
+        assert!(changes.concern(Version(2), SALES, &[]), "what was before is not known");
+        assert!(changes.concern(Version(4), SALES, &[6, 7]));
+        assert!(!changes.concern(Version(4), SALES, &[6]));
+        assert!(!changes.concern(Version(5), SALES, &[7]));
+        assert!(changes.concern(Version(5), SALES, &[9]) && !changes.concern(Version(8), SALES, &[9]));
         assert!(!changes.void_lent(Version(3)));
     }
 
@@ -110,14 +115,21 @@ mod tests {
     fn unknown_changes_concern_all_names() {
         let mut changes = SchemaChanges::since(Version(0));
         changes.note(Version(2), Defined::of(&Claims::everything()));
-        assert!(changes.concern(Version(1), &[]) && changes.void_lent(Version(1)));
-        assert!(!changes.concern(Version(2), &[]) && !changes.void_lent(Version(2)));
+        assert!(changes.concern(Version(1), SALES, &[]) && changes.void_lent(Version(1)));
+        assert!(!changes.concern(Version(2), SALES, &[]) && !changes.void_lent(Version(2)));
     }
 
     #[test]
     fn forgotten_changes_concern_all_names() {
         let mut changes = SchemaChanges::since(Version(0));
         (1..=CHANGES_MAX as u64 + 2).for_each(|version| changes.note(Version(version), names(&[7])));
-        assert!(changes.concern(Version(1), &[]) && !changes.concern(Version(2), &[]));
+        assert!(changes.concern(Version(1), SALES, &[]) && !changes.concern(Version(2), SALES, &[]));
+    }
+
+    #[test]
+    fn a_name_of_another_database_does_not_concern() {
+        let mut changes = SchemaChanges::since(Version(0));
+        changes.note(Version(1), names(&[7]));
+        assert!(changes.concern(Version(0), SALES, &[7]) && !changes.concern(Version(0), STOCK, &[7]));
     }
 }

@@ -57,12 +57,12 @@ impl UnfinishedWriters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     #[test]
     fn a_writer_is_in_the_way_until_it_has_ended_there() {
         let mut writers = UnfinishedWriters::new(2);
-        let [item, orders] = [1, 2].map(|t| FragmentId::whole(TableId(t)));
+        let [item, orders] = [1, 2].map(|t| FragmentId::whole(DatabaseId::FIRST.table(t)));
         let locks = [(item, Mode::Write), (orders, Mode::Read)];
         writers.begin(&locks);
         assert!(!writers.is_free(0, &[(item, Mode::Read)]));

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use super::{Protocol, ReplicaStatus, Waiting};
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::event::{Effect, Event, Level, Needs, Reads, Rival};
-use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
+use crate::ids::{DatabaseId, Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::alarms::Alarms;
 use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
@@ -475,8 +475,8 @@ impl Protocol for Rows {
         self.index.last_ddl()
     }
 
-    fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
-        self.schema_changes.concern(since, mentioned)
+    fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+        self.schema_changes.concern(since, database, mentioned)
     }
 
     fn voids_lent(&self, since: Version) -> bool {

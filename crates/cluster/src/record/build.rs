@@ -7,11 +7,11 @@
 //! When the buffer has grown too large its owner takes it out as a [`Chunk`], writes that to a file, and goes on: see
 //! [`super::spill`]. What was spilled is never cut, only skipped.
 
-use super::read::{self, Element, Elements, Items, kind, op};
+use super::read::{Element, Elements, Items, RowChanges, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::{
-    BODY_LIMIT_BYTES, Change, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record, SealedBody,
-    Sequence, Shipped, Statement, TableId, WRITES_EVERYTHING, put,
+    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record,
+    SealedBody, Sequence, Shipped, Statement, TableId, WRITES_EVERYTHING, put,
 };
 
 /// A kind byte and the length of what follows.
@@ -53,8 +53,11 @@ impl Mark {
 }
 
 /// The growing record of one transaction.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RecordBuilder {
+    /// The database that the transaction runs in. The body has the numbers of tables and sequences alone, the header names
+    /// the database.
+    database: DatabaseId,
     /// Empty, or room for the header followed by the items so far.
     bytes: Vec<u8>,
     /// The place where the Rows item that still grows begins.
@@ -75,8 +78,25 @@ pub struct RecordBuilder {
 
 impl RecordBuilder {
     /// An empty record; takes no memory until something is added.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(database: DatabaseId) -> Self {
+        Self {
+            database,
+            bytes: Vec::new(),
+            open_rows_at: None,
+            rows: 0,
+            statements: 0,
+            fences: 0,
+            sequences: 0,
+            elements: 0,
+            spilled: None,
+            tables: Vec::new(),
+            last_table: None,
+        }
+    }
+
+    /// The database of its tables and sequences.
+    pub fn database(&self) -> DatabaseId {
+        self.database
     }
 
     /// Adds a row that came into being.
@@ -141,8 +161,9 @@ impl RecordBuilder {
     /// Adds a mark of a sequence.
     pub fn push_sequence(&mut self, sequence: &Sequence) -> Result<(), TooLarge> {
         const SEQUENCE_BYTES: usize = 4 + 2 + 8 + 8 + 1 + 1;
+        assert_eq!(sequence.id.database, self.database, "a transaction runs in one database");
         self.start_item(kind::SEQUENCE, ITEM_HEAD_BYTES + SEQUENCE_BYTES)?;
-        self.put_u32(sequence.id.0);
+        self.put_u32(sequence.id.number);
         self.bytes.extend_from_slice(&sequence.holder.0.to_le_bytes());
         self.bytes.extend_from_slice(&sequence.generation.to_le_bytes());
         self.bytes.extend_from_slice(&sequence.value.to_le_bytes());
@@ -183,11 +204,11 @@ impl RecordBuilder {
     }
 
     /// The row changes since a mark of [`RecordBuilder::mark_whole`]; `None` if they have left the memory.
-    pub fn rows_since(&mut self, mark: Mark) -> Option<read::RowChanges<'_>> {
+    pub fn rows_since(&mut self, mark: Mark) -> Option<RowChanges<'_>> {
         let is_here = mark.spilled == self.spilled_elements() && mark.open_rows_at.is_none();
         self.close_rows();
         let items = self.bytes.get(mark.len.max(HEADER_BYTES)..).unwrap_or_default();
-        is_here.then(|| read::row_changes_of(items))
+        is_here.then(|| RowChanges::new(Items::new(self.database, items)))
     }
 
     /// Drops what was added since `mark`, which must not lie before a place that was gone back to since.
@@ -225,8 +246,8 @@ impl RecordBuilder {
             return;
         }
         let bytes = std::mem::take(&mut self.bytes);
-        let mut kept = Self::new();
-        let items = Items::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
+        let mut kept = Self::new(self.database);
+        let items = Items::new(self.database, bytes.get(HEADER_BYTES..).unwrap_or_default());
         kept.push_all(Elements::new(items.clone(), in_file).filter(|(at, _)| !is_in(spans, *at)));
         self.rows -= Self::rows_of(items) - kept.rows;
         self.elements = in_file + kept.elements;
@@ -246,14 +267,14 @@ impl RecordBuilder {
         let bytes = self.take_closed();
         let spilled = self.spilled.get_or_insert_default();
         let elements = (self.elements - spilled.elements) as u32;
-        let chunk = Chunk::seal(spilled.elements, elements, bytes);
+        let chunk = Chunk::seal(self.database, spilled.elements, elements, bytes);
         spilled.note(&chunk);
         Some(chunk)
     }
 
     /// The items in memory as a chunk of its own, which takes the place of others from `first` on.
     pub(super) fn into_chunk(mut self, first: u64) -> Chunk {
-        Chunk::seal(first, self.elements as u32, self.take_closed())
+        Chunk::seal(self.database, first, self.elements as u32, self.take_closed())
     }
 
     /// The items in memory, with room for the head of a chunk in front.
@@ -288,7 +309,7 @@ impl RecordBuilder {
     }
 
     fn rows_of(items: Items<'_>) -> u64 {
-        super::RowChanges::new(items).count() as u64
+        RowChanges::new(items).count() as u64
     }
 
     fn spilled_elements(&self) -> u64 {
@@ -339,11 +360,12 @@ impl RecordBuilder {
         let format = if self.spilled.is_some() { FORMAT_SPILLED } else { FORMAT };
         self.put_spilled();
         for at in 0..self.tables.len() {
-            self.put_u32(self.tables[at].0);
+            self.put_u32(self.tables[at].number);
         }
         let body = &self.bytes[HEADER_BYTES..];
         let everything = self.statements > 0 || self.fences > 0;
         SealedBody {
+            database: self.database,
             format,
             body_bytes: u32::try_from(body.len()).expect("the limit of a body is below 4 GiB"),
             body_crc: crc32c::crc32c(body),
@@ -359,7 +381,7 @@ impl RecordBuilder {
     fn put_spilled(&mut self) {
         let Some(mut spilled) = self.spilled.take() else { return };
         let rest = self.bytes.split_off(HEADER_BYTES);
-        spilled.rows = self.rows - Self::rows_of(Items::new(&rest));
+        spilled.rows = self.rows - Self::rows_of(Items::new(self.database, &rest));
         self.put_item_head(kind::SPILLED, (32 + 16 * spilled.skips.len()) as u32);
         self.put_u32(spilled.chunks);
         self.put_u32(spilled.crc);
@@ -377,6 +399,7 @@ impl RecordBuilder {
     }
 
     fn push_row(&mut self, op: u8, table: TableId, images: &[&[u8]]) -> Result<(), TooLarge> {
+        assert_eq!(table.database, self.database, "a transaction runs in one database");
         let need = ITEM_HEAD_BYTES + 5 + images.iter().map(|image| 4 + image.len()).sum::<usize>();
         self.claim_room(need + 4)?;
         if self.open_rows_at.is_none() {
@@ -384,7 +407,7 @@ impl RecordBuilder {
             self.put_item_head(kind::ROWS, 0);
         }
         self.bytes.push(op);
-        self.put_u32(table.0);
+        self.put_u32(table.number);
         for image in images {
             self.put_sized(image);
         }
@@ -441,7 +464,8 @@ impl RecordBuilder {
         self.close_rows();
         self.open_rows_at = open_rows_at;
         let bytes = std::mem::take(&mut self.bytes);
-        for change in read::row_changes_of(bytes.get(HEADER_BYTES..).unwrap_or_default()) {
+        let items = Items::new(self.database, bytes.get(HEADER_BYTES..).unwrap_or_default());
+        for change in RowChanges::new(items) {
             if self.last_table != Some(change.table) {
                 self.note_table(change.table);
             }

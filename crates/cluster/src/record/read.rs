@@ -3,7 +3,8 @@
 //! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
-use super::{DecodeError, Record, ReplicaId, SequenceId, Shipped, Span, Spilled, TableId};
+use super::{DatabaseId, DecodeError, Record, ReplicaId, Shipped, Span, Spilled, TableId};
+use crate::ids::SequenceId;
 
 /// The byte that an item begins with.
 pub(super) mod kind {
@@ -146,13 +147,14 @@ pub enum Change<'a> {
 /// Row changes that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rows<'a> {
+    database: DatabaseId,
     bytes: &'a [u8],
 }
 
 impl<'a> Rows<'a> {
     /// The changes in order.
     pub fn iter(&self) -> RowChanges<'a> {
-        RowChanges { rows: Cursor::new(self.bytes), items: Items::new(&[]) }
+        RowChanges { rows: Cursor::new(self.database, self.bytes), items: Items::new(self.database, &[]) }
     }
 
     /// Length in encoded form, as a measure of the work.
@@ -183,8 +185,8 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { cursor: Cursor::new(bytes) }
+    pub(super) fn new(database: DatabaseId, bytes: &'a [u8]) -> Self {
+        Self { cursor: Cursor::new(database, bytes) }
     }
 }
 
@@ -205,7 +207,7 @@ pub struct RowChanges<'a> {
 
 impl<'a> RowChanges<'a> {
     pub(super) fn new(items: Items<'a>) -> Self {
-        Self { rows: Cursor::new(&[]), items }
+        Self { rows: Cursor::new(items.cursor.database, &[]), items }
     }
 }
 
@@ -220,16 +222,11 @@ impl<'a> Iterator for RowChanges<'a> {
             // An item that is not Rows is stepped over without being taken apart.
             let (kind, payload) = self.items.cursor.item_parts().expect(CHECKED);
             if kind == kind::ROWS {
-                self.rows = Cursor::new(payload);
+                self.rows = Cursor::new(self.rows.database, payload);
             }
         }
         Some(self.rows.row_change().expect(CHECKED))
     }
-}
-
-/// All row changes in the encoded items `bytes` of a builder.
-pub(super) fn row_changes_of(bytes: &[u8]) -> RowChanges<'_> {
-    RowChanges::new(Items::new(bytes))
 }
 
 /// A row change, or an item that is none.
@@ -249,7 +246,8 @@ pub(super) struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     pub(super) fn new(items: Items<'a>, first: u64) -> Self {
-        Self { items, rows: RowChanges::new(Items::new(&[])), next: first }
+        let rows = RowChanges::new(Items::new(items.cursor.database, &[]));
+        Self { items, rows, next: first }
     }
 }
 
@@ -273,14 +271,18 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 /// Walks the items of a chunk to their end.
-pub(super) fn check_chunk_shape(items: &[u8], elements: u32, tables: &[TableId]) -> Result<(), DecodeError> {
-    let mut cursor = Cursor::new(items);
+pub(super) fn check_chunk_shape(
+    items: Items<'_>,
+    elements: u32,
+    tables: &[TableId],
+) -> Result<(), DecodeError> {
+    let mut cursor = items.cursor;
     let mut found: u64 = 0;
     while !cursor.at_end() {
         let bad = DecodeError::BadBody { offset: cursor.offset };
         let item = cursor.item().ok_or(bad)?;
         if let Item::Rows(rows) = &item {
-            let mut inner = Cursor::new(rows.bytes);
+            let mut inner = Cursor::new(rows.database, rows.bytes);
             while !inner.at_end() {
                 let change = inner.row_change().ok_or(bad)?;
                 tables.binary_search(&change.table).map_err(|_| bad)?;
@@ -298,7 +300,7 @@ pub(super) fn check_chunk_shape(items: &[u8], elements: u32, tables: &[TableId])
 /// Walks a body to its end, so that later readers need no checks.
 pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
     let items = record.items_bytes();
-    let mut cursor = Cursor::new(items);
+    let mut cursor = Cursor::new(record.header().database, items);
     let mut rows: u64 = 0;
     let mut everything = false;
     let is_spilled = record.envelope.is_spilled();
@@ -311,7 +313,7 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
         }
         match item {
             Item::Rows(item) => {
-                let mut inner = Cursor::new(item.bytes);
+                let mut inner = Cursor::new(item.database, item.bytes);
                 while !inner.at_end() {
                     let at = item_at + inner.offset;
                     let change = inner.row_change().ok_or_else(|| bad(at))?;
@@ -342,19 +344,21 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
 /// Binary search in the encoded list.
 fn lists_table(list: &[u8], table: TableId) -> bool {
     let (chunks, _) = list.as_chunks::<4>();
-    chunks.binary_search_by_key(&table.0, |chunk| u32::from_le_bytes(*chunk)).is_ok()
+    chunks.binary_search_by_key(&table.number, |chunk| u32::from_le_bytes(*chunk)).is_ok()
 }
 
 /// Takes values off the front; None where the bytes do not hold them.
 #[derive(Clone, Debug)]
 struct Cursor<'a> {
+    /// The database of the tables and sequences, which are written as numbers alone.
+    database: DatabaseId,
     bytes: &'a [u8],
     offset: usize,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, offset: 0 }
+    fn new(database: DatabaseId, bytes: &'a [u8]) -> Self {
+        Self { database, bytes, offset: 0 }
     }
 
     fn at_end(&self) -> bool {
@@ -401,9 +405,9 @@ impl<'a> Cursor<'a> {
 
     fn item(&mut self) -> Option<Item<'a>> {
         let (kind, payload) = self.item_parts()?;
-        let mut inner = Cursor::new(payload);
+        let mut inner = Cursor::new(self.database, payload);
         let item = match kind {
-            kind::ROWS => return Some(Item::Rows(Rows { bytes: payload })),
+            kind::ROWS => return Some(Item::Rows(Rows { database: self.database, bytes: payload })),
             kind::STATEMENT => Item::Statement(inner.statement()?),
             kind::SEQUENCE => Item::Sequence(inner.sequence()?),
             kind::FENCE => Item::Fence,
@@ -436,7 +440,7 @@ impl<'a> Cursor<'a> {
 
     fn sequence(&mut self) -> Option<Sequence> {
         Some(Sequence {
-            id: SequenceId(self.u32()?),
+            id: self.database.sequence(self.u32()?),
             holder: ReplicaId(self.array().map(u16::from_le_bytes)?),
             generation: self.array().map(u64::from_le_bytes)?,
             value: self.array().map(i64::from_le_bytes)?,
@@ -470,7 +474,7 @@ impl<'a> Cursor<'a> {
 
     fn row_change(&mut self) -> Option<RowChange<'a>> {
         let op = self.byte()?;
-        let table = TableId(self.u32()?);
+        let table = self.database.table(self.u32()?);
         let change = match op {
             op::INSERT => Change::Insert { new: self.sized()? },
             op::UPDATE => Change::Update { old: self.sized()?, new: self.sized()? },

@@ -1,14 +1,14 @@
 //! A record's body between the building and the log: everything is known but the version.
 
-use super::read;
 use super::{
-    Envelope, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Items, Record, RowChanges, Sequence, TableId,
-    Version, WRITES_EVERYTHING, put, u32_at,
+    DatabaseId, Envelope, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Items, Record, RowChanges, Sequence,
+    TableId, Version, WRITES_EVERYTHING, put, u32_at,
 };
 
 /// A body that is complete and waits for its version.
 #[derive(Clone, Debug)]
 pub struct SealedBody {
+    pub(super) database: DatabaseId,
     pub(super) bytes: Vec<u8>,
     pub(super) format: u16,
     pub(super) body_bytes: u32,
@@ -27,6 +27,7 @@ impl SealedBody {
             header.first > Version::ZERO && header.first <= header.last,
             "a record covers at least one version, and they are counted from 1"
         );
+        assert_eq!(header.database, self.database, "the header names the database of the rows");
         let envelope = Envelope {
             header,
             format: self.format,
@@ -39,6 +40,11 @@ impl SealedBody {
         put(&mut self.bytes, 0, &envelope.encode());
         debug_assert_eq!(u32_at(&self.bytes, 16), self.body_bytes);
         Record { envelope, bytes: self.bytes }
+    }
+
+    /// The database that its tables are in.
+    pub fn database(&self) -> DatabaseId {
+        self.database
     }
 
     /// Whether some of its items stand in a file of their own.
@@ -54,12 +60,13 @@ impl SealedBody {
     /// The tables that it writes rows of, sorted.
     pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
         let list = &self.bytes[self.bytes.len() - 4 * self.table_count as usize..];
-        list.chunks_exact(4).map(|id| TableId(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
+        list.chunks_exact(4).map(|number| self.database.table(u32_at(number, 0)))
     }
 
     /// The row changes in it, in order; those in a file come before.
     pub fn row_changes(&self) -> RowChanges<'_> {
-        read::row_changes_of(&self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize])
+        let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
+        RowChanges::new(Items::new(self.database, items))
     }
 
     /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
@@ -71,7 +78,7 @@ impl SealedBody {
     pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
         let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
         let all = if self.sequences > 0 { items } else { &[] };
-        Items::new(all).filter_map(|item| match item {
+        Items::new(self.database, all).filter_map(|item| match item {
             Item::Sequence(sequence) => Some(sequence),
             _ => None,
         })

@@ -15,7 +15,7 @@
 mod tests;
 
 use super::read::{self, Elements, Items, RowChanges};
-use super::{DecodeError, RecordBuilder, TableId, put, u32_at, u64_at};
+use super::{DatabaseId, DecodeError, RecordBuilder, TableId, put, u32_at, u64_at};
 
 /// Length of what stands before the items of a chunk.
 pub const CHUNK_HEAD_BYTES: usize = 24;
@@ -92,6 +92,7 @@ impl Spilled {
 /// Items that left memory together: what is appended to the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
+    database: DatabaseId,
     first: u64,
     elements: u32,
     /// Head and items.
@@ -100,7 +101,7 @@ pub struct Chunk {
 
 impl Chunk {
     /// Puts the head into the first bytes, which must be [`CHUNK_HEAD_BYTES`] of room before closed items.
-    pub(super) fn seal(first: u64, elements: u32, mut bytes: Vec<u8>) -> Self {
+    pub(super) fn seal(database: DatabaseId, first: u64, elements: u32, mut bytes: Vec<u8>) -> Self {
         let items_bytes = (bytes.len() - CHUNK_HEAD_BYTES) as u32;
         put(&mut bytes, 0, &MAGIC.to_le_bytes());
         put(&mut bytes, 8, &items_bytes.to_le_bytes());
@@ -108,7 +109,7 @@ impl Chunk {
         put(&mut bytes, 16, &first.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[8..]);
         put(&mut bytes, 4, &crc.to_le_bytes());
-        Self { first, elements, bytes }
+        Self { database, first, elements, bytes }
     }
 
     /// The length of a chunk that begins with these bytes.
@@ -120,8 +121,8 @@ impl Chunk {
         }
     }
 
-    /// Takes over the bytes of exactly one chunk; `tables` are those that it may name.
-    pub fn decode(bytes: Vec<u8>, tables: &[TableId]) -> Result<Self, DecodeError> {
+    /// Takes over the bytes of exactly one chunk of a record of this database; `tables` are those that it may name.
+    pub fn decode(database: DatabaseId, bytes: Vec<u8>, tables: &[TableId]) -> Result<Self, DecodeError> {
         let Some(head) = bytes.first_chunk::<CHUNK_HEAD_BYTES>() else {
             return Err(DecodeError::Truncated { needed_bytes: CHUNK_HEAD_BYTES, have_bytes: bytes.len() });
         };
@@ -136,8 +137,9 @@ impl Chunk {
             return Err(DecodeError::BadBodyChecksum);
         }
         let (elements, first) = (u32_at(head, 12), u64_at(head, 16));
-        read::check_chunk_shape(&bytes[CHUNK_HEAD_BYTES..], elements, tables)?;
-        Ok(Self { first, elements, bytes })
+        let items = Items::new(database, &bytes[CHUNK_HEAD_BYTES..]);
+        read::check_chunk_shape(items, elements, tables)?;
+        Ok(Self { database, first, elements, bytes })
     }
 
     /// As it stands in the file.
@@ -147,7 +149,7 @@ impl Chunk {
 
     /// Its items in order, skipped elements included.
     pub fn items(&self) -> Items<'_> {
-        Items::new(&self.bytes[CHUNK_HEAD_BYTES..])
+        Items::new(self.database, &self.bytes[CHUNK_HEAD_BYTES..])
     }
 
     /// Its row changes in order, skipped ones included.
@@ -163,7 +165,7 @@ impl Chunk {
         if skips.get(after).is_none_or(|span| span.from >= end) {
             return self;
         }
-        let mut kept = RecordBuilder::new();
+        let mut kept = RecordBuilder::new(self.database);
         kept.push_all(Elements::new(self.items(), self.first).filter(|(at, _)| !is_in(skips, *at)));
         kept.into_chunk(self.first)
     }

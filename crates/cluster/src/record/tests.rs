@@ -5,6 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The database of all records here.
+pub(super) const DATABASE: DatabaseId = DatabaseId(1);
+
 /// A step of a transaction, as a generator makes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
@@ -51,7 +54,7 @@ fn shipped() -> impl Strategy<Value = Shipped> {
 fn sequence() -> impl Strategy<Value = Sequence> {
     (any::<(u32, u16, u64)>(), any::<(i64, bool, bool)>()).prop_map(
         |((id, holder, generation), (value, called, descends))| Sequence {
-            id: SequenceId(id),
+            id: DATABASE.sequence(id),
             holder: ReplicaId(holder),
             generation,
             value,
@@ -77,14 +80,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 prop_compose! {
     fn header()(
         cluster in any::<u128>(), epoch in any::<u32>(), n in any::<u64>(), nonce in any::<u64>(),
-        first in 1..u64::MAX / 2, more in 0..1000_u64, database in any::<u32>(), service in any::<u32>(),
+        first in 1..u64::MAX / 2, more in 0..1000_u64, service in any::<u32>(),
     ) -> Header {
         Header {
             cluster: ClusterId(cluster),
             identity: Identity { epoch: Epoch(epoch), n, nonce: Nonce(nonce) },
             first: Version(first),
             last: Version(first + more),
-            database: DatabaseId(database),
+            database: DATABASE,
             service: ServiceId(service),
         }
     }
@@ -92,10 +95,10 @@ prop_compose! {
 
 pub(super) fn push(builder: &mut RecordBuilder, step: &Step) {
     match step {
-        Step::Insert(t, new) => builder.push_insert(TableId(*t), new),
-        Step::Update(t, old, new) => builder.push_update(TableId(*t), old, new),
-        Step::Delete(t, old) => builder.push_delete(TableId(*t), old),
-        Step::Truncate(t) => builder.push_truncate(TableId(*t)),
+        Step::Insert(t, new) => builder.push_insert(DATABASE.table(*t), new),
+        Step::Update(t, old, new) => builder.push_update(DATABASE.table(*t), old, new),
+        Step::Delete(t, old) => builder.push_delete(DATABASE.table(*t), old),
+        Step::Truncate(t) => builder.push_truncate(DATABASE.table(*t)),
         Step::Statement(statement) => builder.push_statement(statement),
         Step::Shipped(shipped) => builder.push_shipped(shipped),
         Step::Sequence(sequence) => builder.push_sequence(sequence),
@@ -105,7 +108,7 @@ pub(super) fn push(builder: &mut RecordBuilder, step: &Step) {
 }
 
 pub(super) fn build(steps: &[Step]) -> RecordBuilder {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DATABASE);
     for step in steps {
         push(&mut builder, step);
     }
@@ -121,7 +124,7 @@ fn change_of(step: &Step) -> Option<RowChange<'_>> {
         Step::Truncate(t) => (t, Change::Truncate),
         _ => return None,
     };
-    let table = TableId(*table);
+    let table = DATABASE.table(*table);
     Some(RowChange { table, change })
 }
 
@@ -135,10 +138,10 @@ fn steps_of(record: &Record) -> Vec<Step> {
         rows_before = is_rows;
         match item {
             Item::Rows(rows) => steps.extend(rows.iter().map(|row| match row.change {
-                Change::Insert { new } => Step::Insert(row.table.0, new.to_vec()),
-                Change::Update { old, new } => Step::Update(row.table.0, old.to_vec(), new.to_vec()),
-                Change::Delete { old } => Step::Delete(row.table.0, old.to_vec()),
-                Change::Truncate => Step::Truncate(row.table.0),
+                Change::Insert { new } => Step::Insert(row.table.number, new.to_vec()),
+                Change::Update { old, new } => Step::Update(row.table.number, old.to_vec(), new.to_vec()),
+                Change::Delete { old } => Step::Delete(row.table.number, old.to_vec()),
+                Change::Truncate => Step::Truncate(row.table.number),
             })),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
@@ -156,7 +159,7 @@ pub(super) fn sample_header() -> Header {
         identity: Identity { epoch: Epoch(3), n: 77, nonce: Nonce(99) },
         first: Version(12),
         last: Version(12),
-        database: DatabaseId(1),
+        database: DATABASE,
         service: ServiceId(0),
     }
 }
@@ -174,7 +177,7 @@ fn sample() -> Record {
         }),
         Step::Delete(5, b"gone".to_vec()),
         Step::Truncate(9),
-        Step::Sequence(Sequence { id: SequenceId(3), value: -4, called: true, ..Sequence::default() }),
+        Step::Sequence(Sequence { id: DATABASE.sequence(3), value: -4, called: true, ..Sequence::default() }),
         Step::Fence,
     ])
     .finish(sample_header())
@@ -215,6 +218,22 @@ proptest! {
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), built_tables);
         let everything = steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Shipped(_) | Step::Fence));
         prop_assert_eq!(read.writes_everything(), everything);
+    }
+
+    #[test]
+    fn tables_and_sequences_are_of_the_database_in_the_header(database in any::<u32>(), number in any::<u32>()) {
+        let database = DatabaseId(database);
+        let mut builder = RecordBuilder::new(database);
+        builder.push_delete(database.table(number), b"old").unwrap();
+        let mark = Sequence { id: database.sequence(number), ..Sequence::default() };
+        builder.push_sequence(&mark).unwrap();
+        let body = builder.seal();
+        prop_assert_eq!(body.tables().collect::<Vec<_>>(), [database.table(number)]);
+        let record = body.finish(Header { database, ..sample_header() });
+        let read = Record::decode(record.bytes().to_vec()).unwrap();
+        prop_assert_eq!(read.tables().collect::<Vec<_>>(), [database.table(number)]);
+        prop_assert_eq!(read.row_changes().map(|row| row.table).collect::<Vec<_>>(), [database.table(number)]);
+        prop_assert_eq!(read.sequences().collect::<Vec<_>>(), [mark]);
     }
 
     #[test]
@@ -368,7 +387,7 @@ fn an_item_over_the_limit_is_rejected_and_leaves_no_trace() {
     let mut builder = build(&[Step::Insert(1, b"kept".to_vec())]);
     // Zeroed memory that is never touched costs nothing.
     let huge = vec![0; BODY_LIMIT_BYTES];
-    assert_eq!(builder.push_insert(TableId(2), &huge), Err(TooLarge));
+    assert_eq!(builder.push_insert(DATABASE.table(2), &huge), Err(TooLarge));
     let expected = build(&[Step::Insert(1, b"kept".to_vec())]);
     assert_eq!(builder.finish(sample_header()), expected.finish(sample_header()));
 }

@@ -30,7 +30,7 @@ fn column(name: &str, type_oid: u32) -> RefreshColumn {
 
 fn table(id: u32, primary_key: &[usize], other_unique: bool) -> RefreshTable {
     RefreshTable {
-        id: TableId(id),
+        id: DatabaseId::FIRST.table(id),
         name: format!("\"s\".\"t{id}\""),
         columns: vec![column("a", INT), column("b", TEXT)],
         primary_key: primary_key.to_vec(),
@@ -85,7 +85,7 @@ fn row(table: u32, key: i32, text: &str) -> Vec<u8> {
 /// `1 I 5a`, `1 U 5a 5b`, `1 D 5b`, `1 T`: table, operation, rows as key and text. `|` separates records.
 fn records(script: &str) -> Vec<Record> {
     let one = |(at, part): (usize, &str)| {
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         for change in part.split(',').map(str::trim).filter(|change| !change.is_empty()) {
             push(&mut builder, change);
         }
@@ -95,7 +95,7 @@ fn records(script: &str) -> Vec<Record> {
             identity: Identity::default(),
             first: version,
             last: version,
-            database: DatabaseId(0),
+            database: DatabaseId::FIRST,
             service: ServiceId(0),
         })
     };
@@ -109,7 +109,7 @@ fn push(builder: &mut RecordBuilder, change: &str) {
         let (key, text) = words[at].split_at(words[at].find(|c: char| c.is_alphabetic()).unwrap());
         row(number, key.parse().unwrap(), text)
     };
-    let table = TableId(number);
+    let table = DatabaseId::FIRST.table(number);
     match words[1] {
         "I" => builder.push_insert(table, &image(2)),
         "U" => builder.push_update(table, &image(2), &image(3)),
@@ -145,15 +145,15 @@ fn planned_over(tables: &RefreshTables, count: u32) -> Vec<String> {
         .map(|key| {
             let key = key.to_be_bytes();
             let oid = |at: usize| {
-                let column = &tables.table(TableId(1)).unwrap().columns[at];
+                let column = &tables.table(DatabaseId::FIRST.table(1)).unwrap().columns[at];
                 if column.form == Form::Text { TEXT } else { column.type_oid }
             };
             image(&[(oid(0), Some(&key)), (oid(1), Some(b"x"))])
         })
         .collect();
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     for image in &images {
-        builder.push_insert(TableId(1), image).unwrap();
+        builder.push_insert(DatabaseId::FIRST.table(1), image).unwrap();
     }
     let record = builder.finish(*records("")[0].header());
     let steps = plan(tables, [record.items()]).unwrap();
@@ -175,11 +175,11 @@ fn planned(script: &str) -> Vec<String> {
         .iter()
         .map(|step| match step {
             Step::Execute { statement, rows } => {
-                format!("{} {}: {}", statement.table.0, name(statement.kind), shown_rows(rows))
+                format!("{} {}: {}", statement.table.number, name(statement.kind), shown_rows(rows))
             }
-            Step::CopyIn { table, rows } => format!("{} copy {}", table.0, rows.len()),
+            Step::CopyIn { table, rows } => format!("{} copy {}", table.number, rows.len()),
             Step::Truncate { tables } => {
-                format!("truncate {:?}", tables.iter().map(|table| table.0).collect::<Vec<_>>())
+                format!("truncate {:?}", tables.iter().map(|table| table.number).collect::<Vec<_>>())
             }
             Step::Sequence(sequence) => format!("sequence {}", sequence.id),
         })
@@ -189,7 +189,7 @@ fn planned(script: &str) -> Vec<String> {
 #[test]
 fn texts_of_statements() {
     let tables = tables();
-    let text = |id: u32, kind: Kind| tables.table(TableId(id)).unwrap().sql(kind);
+    let text = |id: u32, kind: Kind| tables.table(DatabaseId::FIRST.table(id)).unwrap().sql(kind);
     for (id, kind, expected, types) in [
         (
             1,
@@ -357,7 +357,7 @@ fn images_that_do_not_fit_are_rejected() {
         let records = records(script);
         plan(&tables(), records.iter().map(Record::items)).unwrap_err()
     };
-    assert_eq!(error("9 T"), RefreshError::UnknownTable { table: TableId(9) });
+    assert_eq!(error("9 T"), RefreshError::UnknownTable { table: DatabaseId::FIRST.table(9) });
     assert!(matches!(error("1 I 5a | 1 I 5b, 1 D 7a"), RefreshError::Inconsistent { .. }));
     assert!(matches!(error("1 D 5a | 1 U 5a 5b"), RefreshError::Inconsistent { .. }));
 
@@ -368,7 +368,7 @@ fn images_that_do_not_fit_are_rejected() {
     assert!(matches!(table.values(&wrong_type), Err(RefreshError::OtherColumns { .. })));
     assert!(matches!(table.values(b"x"), Err(RefreshError::BadImage { .. })));
 
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     builder.push_statement(&Statement::default()).unwrap();
     let record = builder.finish(*records("")[0].header());
     assert_eq!(plan(&tables(), [record.items()]), Err(RefreshError::Statement));
@@ -384,7 +384,7 @@ fn user_types_have_other_numbers_elsewhere() {
 
 #[test]
 fn sequences_pass_through() {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let sequence = Sequence { value: 7, called: true, ..Sequence::default() };
     builder.push_sequence(&sequence).unwrap();
     let record = builder.finish(*records("")[0].header());
@@ -468,9 +468,9 @@ fn values_that_travel_as_text_are_bound_as_text() {
     let images: Vec<Vec<u8>> = (0..20_u8)
         .map(|n| image(&[(INT, Some(&[0, 0, 0, n])), (TEXT, Some(n.to_string().as_bytes()))]))
         .collect();
-    let mut record = RecordBuilder::new();
+    let mut record = RecordBuilder::new(DatabaseId::FIRST);
     for image in &images {
-        record.push_insert(TableId(9), image).unwrap();
+        record.push_insert(DatabaseId::FIRST.table(9), image).unwrap();
     }
     let record = record.finish(*records("")[0].header());
     let steps = plan(&tables, [record.items()]).unwrap();

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cluster::ids::{ClusterId, Identity, TableId, Version};
+use cluster::ids::{ClusterId, DatabaseId, Identity, TableId, Version};
 use cluster::record::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, DecodeError, Record};
 
 use super::disk::{self, Disk, RealDisk};
@@ -84,8 +84,8 @@ impl SpillFolder {
         if header != self.header(record.header().identity) {
             return Err(damaged(Damage::SpillHeader));
         }
-        let tables = record.tables().collect();
-        Ok(SpillFileReader { path, file, version, check: ChunkCheck::new(spilled), tables })
+        let (database, tables) = (record.header().database, record.tables().collect());
+        Ok(SpillFileReader { path, file, version, check: ChunkCheck::new(spilled), database, tables })
     }
 
     /// Reads a record's file to its end.
@@ -195,6 +195,7 @@ pub(super) struct SpillFileReader {
     file: File,
     version: Version,
     check: ChunkCheck,
+    database: DatabaseId,
     tables: Vec<TableId>,
 }
 
@@ -229,7 +230,7 @@ impl SpillFileReader {
         }
         let mut bytes = vec![0; length_bytes];
         self.file.read_exact_at(&mut bytes, offset).map_err(refused)?;
-        let chunk = Chunk::decode(bytes, &self.tables).map_err(damaged)?;
+        let chunk = Chunk::decode(self.database, bytes, &self.tables).map_err(damaged)?;
         self.check.note(&chunk).map_err(damaged)?;
         Ok(chunk)
     }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, Epoch, TableId, Version};
+use cluster::ids::{ClusterId, Epoch, Version};
 use cluster::record::{Record, RecordBuilder};
 
 use faults::FullDisk;

@@ -115,7 +115,7 @@ pub(super) fn outside(
         return None;
     }
     for table in catalogue.tables() {
-        let (gone, come) = (less(before, after, table.id.0), less(after, before, table.id.0));
+        let (gone, come) = (less(before, after, table.id.number), less(after, before, table.id.number));
         let writes: Vec<&Access> = accesses.writes.iter().filter(|write| write.table == table.id).collect();
         // A row that changed has some row that came in its stead.
         for (images, others, made) in [(&gone, &come, false), (&come, &gone, true)] {

@@ -173,7 +173,7 @@ pub(crate) fn asking(catalogue: &Catalogue) -> String {
                 table.columns.iter().map(|column| format!("{}::text", column.name)).collect();
             format!(
                 "SELECT {}, ARRAY[{}] FROM ONLY {}.{}",
-                table.id.0,
+                table.id.number,
                 cells.join(", "),
                 table.schema,
                 table.name

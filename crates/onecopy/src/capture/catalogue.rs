@@ -15,7 +15,7 @@ mod sandbox;
 mod tables;
 mod types;
 
-use sql::{Catalogue, Contents, Parent, TableId};
+use sql::{Catalogue, Contents, DatabaseId, Parent};
 
 use crate::backend::{BackendError, Connection, Rows};
 pub(crate) use refresh::load_refresh_tables;
@@ -95,22 +95,27 @@ const QUERIES: [&str; 21] = [
 ];
 
 /// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
-pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result<Catalogue, BackendError> {
+pub(crate) async fn load(
+    connection: &mut Connection,
+    database: DatabaseId,
+    generation: u64,
+) -> Result<Catalogue, BackendError> {
     let answers = ask(connection, str::to_owned).await?;
-    let drawing = super::sequences::load_draws(connection).await?;
+    let drawing = super::sequences::load_draws(connection, database).await?;
     connection.simple("COMMIT").await?;
-    Ok(Catalogue::new(Contents { drawing, ..contents(generation, &answers)? }))
+    Ok(Catalogue::new(Contents { drawing, ..contents(database, generation, &answers)? }))
 }
 
 /// The same of a server whose tables are not under capture: their numbers are those of their names in order, which is the
 /// same for servers with the same schema, and another one after each schema change.
 pub(crate) async fn load_plain(
     connection: &mut Connection,
+    database: DatabaseId,
     generation: u64,
 ) -> Result<Catalogue, BackendError> {
     let answers = ask(connection, as_if_captured).await?;
     connection.simple("COMMIT").await?;
-    Ok(Catalogue::new(contents(generation, &answers)?))
+    Ok(Catalogue::new(contents(database, generation, &answers)?))
 }
 
 /// What the trigger of capture would be, if every table had one.
@@ -147,7 +152,11 @@ async fn ask(
     Ok(answers)
 }
 
-fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents, BackendError> {
+fn contents(
+    database: DatabaseId,
+    generation: u64,
+    answers: &[Rows; QUERIES.len()],
+) -> Result<Contents, BackendError> {
     let [
         tables,
         columns,
@@ -173,17 +182,19 @@ fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents
     ] = answers;
     let flag = |at: usize| -> Result<bool, BackendError> { boolean(flags.first().ok_or(SHAPE)?, at) };
     let coded = types::coded(coded)?;
-    let (mut tables, by_oid) = tables_of(tables, columns, &coded, [keys, references, partitions, defaults])?;
+    let (mut tables, by_oid) =
+        tables_of(database, tables, columns, &coded, [keys, references, partitions, defaults])?;
     let views = code::add(&mut tables, &by_oid, [views, triggers, rules, policies])?;
     Ok(Contents {
+        database,
         generation,
         sequences: code::sequences(sequences, &tables, &by_oid)?,
         tables,
-        parents: parents_of(parents)?,
+        parents: parents_of(database, parents)?,
         views,
         indexes: indexes
             .iter()
-            .map(|row| Ok((text(row, 1)?.to_owned(), TableId(number(row, 0)?))))
+            .map(|row| Ok((text(row, 1)?.to_owned(), database.table(number(row, 0)?))))
             .collect::<Result<_, BackendError>>()?,
         other_relations: other
             .iter()
@@ -204,7 +215,7 @@ fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents
     })
 }
 
-fn parents_of(rows: &Rows) -> Result<Vec<Parent>, BackendError> {
+fn parents_of(database: DatabaseId, rows: &Rows) -> Result<Vec<Parent>, BackendError> {
     let mut parents: Vec<Parent> = Vec::new();
     for row in rows {
         let (schema, name) = (text(row, 0)?, text(row, 1)?);
@@ -212,7 +223,7 @@ fn parents_of(rows: &Rows) -> Result<Vec<Parent>, BackendError> {
             parents.push(Parent { schema: schema.to_owned(), name: name.to_owned(), leaves: Vec::new() });
         }
         if row.get(2).is_some_and(Option::is_some) {
-            let leaf = TableId(number(row, 2)?);
+            let leaf = database.table(number(row, 2)?);
             parents.last_mut().expect("one was pushed").leaves.push(leaf);
         }
     }

@@ -5,7 +5,7 @@
 //! the text form of `bytea`: hexadecimal, or the escape form when the client has asked for that. Both are decoded; the
 //! first is the hot path.
 
-use cluster::ids::TableId;
+use cluster::ids::{DatabaseId, TableId};
 use cluster::record::{RecordBuilder, TooLarge};
 use wire::backend::Fields;
 
@@ -142,9 +142,9 @@ impl Decoder {
         if state != SQLSTATE || !is_capture_context(context) {
             return Captured::NotOurs;
         }
-        let Ok(message) = parse_message(text) else { return Captured::Malformed };
+        let Ok(message) = parse_message(text, record.database()) else { return Captured::Malformed };
         if message.operation == Operation::Rewrite {
-            return Captured::Rewritten(message.table.0);
+            return Captured::Rewritten(message.table.number);
         }
         match self.push(message, record) {
             Ok(()) => Captured::Row {
@@ -234,11 +234,11 @@ pub(crate) fn is_capture_context(context: &[u8]) -> bool {
     })
 }
 
-/// Takes the text of a message of our function apart.
-pub(crate) fn parse_message(text: &[u8]) -> Result<Message<'_>, Malformed> {
+/// Takes the text of a message of our function in this database apart.
+pub(crate) fn parse_message(text: &[u8], database: DatabaseId) -> Result<Message<'_>, Malformed> {
     let mut fields = text.splitn(4, |&byte| byte == b'|');
     let mut field = || fields.next().ok_or(Malformed);
-    let table = TableId(number(field()?)?);
+    let table = database.table(number(field()?)?);
     let operation = match field()? {
         b"I" => Operation::Insert,
         b"B" => Operation::Inserts,

@@ -7,7 +7,7 @@
 //!
 //! Must run as superuser with the search path of `pg_catalog` alone, except for [`STATES_CALL`].
 
-use cluster::ids::{ReplicaId, SequenceId};
+use cluster::ids::{DatabaseId, ReplicaId};
 use cluster::parts::sequences::State;
 use cluster::parts::sequences::leases::Range;
 use cluster::record::Sequence;
@@ -59,34 +59,40 @@ const MARKS: &str = "SELECT sequence, holder, generation, value, called, descend
 const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
 
 /// Which tables draw from which sequences.
-pub(crate) async fn load_draws(connection: &mut Connection) -> Result<Vec<(TableId, Draws)>, BackendError> {
+pub(crate) async fn load_draws(
+    connection: &mut Connection,
+    database: DatabaseId,
+) -> Result<Vec<(TableId, Draws)>, BackendError> {
     let rows = connection.simple(DRAWS).await?;
-    rows.iter().map(|row| draws(row).ok_or(SHAPE)).collect()
+    rows.iter().map(|row| draws(row, database).ok_or(SHAPE)).collect()
 }
 
-fn draws(row: &[Option<String>]) -> Option<(TableId, Draws)> {
+fn draws(row: &[Option<String>], database: DatabaseId) -> Option<(TableId, Draws)> {
     let [Some(table), Some(others), ids] = row else { return None };
-    let table = TableId(table.parse().ok()?);
+    let table = database.table(table.parse().ok()?);
     if others == "t" {
         return Some((table, Draws::FromSome));
     }
     let ids = ids.as_deref().unwrap_or_default().split(' ').filter(|id| !id.is_empty());
-    let ids = ids.map(|id| id.parse().ok().map(SequenceId)).collect::<Option<_>>()?;
+    let ids = ids.map(|id| id.parse().ok().map(|number| database.sequence(number))).collect::<Option<_>>()?;
     Some((table, Draws::From(ids)))
 }
 
 /// The marks that a replica has.
-pub(crate) async fn load_marks(connection: &mut Connection) -> Result<Vec<Sequence>, BackendError> {
+pub(crate) async fn load_marks(
+    connection: &mut Connection,
+    database: DatabaseId,
+) -> Result<Vec<Sequence>, BackendError> {
     let rows: Rows = connection.simple(MARKS).await?;
-    rows.iter().map(|row| mark(row).ok_or(SHAPE)).collect()
+    rows.iter().map(|row| mark(row, database).ok_or(SHAPE)).collect()
 }
 
-fn mark(row: &[Option<String>]) -> Option<Sequence> {
+fn mark(row: &[Option<String>], database: DatabaseId) -> Option<Sequence> {
     let [Some(id), Some(holder), Some(generation), Some(value), Some(called), Some(descends)] = row else {
         return None;
     };
     Some(Sequence {
-        id: SequenceId(id.parse().ok()?),
+        id: database.sequence(id.parse().ok()?),
         holder: ReplicaId(holder.parse().ok()?),
         generation: generation.parse().ok()?,
         value: value.parse().ok()?,
@@ -111,27 +117,27 @@ fn arguments(mark: &Sequence) -> String {
 }
 
 /// What [`STATES_CALL`] has answered; `None` when it is no such answer.
-pub(crate) fn states(answer: &str) -> Option<Vec<State>> {
-    answer.split(';').filter(|part| !part.is_empty()).map(state).collect()
+pub(crate) fn states(answer: &str, database: DatabaseId) -> Option<Vec<State>> {
+    answer.split(';').filter(|part| !part.is_empty()).map(|part| state(part, database)).collect()
 }
 
 /// What `onecopy_capture.draw_range` has answered: the state that the draw left, and the range.
-pub(crate) fn drawn_range(answer: &str) -> Option<(State, Range)> {
+pub(crate) fn drawn_range(answer: &str, database: DatabaseId) -> Option<(State, Range)> {
     let words: Vec<&str> = answer.split(' ').collect();
     let (said, range) = words.split_at_checked(STATE_WORDS)?;
     let [first, last, count] = range else { return None };
     let range = Range { first: first.parse().ok()?, last: last.parse().ok()?, count: count.parse().ok()? };
-    Some((state(&said.join(" "))?, range))
+    Some((state(&said.join(" "), database)?, range))
 }
 
 /// The words that tell the state of one sequence.
 const STATE_WORDS: usize = 8;
 
-fn state(part: &str) -> Option<State> {
+fn state(part: &str, database: DatabaseId) -> Option<State> {
     let words: Vec<&str> = part.split(' ').collect();
     let [id, value, called, increment, min, max, cycles, start] = words.as_slice() else { return None };
     let state = State {
-        id: SequenceId(id.parse().ok()?),
+        id: database.sequence(id.parse().ok()?),
         value: value.parse().ok()?,
         called: *called == "t",
         increment: increment.parse().ok()?,
@@ -149,15 +155,16 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        assert_eq!(states(""), Some(Vec::new()));
-        let found = states(";3 -7 t -2 -9223372036854775808 -1 f -1;40 1 f 1 1 9 t 1").unwrap();
+        assert_eq!(states("", DatabaseId::FIRST), Some(Vec::new()));
+        let found =
+            states(";3 -7 t -2 -9223372036854775808 -1 f -1;40 1 f 1 1 9 t 1", DatabaseId::FIRST).unwrap();
         assert_eq!(
             (found[0].id, found[0].value, found[0].called, found[0].increment),
-            (SequenceId(3), -7, true, -2)
+            (DatabaseId::FIRST.sequence(3), -7, true, -2)
         );
         assert_eq!((found[0].min, found[1].cycles, found[1].called), (i64::MIN, true, false));
         for bad in ["3", ";1 2 t 0 1 2 f 1", ";1 2 t 1 1 99999999999999999999 f 1"] {
-            assert_eq!(states(bad), None, "{bad}");
+            assert_eq!(states(bad, DatabaseId::FIRST), None, "{bad}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What counts as captured, and how the text of messages becomes images.
 
-use cluster::ids::TableId;
+use cluster::ids::DatabaseId;
 use cluster::record::{Change, RecordBuilder};
 use wire::backend::Fields;
 
@@ -37,7 +37,7 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 fn captured(text: &str, context: &str) -> (Captured, RecordBuilder) {
-    let mut record = RecordBuilder::new();
+    let mut record = RecordBuilder::new(DatabaseId::FIRST);
     let body = notice("OC001", text, context);
     let captured = Decoder::default().capture(Fields::new(&body), &mut record);
     (captured, record)
@@ -49,7 +49,7 @@ fn changes(record: RecordBuilder) -> Vec<(u32, String)> {
         identity: cluster::ids::Identity::default(),
         first: cluster::ids::Version(1),
         last: cluster::ids::Version(1),
-        database: cluster::ids::DatabaseId(0),
+        database: DatabaseId::FIRST,
         service: cluster::ids::ServiceId(0),
     });
     record
@@ -61,7 +61,7 @@ fn changes(record: RecordBuilder) -> Vec<(u32, String)> {
                 Change::Delete { old } => format!("D {}", old == image()),
                 Change::Truncate => "T".to_owned(),
             };
-            (row.table.0, text)
+            (row.table.number, text)
         })
         .collect()
 }
@@ -79,7 +79,10 @@ fn every_operation_becomes_a_row_change() {
     ] {
         let (outcome, record) = captured(&text, OURS);
         assert!(
-            matches!(outcome, Captured::Row { table: TableId(7), xid: 750, nested: false, .. }),
+            matches!(
+                outcome,
+                Captured::Row { table, xid: 750, nested: false, .. } if table == DatabaseId::FIRST.table(7)
+            ),
             "{text}: {outcome:?}"
         );
         assert_eq!(changes(record), [(7, expected.to_owned())], "{text}");
@@ -109,7 +112,12 @@ fn a_second_context_line_means_nested() {
     let (outcome, _) = captured("7|T|1", &context);
     assert_eq!(
         outcome,
-        Captured::Row { table: TableId(7), xid: 1, nested: true, operation: Operation::Truncate }
+        Captured::Row {
+            table: DatabaseId::FIRST.table(7),
+            xid: 1,
+            nested: true,
+            operation: Operation::Truncate
+        }
     );
 }
 
@@ -131,7 +139,8 @@ fn what_is_not_from_our_function_is_not_ours() {
         assert!(record.is_empty());
     }
     let other_state = notice("00000", "7|T|1", OURS);
-    let outcome = Decoder::default().capture(Fields::new(&other_state), &mut RecordBuilder::new());
+    let outcome =
+        Decoder::default().capture(Fields::new(&other_state), &mut RecordBuilder::new(DatabaseId::FIRST));
     assert_eq!(outcome, Captured::NotOurs);
 }
 
@@ -162,8 +171,8 @@ fn malformed_messages_leave_no_trace() {
 
 #[test]
 fn a_message_is_taken_apart() {
-    let message = parse_message(b"12|U|4294967295|a|b").unwrap();
-    assert_eq!((message.table, message.operation), (TableId(12), Operation::Update));
+    let message = parse_message(b"12|U|4294967295|a|b", DatabaseId::FIRST).unwrap();
+    assert_eq!((message.table, message.operation), (DatabaseId::FIRST.table(12), Operation::Update));
     assert_eq!((message.xid, message.images), (u32::MAX, &b"a|b"[..]));
 }
 

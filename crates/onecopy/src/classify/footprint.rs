@@ -17,7 +17,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use cluster::claims::{Claims, DEFINITIONS, Footprint};
+use cluster::claims::{Claims, Footprint, is_definitions};
 use cluster::ids::TableId;
 use rustc_hash::FxHasher;
 use sql::accesses::{
@@ -109,7 +109,7 @@ fn read_rows(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Foo
 /// Takes out what is said twice.
 pub(crate) fn settle(found: &mut Footprint) {
     if found.rows.len() > ROWS_READ_MAX {
-        let of_tables = found.rows.extract_if(.., |(table, _)| *table != DEFINITIONS);
+        let of_tables = found.rows.extract_if(.., |(table, _)| !is_definitions(*table));
         found.tables.extend(of_tables.map(|(table, _)| table));
     }
     found.tables.sort_unstable();

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::claims::{Claims, DEFINITIONS};
+use cluster::claims::{Claims, definitions};
 use cluster::event::Reads;
-use cluster::ids::{SequenceId, SessionId, TableId, Version};
+use cluster::ids::{DatabaseId, SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
 use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Verb};
 
@@ -162,7 +162,7 @@ impl StatementAnalysis {
             return Claims::everything();
         }
         let mut claims = self.writes_of_rows(session);
-        claims.shared.extend(asked_for(&self.routings));
+        claims.shared.extend(asked_for(&self.routings, self.catalogue.database()));
         if self.routings.len() > 1 {
             claims.shared.sort_unstable();
             claims.shared.dedup();
@@ -258,6 +258,10 @@ fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
 }
 
 /// The relations that statements use, as they are asked for.
-pub(crate) fn asked_for(routings: &[Arc<Routing>]) -> impl Iterator<Item = (TableId, u64)> + '_ {
-    routings.iter().flat_map(|routing| &routing.uses.relations).map(|name| (DEFINITIONS, *name))
+pub(crate) fn asked_for(
+    routings: &[Arc<Routing>],
+    database: DatabaseId,
+) -> impl Iterator<Item = (TableId, u64)> + '_ {
+    let relations = routings.iter().flat_map(|routing| &routing.uses.relations);
+    relations.map(move |name| (definitions(database), *name))
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cluster::ids::{TableId, Version};
+use cluster::ids::{DatabaseId, TableId, Version};
 use cluster::record::{Record, Statement};
 use commitlog::{Contents, Found, Inspected, RowCounts, inspect};
 use pgserver::LOG_FOLDER;
@@ -155,7 +155,7 @@ fn record_lines(
     for mark in &contents.sequences {
         lines.push(format!(
             "  sequence {}: replica number {} may go to {}{}, generation {}",
-            mark.id.0,
+            mark.id.number,
             mark.holder.0,
             mark.value,
             if mark.called { "" } else { " exclusively" },
@@ -166,7 +166,8 @@ fn record_lines(
 }
 
 fn rows_line(table: TableId, counts: RowCounts, names: &Names) -> String {
-    let name = names.get(&table).map_or_else(|| format!("table {}", table.0), |name| format!("table {name}"));
+    let name =
+        names.get(&table).map_or_else(|| format!("table {}", table.number), |name| format!("table {name}"));
     let parts = [
         (counts.truncated, "times emptied"),
         (counts.inserted, "inserted"),
@@ -196,7 +197,7 @@ async fn table_names(port: u16) -> Result<Names, CommandError> {
         let SimpleQueryMessage::Row(row) = message else { continue };
         let number = row.get(0).and_then(|text| text.parse().ok());
         if let (Some(number), Some(name)) = (number, row.get(1)) {
-            names.insert(TableId(number), name.to_owned());
+            names.insert(DatabaseId::FIRST.table(number), name.to_owned());
         }
     }
     Ok(names)

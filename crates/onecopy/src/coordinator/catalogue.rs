@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::event::Event;
-use cluster::ids::Version;
+use cluster::ids::{DatabaseId, Version};
 use sql::Catalogue;
 
 use super::Coordinator;
@@ -17,9 +17,9 @@ impl Coordinator {
         generation < self.last_ddl()
     }
 
-    /// Whether a schema change after this version may have defined anew what is mentioned.
-    pub(crate) fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
-        self.core(|core| core.redefines(since, mentioned))
+    /// Whether a schema change after this version may have defined anew what is mentioned in a database.
+    pub(crate) fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+        self.core(|core| core.redefines(since, database, mentioned))
     }
 
     /// Whether a schema change after this version may have taken back what replicas were lent of sequences.

@@ -127,7 +127,7 @@ pub(crate) fn fence(
     let nonce = getrandom::u64()?;
     let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
     let version = recovered.last.next();
-    let mut body = RecordBuilder::new();
+    let mut body = RecordBuilder::new(database.served.id);
     body.push_fence().map_err(FenceError::TooLarge)?;
     let header = database.header(cluster, identity, version);
     identities.insert(identity, version);

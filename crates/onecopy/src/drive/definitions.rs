@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::claims::{ANY_DEFINITION, DEFINITIONS};
+use cluster::claims::{ANY_DEFINITION, definitions};
 use cluster::ids::{TableId, Version};
 use sql::definition::{Redefined, of_relation};
 use sql::{Catalogue, DdlFacts, Isolation, Naming, RowEffect};
@@ -49,7 +49,8 @@ impl View<'_> {
             let Some(table) = catalogue.table(*id) else { return true };
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
-        mentioned.has_too_many || names.iter().any(|(since, names)| coordinator.redefines(*since, names))
+        mentioned.has_too_many
+            || names.iter().any(|(since, names)| coordinator.redefines(*since, catalogue.database(), names))
     }
 }
 
@@ -98,20 +99,22 @@ impl Driver<'_> {
         };
         let own = &mut update.schema.definitions.own;
         let made = numbers.iter().filter(|(thing, _)| thing.starts_with("table "));
-        let made: BTreeSet<TableId> = made.map(|(_, number)| TableId(*number)).collect();
+        let made: BTreeSet<TableId> = made.map(|(_, number)| catalogue.database().table(*number)).collect();
         own.tables.extend(&made);
         if let Some(redefined) = &redefined {
             own.names.extend(&redefined.names);
             own.made.extend(&redefined.made);
             own.tables.extend(&redefined.tables);
         }
-        let Some(redefined) = redefined.filter(|_| changed.iter().all(|one| own.has(one))) else {
+        let Some(redefined) =
+            redefined.filter(|_| changed.iter().all(|one| own.has(one, catalogue.database())))
+        else {
             own.is_anything = true;
             update.capture.claims.add_everything();
             return Ok(false);
         };
-        let mut claims = claims_of(Some(&redefined));
-        claims.rows.push((DEFINITIONS, ANY_DEFINITION));
+        let mut claims = claims_of(Some(&redefined), catalogue.database());
+        claims.rows.push((definitions(catalogue.database()), ANY_DEFINITION));
         update.capture.claims.add_redefined(claims, made);
         Ok(true)
     }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use cluster::ids::ReplicaId;
+use cluster::ids::{DatabaseId, ReplicaId};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 
@@ -65,6 +65,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let listeners = listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
     let served = Served {
+        id: DatabaseId::FIRST,
         database: config.text("database").to_owned(),
         superuser: config.text("superuser").to_owned(),
         secret: config.secret().map_err(LoadError::from)?,

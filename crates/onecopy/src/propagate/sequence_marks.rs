@@ -126,8 +126,9 @@ impl Recorder<'_> {
         let query = self.txn.sequences()?.query();
         let ended = self.driver().own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
+        let database = self.link.coordinator().database.served.id;
         let drawn = self.txn.sequences()?;
-        drawn.tell(reading, &answer)?;
+        drawn.tell(reading, &answer, database)?;
         drawn.take_answer().ok_or_else(|| broken("what was told is gone"))
     }
 

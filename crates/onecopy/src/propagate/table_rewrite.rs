@@ -13,7 +13,6 @@
 //! Invariant: the rows that are read back are all that the statement wrote. The statement holds an exclusive lock, and
 //! the reading query has a newer snapshot. At REPEATABLE READ it would not, so that is rejected.
 
-use cluster::ids::TableId;
 use cluster::record::Statement as Recorded;
 use serde::Deserialize;
 use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
@@ -206,7 +205,9 @@ impl Recorder<'_> {
         let policies = self.driver().own_text("SELECT pg_catalog.current_setting('row_security')").await?;
         // With policies in the way the query fails, instead of leaving rows out.
         self.driver().own_query("SET LOCAL row_security = off").await?;
+        let database = self.link.coordinator().database.served.id;
         for leaf in leaves {
+            let table = database.table(leaf.id);
             let name = leaf.name.replace('\'', "''");
             let row = self
                 .driver()
@@ -217,7 +218,7 @@ impl Recorder<'_> {
                 .driver()
                 .exchange_home(|server| {
                     server.query_own(&sql);
-                    Expected { silent: true, rows_of: Some((TableId(leaf.id), xid)), ..Expected::default() }
+                    Expected { silent: true, rows_of: Some((table, xid)), ..Expected::default() }
                 })
                 .await?;
             if let Some(body) = ended.error {

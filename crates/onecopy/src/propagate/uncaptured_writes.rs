@@ -90,7 +90,8 @@ impl Recorder<'_> {
         let answer = row.next().flatten();
         let states = row.next().flatten().unwrap_or_default();
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.sequences.tell(reading, &states)?;
+            let database = update.capture.record.database();
+            update.sequences.tell(reading, &states, database)?;
         }
         match answer.as_deref() {
             None => Ok(has_rows),

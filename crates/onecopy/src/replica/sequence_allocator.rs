@@ -149,7 +149,7 @@ impl SequenceAllocator {
         let look = connection.simple(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
         let Some((state, values)) = look.and_then(|text| {
-            let state = states(&text)?.pop()?;
+            let state = states(&text, coordinator.database.served.id)?.pop()?;
             Some((state, lendable(&state, want.values)?))
         }) else {
             return Ok(false);
@@ -160,7 +160,9 @@ impl SequenceAllocator {
         }
         let sql = format!("SELECT onecopy_capture.draw_range({}, {values})", want.id);
         let rows = connection.simple(&sql).await.map_err(not_done)?;
-        let Some((state, range)) = answer(&rows).and_then(|text| drawn_range(&text)) else {
+        let Some((state, range)) =
+            answer(&rows).and_then(|text| drawn_range(&text, coordinator.database.served.id))
+        else {
             return Ok(false);
         };
         coordinator.database.sequences().leases.drew(want, range, state);

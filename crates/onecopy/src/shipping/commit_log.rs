@@ -21,7 +21,7 @@ impl Shipping {
     /// Appends the writes of a transaction.
     pub(super) fn append(&self, state: &mut SchedulerState, number: SequenceNumber) {
         let Some(transaction) = state.active.get_mut(&number) else { return };
-        let mut body = RecordBuilder::new();
+        let mut body = RecordBuilder::new(self.coordinator().database.served.id);
         for write in &transaction.writes {
             let shipment =
                 state.statements.get(write.statement).expect("a transaction under way keeps its statements");

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use cluster::ids::{FragmentId, TableId};
+use cluster::ids::{DatabaseId, FragmentId, TableId};
 use cluster::parts::lock_queues::{LockSet, Mode};
 use sql::accesses::{Accesses, Arguments};
 use sql::profile::Declared;
 use sql::{Catalogue, ColumnDefault, Routing, Statement};
 
-/// Stands for the schema. No table has this number.
-const SCHEMA: TableId = TableId(u32::MAX);
+/// Stands for the schema of the one database that these protocols serve. No table has this number.
+const SCHEMA: TableId = DatabaseId::FIRST.table(u32::MAX);
 /// Numbers from here on are those of sequences.
 const SEQUENCES: u32 = 1 << 31;
 
@@ -124,7 +124,7 @@ impl TableLocks {
         let hash = name
             .bytes()
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        self.take(TableId(SEQUENCES | hash >> 2), Mode::Write);
+        self.take(DatabaseId::FIRST.table(SEQUENCES | hash >> 2), Mode::Write);
     }
 
     fn take(&mut self, table: TableId, mode: Mode) {

@@ -138,7 +138,8 @@ async fn rejoin(
     roll_forward(shipping, &mut control, &start, &has).await?;
     if shipping.coordinator().database.catalogue().generation() == 0 {
         let generation = shipping.coordinator().log.durable().0.max(1);
-        let catalogue = capture::catalogue::load_plain(&mut control, generation).await?;
+        let database = shipping.coordinator().database.served.id;
+        let catalogue = capture::catalogue::load_plain(&mut control, database, generation).await?;
         shipping.coordinator().set_catalogue(catalogue);
     }
     if !shipping.join(&start, &has) {

@@ -166,13 +166,10 @@ impl Session {
             {
                 let loading = async {
                     let address = self.scheduler.shipping.address(run.replica);
-                    let mut connection =
-                        Connection::open_own(&address, &coordinator.database.served, OWN).await?;
-                    capture::catalogue::load_plain(
-                        &mut connection,
-                        coordinator.database.catalogue().generation() + 1,
-                    )
-                    .await
+                    let database = &coordinator.database;
+                    let mut connection = Connection::open_own(&address, &database.served, OWN).await?;
+                    let generation = database.catalogue().generation() + 1;
+                    capture::catalogue::load_plain(&mut connection, database.served.id, generation).await
                 };
                 match loading.await {
                     Ok(catalogue) => return coordinator.set_catalogue(catalogue),

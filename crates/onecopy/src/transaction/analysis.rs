@@ -64,7 +64,7 @@ impl Requirements {
     fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
         let statement = self.statements.first().filter(|_| self.is_schema_change)?;
         let Verb::Ddl(facts) = &statement.verb else { return None };
-        Some(claims_of(session.redefined(facts, catalogue).as_ref()))
+        Some(claims_of(session.redefined(facts, catalogue).as_ref(), catalogue.database()))
     }
 }
 

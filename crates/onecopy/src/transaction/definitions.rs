@@ -1,7 +1,7 @@
 //! What a transaction relies on being defined as it is, and what it defines anew itself.
 //!
 //! Every statement of an update transaction asks for the relations that it uses, shared; a schema change of which it is known
-//! what it concerns asks for that alone ([`cluster::claims::DEFINITIONS`]). So it waits for the transactions that use what it
+//! what it concerns asks for that alone ([`cluster::claims::definitions`]). So it waits for the transactions that use what it
 //! concerns, they wait for it, and others do not. Any other schema change asks for everything.
 //!
 //! That is a forecast. When the change has run, the home's own locks say which tables it has changed: if it was any other one,
@@ -18,9 +18,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::claims::{Claims, DEFINITIONS, Footprint};
+use cluster::claims::{Claims, Footprint, definitions, is_definitions};
 use cluster::event::Reads;
-use cluster::ids::{TableId, Version};
+use cluster::ids::{DatabaseId, TableId, Version};
 use serde::Deserialize;
 use sql::Routing;
 use sql::definition::{Redefined, of_relation};
@@ -94,9 +94,9 @@ impl OwnChanges {
         self.is_anything || (!self.names.is_empty() && analysis.routings.iter().any(mentions))
     }
 
-    pub(crate) fn has(&self, changed: &Changed) -> bool {
+    pub(crate) fn has(&self, changed: &Changed, database: DatabaseId) -> bool {
         match changed.id {
-            Some(id) => self.tables.contains(&TableId(id)),
+            Some(id) => self.tables.contains(&database.table(id)),
             None => self.made.contains(&of_relation(&changed.name)),
         }
     }
@@ -122,7 +122,7 @@ pub(crate) struct SchemaChangeReport {
 impl Definitions {
     /// Takes out of what is to be asked for what the transaction has.
     pub(crate) fn leave_out_known(&self, writes: &mut Claims) {
-        writes.shared.retain(|(table, name)| *table != DEFINITIONS || !self.asked.contains(name));
+        writes.shared.retain(|(table, name)| !is_definitions(*table) || !self.asked.contains(name));
     }
 
     /// It has what was asked for.
@@ -140,18 +140,24 @@ impl Definitions {
 
 /// The names of relations among what is asked for.
 pub(crate) fn names_in(writes: &Claims) -> Vec<u64> {
-    let names = writes.shared.iter().filter(|(table, _)| *table == DEFINITIONS);
+    let names = writes.shared.iter().filter(|(table, _)| is_definitions(*table));
     names.map(|(_, name)| *name).collect()
 }
 
 /// The same, as they are read.
 pub(crate) fn read(analysis: &StatementAnalysis) -> Reads {
-    Reads::Rows(Footprint { rows: asked_for(&analysis.routings).collect(), ..Footprint::default() }.into())
+    Reads::Rows(
+        Footprint {
+            rows: asked_for(&analysis.routings, analysis.catalogue.database()).collect(),
+            ..Footprint::default()
+        }
+        .into(),
+    )
 }
 
 /// What a schema change asks for, and claims.
-pub(crate) fn claims_of(redefined: Option<&Redefined>) -> Claims {
+pub(crate) fn claims_of(redefined: Option<&Redefined>, database: DatabaseId) -> Claims {
     let Some(Redefined { tables, names, .. }) = redefined else { return Claims::everything() };
-    let rows = names.iter().map(|name| (DEFINITIONS, *name)).collect();
+    let rows = names.iter().map(|name| (definitions(database), *name)).collect();
     Claims { rows, tables: tables.clone(), ..Claims::default() }
 }

@@ -47,21 +47,27 @@ impl ReadSet {
 
 #[cfg(test)]
 mod tests {
-    use cluster::ids::TableId;
+    use cluster::ids::DatabaseId;
 
     use super::*;
 
     fn rows(rows: &[(u32, u64)]) -> Footprint {
-        Footprint { rows: rows.iter().map(|(t, row)| (TableId(*t), *row)).collect(), ..Footprint::default() }
+        Footprint {
+            rows: rows.iter().map(|(t, row)| (DatabaseId::FIRST.table(*t), *row)).collect(),
+            ..Footprint::default()
+        }
     }
 
     #[test]
     fn a_table_covers_its_rows() {
         let mut read = ReadSet::default();
         read.add(&Reads::Rows(rows(&[(1, 7), (2, 8)]).into()));
-        read.add(&Reads::Tables([TableId(1)].into()));
+        read.add(&Reads::Tables([DatabaseId::FIRST.table(1)].into()));
         let Reads::Rows(all) = read.take() else { panic!("rows were read") };
-        assert_eq!((all.tables.clone(), all.rows.clone()), (vec![TableId(1)], vec![(TableId(2), 8)]));
+        assert_eq!(
+            (all.tables.clone(), all.rows.clone()),
+            (vec![DatabaseId::FIRST.table(1)], vec![(DatabaseId::FIRST.table(2), 8)])
+        );
     }
 
     #[test]
@@ -75,10 +81,10 @@ mod tests {
     #[test]
     fn only_serializable_reserves_what_it_reads() {
         let reads = Reads::Rows(rows(&[(1, 7), (2, 8)]).into());
-        let mut writes = Claims { tables: vec![TableId(2)], ..Claims::default() };
+        let mut writes = Claims { tables: vec![DatabaseId::FIRST.table(2)], ..Claims::default() };
         lock_reads(Isolation::RepeatableRead, &reads, &mut writes);
         assert_eq!(writes.rows, []);
         lock_reads(Isolation::Serializable, &reads, &mut writes);
-        assert_eq!(writes.rows, [(TableId(1), 7)]);
+        assert_eq!(writes.rows, [(DatabaseId::FIRST.table(1), 7)]);
     }
 }

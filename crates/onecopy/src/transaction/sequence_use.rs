@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::ids::{ReplicaId, SequenceId, TableId};
+use cluster::ids::{DatabaseId, ReplicaId, SequenceId, TableId};
 use cluster::parts::sequences::leases::Use;
 use cluster::parts::sequences::{Reading, State};
 use cluster::record::Sequence;
@@ -156,17 +156,22 @@ impl SequenceUse {
     }
 
     /// The answer to the question that went with the identity.
-    pub(crate) fn answered(&mut self, answer: Option<&[u8]>) -> Result<(), Fault> {
+    pub(crate) fn answered(&mut self, answer: Option<&[u8]>, database: DatabaseId) -> Result<(), Fault> {
         match (&self.answer, answer) {
-            (Answer::Asked(reading), Some(answer)) => self.tell(*reading, answer),
+            (Answer::Asked(reading), Some(answer)) => self.tell(*reading, answer, database),
             (Answer::Asked(_), None) => Err(broken("the home was asked for its sequences and said nothing")),
             (Answer::None | Answer::Known(..), _) => Ok(()),
         }
     }
 
     /// The home has answered what was asked at this reading.
-    pub(crate) fn tell(&mut self, reading: Reading, answer: &[u8]) -> Result<(), Fault> {
-        let states = std::str::from_utf8(answer).ok().and_then(states);
+    pub(crate) fn tell(
+        &mut self,
+        reading: Reading,
+        answer: &[u8],
+        database: DatabaseId,
+    ) -> Result<(), Fault> {
+        let states = std::str::from_utf8(answer).ok().and_then(|answer| states(answer, database));
         self.answer =
             Answer::Known(reading, states.ok_or_else(|| broken("the home does not know its sequences"))?);
         Ok(())
@@ -214,7 +219,7 @@ impl SequenceUse {
         }
         for id in ids {
             array.extend_from_slice(&4_i32.to_be_bytes());
-            array.extend_from_slice(&id.0.to_be_bytes());
+            array.extend_from_slice(&id.number.to_be_bytes());
         }
         Some(array)
     }
@@ -250,23 +255,23 @@ mod tests {
 
     fn told() -> SequenceUse {
         let mut used = SequenceUse::default();
-        used.draw_from([SequenceId(1)]);
-        used.tell(reading(), b"").unwrap();
+        used.draw_from([DatabaseId::FIRST.sequence(1)]);
+        used.tell(reading(), b"", DatabaseId::FIRST).unwrap();
         used
     }
 
     #[test]
     fn an_answer_holds_until_more_is_drawn_from() {
         let mut used = told();
-        used.draw_from([SequenceId(1)]);
+        used.draw_from([DatabaseId::FIRST.sequence(1)]);
         assert!(used.take_answer().is_some(), "it was asked about");
         let mut used = told();
-        used.draw_from([SequenceId(2)]);
+        used.draw_from([DatabaseId::FIRST.sequence(2)]);
         assert!(used.take_answer().is_none());
         let mut used = told();
         used.may_set_any();
         assert!(used.take_answer().is_none());
-        used.tell(reading(), b"").unwrap();
+        used.tell(reading(), b"", DatabaseId::FIRST).unwrap();
         used.set();
         assert!(used.take_answer().is_some(), "the question was about all sequences");
     }
@@ -287,10 +292,10 @@ mod tests {
     fn the_home_is_asked_once() {
         let mut used = SequenceUse::default();
         assert!(!used.ask(true, reading), "nothing was drawn");
-        used.draw_from([SequenceId(1)]);
+        used.draw_from([DatabaseId::FIRST.sequence(1)]);
         assert!(!used.ask(false, reading) && used.ask(true, reading));
-        used.answered(None).unwrap_err();
-        used.answered(Some(b"")).unwrap();
+        used.answered(None, DatabaseId::FIRST).unwrap_err();
+        used.answered(Some(b""), DatabaseId::FIRST).unwrap();
         assert!(!used.ask(true, reading), "the answer is there");
         assert_eq!((used.is_marked(), used.has_marks()), (false, false));
         used.mark(Vec::new());

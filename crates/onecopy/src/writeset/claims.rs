@@ -24,8 +24,8 @@ use sql::{Catalogue, Table};
 
 use crate::classify::footprint::{lock_rows, meets_nothing, meets_parents_alone, own_hash};
 
-/// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
-const FOREIGN_KEYS: TableId = TableId(u32::MAX);
+/// All tables of a database with foreign keys of which the catalogue does not know all are claimed under this number.
+const FOREIGN_KEYS: u32 = u32::MAX;
 
 /// What a transaction has claimed so far. Rows that are undone later stay claimed, which only delays others.
 #[derive(Debug, Default)]
@@ -213,7 +213,7 @@ impl ClaimsSoFar {
         } else if catalogue.knows_references(table) {
             turn.tables.extend(table.references.iter().map(|reference| reference.parent));
         } else {
-            turn.tables.insert(FOREIGN_KEYS);
+            turn.tables.insert(table.id.database.table(FOREIGN_KEYS));
             turn.tables.insert(table.id);
         }
         let is_lone = is_insert && meets_parents_alone(table, catalogue);

@@ -127,7 +127,7 @@ impl ReplayOrder {
         let image = Image::parse(image).ok().filter(|image| image.width() == table.columns.len());
         let columns: Vec<_> = image.ok_or_else(new_table)?.values().collect();
         let mut hasher = self.hasher.build_hasher();
-        hasher.write_u32(table.id.0);
+        hasher.write_u32(table.id.number);
         for &at in &table.primary_key {
             let value = columns[at].unwrap_or_default();
             hasher.write_usize(value.len());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cluster::Cluster;
 use cluster::claims::{Claimed, Claims, Footprint};
 use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
-use cluster::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
+use cluster::ids::{DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::Mode;
 use cluster::placement::Placement;
 use cluster::protocols::onecopy::ONECOPY;
@@ -281,7 +281,7 @@ impl Onecopy {
 
 /// A record that writes these rows. Their images are empty: only the tables count here.
 fn body(rows: &[(TableId, u64)]) -> SealedBody {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     for (table, _) in rows {
         builder.push_insert(*table, &[0, 0]).expect("a few empty rows are below the limit of a record");
     }

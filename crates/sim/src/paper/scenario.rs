@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::ids::FragmentId;
-pub use cluster::ids::TableId;
+pub use cluster::ids::{DatabaseId, TableId};
 use cluster::parts::lock_queues::{LockSet, Mode};
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::shipping::{Choices, Kind};

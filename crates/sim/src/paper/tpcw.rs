@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use cluster::ids::TableId;
+use cluster::ids::DatabaseId;
 
 use super::scenario::{Interaction, Next, Step, Template, Workload};
 
@@ -116,7 +116,8 @@ impl Builder {
         if let Some(known) = self.templates.iter().position(|template| template.name == name) {
             return known;
         }
-        let tables = |ids: &[u32]| ids.iter().copied().map(TableId).collect();
+        let tables =
+            |ids: &[u32]| ids.iter().copied().map(|number| DatabaseId::FIRST.table(number)).collect();
         let template =
             Template { name: name.to_owned(), cost_us, reads: tables(reads), writes: tables(writes) };
         self.templates.push(template);

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use cluster::claims::{ANY_DEFINITION, Claimed, Claims, DEFINITIONS};
+use cluster::claims::{ANY_DEFINITION, Claimed, Claims, definitions};
 use cluster::ids::TableId;
 
 use crate::history::Level;
 use crate::program::{Program, Statement};
 use crate::rules::Rules;
-use crate::schema::{Key, PARENTS, VIEW_NAME};
+use crate::schema::{DATABASE, Key, PARENTS, VIEW_NAME};
 use crate::server::{Change, Op};
 
 /// Digests of claims other than rows start here: unique values, and keys of parents as foreign keys use them.
@@ -121,12 +121,12 @@ pub(crate) fn claims(done: Done<'_>, unbounded: Option<u32>, turns_run: u32, rul
         match locked {
             Locked::Row(key) if rules.locked_rows_claimed => claim(*key, true, claims, rules),
             Locked::Table(table) if rules.locked_tables_claimed => {
-                claims.tables.push(TableId(u32::from(*table)));
+                claims.tables.push(DATABASE.table(u32::from(*table)));
             }
             Locked::View => {
-                claims.rows.push((DEFINITIONS, ANY_DEFINITION));
+                claims.rows.push((definitions(DATABASE), ANY_DEFINITION));
                 if rules.definitions_claimed {
-                    claims.rows.push((DEFINITIONS, VIEW_NAME));
+                    claims.rows.push((definitions(DATABASE), VIEW_NAME));
                 }
             }
             Locked::Row(_) | Locked::Table(_) => {}
@@ -175,14 +175,16 @@ pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules)
             }
             Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
             Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
-            Op::LockTable(table) => claims.tables.push(TableId(u32::from(*table))),
-            Op::ReadView if rules.definitions_claimed => claims.shared.push((DEFINITIONS, VIEW_NAME)),
+            Op::LockTable(table) => claims.tables.push(DATABASE.table(u32::from(*table))),
+            Op::ReadView if rules.definitions_claimed => {
+                claims.shared.push((definitions(DATABASE), VIEW_NAME))
+            }
             Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
             _ => {}
         }
     }
     if statement.is_ddl && rules.definitions_claimed {
-        claims.rows.push((DEFINITIONS, VIEW_NAME));
+        claims.rows.push((definitions(DATABASE), VIEW_NAME));
     }
     if program.is_coarse || is_long { claims.widened() } else { claims }
 }

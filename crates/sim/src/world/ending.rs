@@ -9,7 +9,7 @@ use super::{Cancel, Happening, Message, World};
 use crate::history::{Level, Outcome};
 use crate::program::Frame;
 use crate::record::{self, Done};
-use crate::schema::VIEW_NAME;
+use crate::schema::{DATABASE, VIEW_NAME};
 use crate::server::SqlError;
 use crate::trace::Stage;
 
@@ -83,7 +83,7 @@ impl World {
     /// Whether the view has changed since one of these catalogues.
     fn is_misjudged(&self, concluded: &[Version]) -> bool {
         let Some(node) = &self.node else { return false };
-        concluded.iter().any(|catalogue| node.cluster.redefines(*catalogue, &[VIEW_NAME]))
+        concluded.iter().any(|catalogue| node.cluster.redefines(*catalogue, DATABASE, &[VIEW_NAME]))
     }
 
     /// Ends the transaction once its client has the outcome and nothing more comes from its home.

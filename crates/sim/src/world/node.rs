@@ -4,9 +4,7 @@
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{
-    ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version,
-};
+use cluster::ids::{ClusterId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
@@ -265,7 +263,7 @@ impl World {
             identity,
             first: version,
             last: version,
-            database: DatabaseId(1),
+            database: body.database(),
             service: ServiceId(0),
         };
         let record = body.finish(header);

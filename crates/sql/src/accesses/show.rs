@@ -127,7 +127,7 @@ impl Show<'_> {
         match self.known(id) {
             Some(table) if table.schema == "public" => table.name.clone(),
             Some(table) => format!("{}.{}", table.schema, table.name),
-            None => format!("table {}", id.0),
+            None => format!("table {}", id.number),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Accesses of statements over a small schema, and their conflicts.
 
 use super::*;
+use crate::DatabaseId;
 use crate::catalogue::{
     Action, Catalogue, Column, ColumnDefault, Contents, Key, Reference, Table, Volatility,
 };
@@ -21,7 +22,7 @@ fn column(name: &str, type_oid: u32) -> Column {
 
 fn table(id: u32, name: &str, columns: &[(&str, u32)]) -> Table {
     Table {
-        id: TableId(id),
+        id: DatabaseId::FIRST.table(id),
         schema: "public".to_owned(),
         name: name.to_owned(),
         columns: columns.iter().map(|(name, oid)| column(name, *oid)).collect(),
@@ -34,7 +35,7 @@ fn table(id: u32, name: &str, columns: &[(&str, u32)]) -> Table {
 fn references(columns: &[usize], parent: u32, on_delete: Action) -> Reference {
     Reference {
         columns: columns.to_vec(),
-        parent: TableId(parent),
+        parent: DatabaseId::FIRST.table(parent),
         parent_columns: vec![0],
         on_delete,
         on_update: on_delete,
@@ -108,7 +109,11 @@ fn tables_are_read_written_and_claimed() {
     assert_eq!((read.reads.len(), read.writes.len(), read.unbounded), (1, 0, None));
     let delete = accesses("delete from t");
     let written: Vec<_> = delete.writes.iter().map(|write| write.table).collect();
-    assert_eq!(written[..2], [TableId(1), TableId(2)], "the cascade is followed");
+    assert_eq!(
+        written[..2],
+        [DatabaseId::FIRST.table(1), DatabaseId::FIRST.table(2)],
+        "the cascade is followed"
+    );
     assert!(accesses("begin").is_empty());
     assert_eq!(accesses("do $$ begin end $$").unbounded, Some(Why::Kind("DO")));
     assert_eq!(accesses("select f(1)").unbounded, Some(Why::Function(Name::bare("f"))));
@@ -275,14 +280,14 @@ fn conflicts_are_as_fine_as_what_is_known() {
     let found = |left, right, view| between(left, right, view).map(|found| (found.kind, found.class));
     let rows = |left, right| found(left, right, View::Rows);
     let columns = |left, right| found(left, right, View::Columns);
-    let key = Class::Key { table: TableId(1), key: 0 };
+    let key = Class::Key { table: DatabaseId::FIRST.table(1), key: 0 };
     let (one, other) = ("update t set a = 1 where id = 5", "update t set b = 2 where id = 5");
     assert_eq!(rows(one, other), Some((Kind::WriteWrite, key)));
     assert_eq!(columns(one, other), None);
     assert_eq!(rows(one, "update t set b = 2 where id = 6"), None);
     assert_eq!(rows(one, "select a from t where id = 6"), None);
     assert_eq!(rows(one, "select b from t where id = 5"), None, "another column");
-    let a = Class::Columns { table: TableId(1), columns: ColumnSet::EMPTY.with(1) };
+    let a = Class::Columns { table: DatabaseId::FIRST.table(1), columns: ColumnSet::EMPTY.with(1) };
     assert_eq!(rows("select a from t", one), Some((Kind::ReadWrite { reader: Side::Left }, a)));
     assert_eq!(rows("select b from t where a = 1", one), Some((Kind::ReadWrite { reader: Side::Left }, a)));
     assert_eq!(rows("select b from t where a = 2", "update t set a = 1 where a = 3"), None);
@@ -292,7 +297,7 @@ fn conflicts_are_as_fine_as_what_is_known() {
     assert_eq!(rows(insert, "select count(*) from t where a = 3"), None, "a is NULL in the new row");
     assert_eq!(rows(insert, "insert into child (t_id) values (5)"), Some((Kind::Integrity, key)));
     assert_eq!(rows("insert into child (t_id) values (5)", "insert into child (t_id) values (5)"), None);
-    let child = Class::Key { table: TableId(2), key: 0 };
+    let child = Class::Key { table: DatabaseId::FIRST.table(2), key: 0 };
     let frees = rows("delete from t where id = 5", "insert into child (t_id) values (6)");
     assert_eq!(frees, Some((Kind::Integrity, child)), "the cascade may free any id");
     assert_eq!(rows("insert into log values ('x')", "insert into log values ('x')"), None);

@@ -1,6 +1,7 @@
 //! Which changes concern which names, and which names statements use.
 
 use super::*;
+use crate::DatabaseId;
 use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Action, Contents, Draws, Parent, Reference, Table, ViewDefinition, Volatility};
 use crate::script::Part;
@@ -16,14 +17,14 @@ fn statement(text: &str) -> Arc<Statement> {
 
 fn catalogue() -> Catalogue {
     let table = |id, name: &str, parents: &[u32]| Table {
-        id: TableId(id),
+        id: DatabaseId::FIRST.table(id),
         schema: "public".to_owned(),
         name: name.to_owned(),
         references: parents
             .iter()
             .map(|parent| Reference {
                 columns: vec![0],
-                parent: TableId(*parent),
+                parent: DatabaseId::FIRST.table(*parent),
                 parent_columns: vec![0],
                 on_delete: Action::NoAction,
                 on_update: Action::NoAction,
@@ -48,16 +49,16 @@ fn catalogue() -> Catalogue {
             table(4, "other", &[]),
             table(5, "drawing", &[]),
         ],
-        drawing: vec![(TableId(5), Draws::FromSome)],
+        drawing: vec![(DatabaseId::FIRST.table(5), Draws::FromSome)],
         user_types: vec!["mood".to_owned()],
         builtin_functions: vec![("lower".to_owned(), Volatility::Immutable)],
         parents: vec![Parent {
             schema: "public".to_owned(),
             name: "whole".to_owned(),
-            leaves: vec![TableId(3)],
+            leaves: vec![DatabaseId::FIRST.table(3)],
         }],
         views: vec![view],
-        indexes: vec![("child_index".to_owned(), TableId(2))],
+        indexes: vec![("child_index".to_owned(), DatabaseId::FIRST.table(2))],
         user_functions: vec!["f".to_owned()],
         ..Contents::default()
     })
@@ -153,7 +154,7 @@ fn changes_concern_what_they_define_anew() {
             let mut names: Vec<u64> =
                 relations.chain(functions.iter().map(|name| of_function(name))).collect();
             names.sort_unstable();
-            (tables.iter().copied().map(TableId).collect::<Vec<_>>(), names)
+            (tables.iter().copied().map(|number| DatabaseId::FIRST.table(number)).collect::<Vec<_>>(), names)
         });
         assert_eq!(found.map(|found| (found.tables, found.names)), wanted, "{text}");
     }

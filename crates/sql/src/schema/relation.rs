@@ -177,7 +177,7 @@ impl Reader {
         let number = u32::try_from(self.relations.building.len()).unwrap_or(u32::MAX).saturating_add(1);
         let mut building = Building {
             table: Table {
-                id: TableId(number),
+                id: self.contents.database.table(number),
                 schema: name.schema.unwrap_or_default(),
                 name: name.name,
                 ..Table::default()

@@ -274,12 +274,15 @@ impl LockTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TableId;
+    use crate::ids::DatabaseId;
 
     const S: [SessionId; 5] = [SessionId(0), SessionId(1), SessionId(2), SessionId(3), SessionId(4)];
 
     fn rows(keys: &[u64]) -> Claims {
-        Claims { rows: keys.iter().map(|key| (TableId(1), *key)).collect(), ..Claims::default() }
+        Claims {
+            rows: keys.iter().map(|key| (DatabaseId::FIRST.table(1), *key)).collect(),
+            ..Claims::default()
+        }
     }
 
     /// Requests rows. Returns one of the sessions that it waits for.
@@ -347,13 +350,13 @@ mod tests {
         let mut table = LockTable::default();
         let request = |home, keys: &[u64]| Request { home, claims: rows(keys), is_strict: false };
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
-        let met = Some(Meeting { table: TableId(1), row: Some(7) });
+        let met = Some(Meeting { table: DatabaseId::FIRST.table(1), row: Some(7) });
         let holder = Holder { session: S[0], meeting: met };
         assert_eq!(table.take(S[1], request(1, &[8, 7])), Err(holder));
         assert_eq!(table.take(S[1], request(1, &[8])), Ok(vec![]));
         assert_eq!(table.take(S[2], request(0, &[7])), Ok(vec![]), "their own server makes them wait");
         assert_eq!(want(&mut table, 0, 0, &[8]), Some(S[1]));
-        assert_eq!(table.meeting(S[0]), Some(Meeting { table: TableId(1), row: Some(8) }));
+        assert_eq!(table.meeting(S[0]), Some(Meeting { table: DatabaseId::FIRST.table(1), row: Some(8) }));
         assert_eq!(table.take(S[3], request(2, &[8])).map_err(|holder| holder.session), Err(S[1]));
         assert_eq!(table.release(S[1]), [S[0]]);
         assert_eq!(table.release(S[0]), []);

@@ -4,9 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::DatabaseId;
 
 const HOME: ReplicaId = ReplicaId(0);
-const SEQUENCE: SequenceId = SequenceId(1);
+const SEQUENCE: SequenceId = DatabaseId::FIRST.sequence(1);
 const SESSIONS: usize = 4;
 
 fn state(value: i64, called: bool) -> State {

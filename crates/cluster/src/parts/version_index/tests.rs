@@ -5,9 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::DatabaseId;
 
 fn met(table: u32, row: u64) -> Meeting {
-    Meeting { table: TableId(table), row: Some(row) }
+    Meeting { table: DatabaseId::FIRST.table(table), row: Some(row) }
 }
 
 const H1: ReplicaId = ReplicaId(1);
@@ -16,27 +17,33 @@ const H3: ReplicaId = ReplicaId(3);
 const NOTHING: Written<'_> = Written { tables: &[], changed: &[], everything: false };
 
 fn tables(ids: &[u32]) -> Reads {
-    Reads::Tables(ids.iter().copied().map(TableId).collect())
+    Reads::Tables(ids.iter().copied().map(|number| DatabaseId::FIRST.table(number)).collect())
 }
 
 fn row(table: u32, key: u64) -> Reads {
-    Reads::Rows(Arc::new(Footprint { rows: vec![(TableId(table), key)], ..Footprint::default() }))
+    Reads::Rows(Arc::new(Footprint {
+        rows: vec![(DatabaseId::FIRST.table(table), key)],
+        ..Footprint::default()
+    }))
 }
 
 fn rows(rows: &[(u32, u64)]) -> Claims {
-    Claims { rows: rows.iter().map(|(t, k)| (TableId(*t), *k)).collect(), ..Claims::default() }
+    Claims {
+        rows: rows.iter().map(|(t, k)| (DatabaseId::FIRST.table(*t), *k)).collect(),
+        ..Claims::default()
+    }
 }
 
 fn shared(table: u32, key: u64) -> Claims {
-    Claims { shared: vec![(TableId(table), key)], ..Claims::default() }
+    Claims { shared: vec![(DatabaseId::FIRST.table(table), key)], ..Claims::default() }
 }
 
 fn grouped(table: u32, row: u64, group: u64) -> Claims {
-    Claims { groups: vec![(TableId(table), group)], ..rows(&[(table, row)]) }
+    Claims { groups: vec![(DatabaseId::FIRST.table(table), group)], ..rows(&[(table, row)]) }
 }
 
 fn whole(table: u32) -> Claims {
-    Claims { tables: vec![TableId(table)], ..Claims::default() }
+    Claims { tables: vec![DatabaseId::FIRST.table(table)], ..Claims::default() }
 }
 
 impl VersionIndex {
@@ -83,7 +90,12 @@ fn versions_that_are_not_durable_are_not_needed() {
 #[test]
 fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
     let mut index = VersionIndex::recovered(Version::ZERO);
-    index.assign(Version(1), H1, Written { tables: &[TableId(1)], ..NOTHING }, &Claims::default());
+    index.assign(
+        Version(1),
+        H1,
+        Written { tables: &[DatabaseId::FIRST.table(1)], ..NOTHING },
+        &Claims::default(),
+    );
     index.write(H1, &whole(2));
     index.settle();
     assert_eq!(index.need(&row(1, 5)), Version(1));
@@ -91,7 +103,7 @@ fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
     assert_eq!(index.foreign(&rows(&[(1, 5)]), H2).0, Version::ZERO, "nothing was claimed there");
     assert_eq!(
         index.foreign(&rows(&[(2, 5)]), H2),
-        (Version(2), Some(Meeting { table: TableId(2), row: None }))
+        (Version(2), Some(Meeting { table: DatabaseId::FIRST.table(2), row: None }))
     );
 }
 
@@ -131,7 +143,10 @@ fn a_group_is_read_and_claimed_as_a_whole_and_written_by_rows() {
     assert_eq!(index.need(&row(1, 101)), Version::ZERO);
     assert_eq!(index.foreign(&grouped(1, 6, 100), H2).0, Version::ZERO, "another row of it");
     assert_eq!(index.foreign(&rows(&[(1, 100)]), H2), (Version(1), Some(met(1, 100))), "all of it");
-    assert_eq!(index.foreign(&whole(1), H2).1, Some(Meeting { table: TableId(1), row: None }));
+    assert_eq!(
+        index.foreign(&whole(1), H2).1,
+        Some(Meeting { table: DatabaseId::FIRST.table(1), row: None })
+    );
     assert_eq!(index.written_at(&row(1, 100)), Some(met(1, 100)));
     assert_eq!(index.foreign(&shared(1, 100), H2).0, Version(1));
     index.write(H1, &rows(&[(1, 100)]));
@@ -199,7 +214,7 @@ impl Touched {
     }
 
     fn footprint(&self) -> Reads {
-        let id = TableId(self.table);
+        let id = DatabaseId::FIRST.table(self.table);
         Reads::Rows(Arc::new(Footprint {
             tables: self.row.is_none().then_some(id).into_iter().collect(),
             rows: self.row.map(|row| (id, row)).into_iter().collect(),
@@ -228,7 +243,7 @@ proptest! {
     ) {
         let mut index = VersionIndex::recovered(Version::ZERO);
         for (wrote, is_group) in &versions {
-            let id = TableId(wrote.table);
+            let id = DatabaseId::FIRST.table(wrote.table);
             let row = wrote.row.map(|row| (id, row)).into_iter().collect();
             // A row that is in a group has a key of its own, too.
             let (rows, groups) = if *is_group { (vec![(id, 99)], row) } else { (row, Vec::new()) };
@@ -251,7 +266,7 @@ proptest! {
 #[test]
 fn a_row_remembers_what_was_changed_since_it_came() {
     let mut index = VersionIndex::recovered(Version::ZERO);
-    let (id, claims) = (TableId(1), rows(&[(1, 7)]));
+    let (id, claims) = (DatabaseId::FIRST.table(1), rows(&[(1, 7)]));
     let set = |at: usize| ColumnSet::EMPTY.with(at);
     index.write(H1, &claims);
     for at in [3, 4] {

@@ -2,6 +2,7 @@
 
 mod apply_batching;
 mod commit_groups;
+mod databases;
 mod held;
 mod homes;
 mod members;
@@ -9,6 +10,7 @@ mod members;
 use super::*;
 use crate::claims::{Claimed, Footprint};
 use crate::event::{AbortCause, Home, Needs, Rival};
+use crate::ids::DatabaseId;
 use crate::ids::Nonce;
 use crate::protocols::onecopy::ONECOPY;
 use crate::record::RecordBuilder;
@@ -93,7 +95,7 @@ impl Bench {
 
     /// Finishes a transaction whose statements, one after another, have claimed these.
     fn finish_with(&mut self, session: SessionId, claims: &[Claims], reads: Reads) -> Vec<String> {
-        let mut body = RecordBuilder::new();
+        let mut body = RecordBuilder::new(DatabaseId::FIRST);
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
         let claims = (0..)
             .zip(claims)
@@ -118,9 +120,9 @@ impl Bench {
     }
 
     fn finish(&mut self, session: SessionId, table: u32, key: u64) -> Vec<String> {
-        let mut body = RecordBuilder::new();
-        body.push_delete(TableId(table), &[0, 0, 0, 0]).unwrap();
-        let claims = Claims { rows: vec![(TableId(table), key)], ..Claims::default() };
+        let mut body = RecordBuilder::new(DatabaseId::FIRST);
+        body.push_delete(DatabaseId::FIRST.table(table), &[0, 0, 0, 0]).unwrap();
+        let claims = Claims { rows: vec![(DatabaseId::FIRST.table(table), key)], ..Claims::default() };
         self.feed(Event::Finish {
             session,
             body: Box::new(body.seal()),
@@ -131,7 +133,7 @@ impl Bench {
     }
 
     fn read(&mut self, session: SessionId, table: u32) -> Vec<String> {
-        let reads = Reads::Tables([TableId(table)].into());
+        let reads = Reads::Tables([DatabaseId::FIRST.table(table)].into());
         self.feed(Event::Read { session, reads, at: None, cost_us: 1, near: None, catalogue: Version::ZERO })
     }
 
@@ -141,7 +143,7 @@ impl Bench {
     }
 }
 
-const TABLE: TableId = TableId(7);
+const TABLE: TableId = DatabaseId::FIRST.table(7);
 
 fn rows(keys: &[u64]) -> Claims {
     Claims { rows: keys.iter().map(|key| (TABLE, *key)).collect(), ..Claims::default() }
@@ -388,7 +390,7 @@ fn reports_of_an_earlier_incarnation_are_ignored() {
 fn reads_are_classified_again_after_a_schema_change() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
-    let mut body = RecordBuilder::new();
+    let mut body = RecordBuilder::new(DatabaseId::FIRST);
     body.push_fence().unwrap();
     bench.feed(Event::Finish {
         session: S1,
@@ -408,7 +410,7 @@ fn one_catalogue_is_asked_for_at_a_time() {
     let mut bench = Bench::new();
     let change = |bench: &mut Bench, session, version| {
         bench.begin(session, false);
-        let mut body = RecordBuilder::new();
+        let mut body = RecordBuilder::new(DatabaseId::FIRST);
         body.push_fence().unwrap();
         bench.feed(Event::Finish {
             session,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finished, Held, Out, Pending, Phase, Rows, Running, Transaction};
-use crate::claims::{Claimed, Claims, ColumnSet, DEFINITIONS, Meeting};
+use crate::claims::{Claimed, Claims, ColumnSet, Meeting, is_definitions};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
@@ -392,5 +392,5 @@ impl Rows {
 /// The table in which claims are likely to meet others.
 fn table_of(claims: &Claims) -> Option<TableId> {
     let mut rows = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).map(|row| row.0);
-    rows.find(|table| *table != DEFINITIONS).or_else(|| claims.tables.first().copied())
+    rows.find(|table| !is_definitions(*table)).or_else(|| claims.tables.first().copied())
 }

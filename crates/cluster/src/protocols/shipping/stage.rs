@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::ids::{FragmentId, ReplicaId, SessionId, TableId};
+use crate::ids::{DatabaseId, FragmentId, ReplicaId, SessionId};
 use crate::parts::lock_queues::{LockSet, Mode};
 
 use super::{
@@ -31,7 +31,7 @@ pub(crate) struct Stage {
 /// Locks on whole tables.
 pub(crate) fn locks(read: &[u32], write: &[u32]) -> LockSet {
     let of = |tables: &[u32], mode| -> Vec<(FragmentId, Mode)> {
-        tables.iter().map(|t| (FragmentId::whole(TableId(*t)), mode)).collect()
+        tables.iter().map(|t| (FragmentId::whole(DatabaseId::FIRST.table(*t)), mode)).collect()
     };
     [of(read, Mode::Read), of(write, Mode::Write)].concat().into()
 }

@@ -2,7 +2,7 @@
 
 use super::stage::{Stage, locks, number, read, single, write};
 use super::*;
-use crate::ids::{FragmentId, SessionId, TableId};
+use crate::ids::{DatabaseId, FragmentId, SessionId};
 use crate::protocols::conflict_aware::CONFLICT_AWARE;
 
 const ITEM: u32 = 1;
@@ -291,7 +291,7 @@ fn section_5_3_proxies_know_the_last_write_of_each_table() {
         stage.ask(1, single_update(table));
         stage.finish_all(0);
     }
-    let last = |table| stage.proxies[0].committed()[&FragmentId::whole(TableId(table))];
+    let last = |table| stage.proxies[0].committed()[&FragmentId::whole(DatabaseId::FIRST.table(table))];
     assert_eq!((last(ITEM), last(ORDERS)), (SequenceNumber(3), SequenceNumber(2)));
 }
 

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::tests::{Step, build, push, sample_header, step};
+use super::super::tests::{DATABASE, Step, build, push, sample_header, step};
 use super::super::{Change, Item, Record, RecordBuilder};
 use super::*;
 
@@ -34,10 +34,10 @@ fn steps_of<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Step> {
     for item in items {
         match item {
             Item::Rows(rows) => steps.extend(rows.iter().map(|row| match row.change {
-                Change::Insert { new } => Step::Insert(row.table.0, new.to_vec()),
-                Change::Update { old, new } => Step::Update(row.table.0, old.to_vec(), new.to_vec()),
-                Change::Delete { old } => Step::Delete(row.table.0, old.to_vec()),
-                Change::Truncate => Step::Truncate(row.table.0),
+                Change::Insert { new } => Step::Insert(row.table.number, new.to_vec()),
+                Change::Update { old, new } => Step::Update(row.table.number, old.to_vec(), new.to_vec()),
+                Change::Delete { old } => Step::Delete(row.table.number, old.to_vec()),
+                Change::Truncate => Step::Truncate(row.table.number),
             })),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
@@ -50,7 +50,6 @@ fn steps_of<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Step> {
 }
 
 /// A builder, the file beside it, and what should be in the record.
-#[derive(Default)]
 struct Scene {
     builder: RecordBuilder,
     file: Vec<Chunk>,
@@ -61,6 +60,16 @@ struct Scene {
 }
 
 impl Scene {
+    fn new() -> Self {
+        Self {
+            builder: RecordBuilder::new(DATABASE),
+            file: Vec::new(),
+            expected: Vec::new(),
+            marks: Vec::new(),
+            undoable_from: 0,
+        }
+    }
+
     fn act(&mut self, act: &Act) {
         match act {
             Act::Push(step) => {
@@ -104,7 +113,7 @@ impl Scene {
         if let Some(spilled) = record.spilled() {
             let mut check = ChunkCheck::new(spilled);
             for chunk in &self.file {
-                let chunk = Chunk::decode(chunk.bytes().to_vec(), &tables).unwrap();
+                let chunk = Chunk::decode(DATABASE, chunk.bytes().to_vec(), &tables).unwrap();
                 check.note(&chunk).unwrap();
                 steps.extend(steps_of(chunk.without(check.skips()).items()));
             }
@@ -118,7 +127,7 @@ impl Scene {
 proptest! {
     #[test]
     fn spilled_items_are_read_as_if_they_had_stayed(acts in vec(act(), 0..60)) {
-        let mut scene = Scene::default();
+        let mut scene = Scene::new();
         for act in &acts {
             scene.act(act);
         }
@@ -126,7 +135,7 @@ proptest! {
         let straight = build(&expected);
         prop_assert_eq!(scene.builder.rows(), straight.rows());
         prop_assert_eq!(scene.builder.is_empty(), straight.is_empty());
-        let builder = std::mem::take(&mut scene.builder);
+        let builder = scene.builder.clone();
         let record = Record::decode(builder.finish(sample_header()).bytes().to_vec()).unwrap();
         prop_assert_eq!(scene.read(&record), expected);
         prop_assert_eq!(record.rows(), straight.rows());
@@ -139,13 +148,13 @@ proptest! {
         let chunk = builder.spill().unwrap();
         let record = builder.finish(sample_header());
         let tables: Vec<TableId> = record.tables().collect();
-        prop_assert!(Chunk::decode(chunk.bytes().to_vec(), &tables).is_ok());
+        prop_assert!(Chunk::decode(DATABASE, chunk.bytes().to_vec(), &tables).is_ok());
         let mut damaged = chunk.bytes().to_vec();
         let at = which.index(damaged.len());
         damaged[at] ^= 1 << bit;
-        prop_assert!(Chunk::decode(damaged, &tables).is_err());
+        prop_assert!(Chunk::decode(DATABASE, damaged, &tables).is_err());
         for len in 0..chunk.bytes().len() {
-            prop_assert!(Chunk::decode(chunk.bytes()[..len].to_vec(), &tables).is_err());
+            prop_assert!(Chunk::decode(DATABASE, chunk.bytes()[..len].to_vec(), &tables).is_err());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::{INT, column, columns, image, records};
+use crate::ids::DatabaseId;
 use crate::record::{Record, RecordBuilder};
 
 const COLUMNS: usize = 70;
@@ -10,7 +11,7 @@ const COLUMNS: usize = 70;
 fn wide() -> RefreshTables {
     let mut tables = RefreshTables::default();
     tables.insert(RefreshTable {
-        id: TableId(1),
+        id: DatabaseId::FIRST.table(1),
         name: "w".to_owned(),
         columns: (0..COLUMNS).map(|at| column(&format!("c{at}"), INT)).collect(),
         primary_key: vec![0],
@@ -31,10 +32,12 @@ fn row(key: i32, other: &[usize]) -> Vec<u8> {
 
 /// Updates of rows, from one set of places to the next.
 fn updates(rows: &[(i32, &[&[usize]])]) -> Vec<Record> {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     for (key, states) in rows {
         for pair in states.windows(2) {
-            builder.push_update(TableId(1), &row(*key, pair[0]), &row(*key, pair[1])).unwrap();
+            builder
+                .push_update(DatabaseId::FIRST.table(1), &row(*key, pair[0]), &row(*key, pair[1]))
+                .unwrap();
         }
     }
     vec![builder.finish(*records("")[0].header())]
@@ -75,7 +78,7 @@ fn columns_past_the_set_go_together() {
     let (tables, changed) = (wide(), columns([65]));
     let (old, new) = (row(7, &[]), row(7, &[65]));
     let images = RowImages { old: &old, new: &new };
-    let own = tables.table(TableId(1)).unwrap();
+    let own = tables.table(DatabaseId::FIRST.table(1)).unwrap();
     let sql = own.sql(Kind::Update(changed)).text;
     assert!(
         sql.starts_with("UPDATE ONLY w AS t SET \"c63\" = $1, ") && sql.contains("\"c69\" = $7 WHERE"),
@@ -89,7 +92,7 @@ fn columns_past_the_set_go_together() {
 #[test]
 fn texts_and_arrays_hold_these_columns_alone() {
     let (tables, some) = (wide(), columns([2, 4]));
-    let own = tables.table(TableId(1)).unwrap();
+    let own = tables.table(DatabaseId::FIRST.table(1)).unwrap();
     for (kind, start) in [
         (Kind::Update(some), "UPDATE ONLY w AS t SET \"c2\" = $1, \"c4\" = $2 WHERE t.\"c0\" "),
         (
@@ -112,20 +115,22 @@ fn texts_and_arrays_hold_these_columns_alone() {
 /// Nobody can update it, but a row may be removed by one record and come back by the next.
 #[test]
 fn a_table_that_no_update_can_write_has_its_rows_put_in_again() {
-    let mut only =
-        RefreshTable { columns: vec![column("a", INT)], ..wide().table(TableId(1)).unwrap().clone() };
+    let mut only = RefreshTable {
+        columns: vec![column("a", INT)],
+        ..wide().table(DatabaseId::FIRST.table(1)).unwrap().clone()
+    };
     only.columns[0].written = Written::AtInsert;
     let mut tables = RefreshTables::default();
     tables.insert(only);
     let image = image(&[(INT, Some(&[0, 0, 0, 1]))]);
     let record = |change: fn(&mut RecordBuilder, &[u8])| {
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         change(&mut builder, &image);
         builder.finish(*records("")[0].header())
     };
     let records = [
-        record(|builder, image| builder.push_delete(TableId(1), image).unwrap()),
-        record(|builder, image| builder.push_insert(TableId(1), image).unwrap()),
+        record(|builder, image| builder.push_delete(DatabaseId::FIRST.table(1), image).unwrap()),
+        record(|builder, image| builder.push_insert(DatabaseId::FIRST.table(1), image).unwrap()),
     ];
     let steps = plan(&tables, records.iter().map(Record::items)).unwrap();
     let kinds: Vec<_> = steps

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::{INT, TEXT, columns, image, planned, row, table, tables};
+use crate::ids::DatabaseId;
 
 /// `count` changes of table 1: inserts, updates or deletes.
 fn script(table: u32, operation: &str, count: usize) -> String {
@@ -60,9 +61,9 @@ fn large_rows_are_cut_into_several_statements() {
     let text = vec![b'x'; 6 << 20];
     let images: Vec<_> =
         (0..5_i32).map(|key| image(&[(INT, Some(&key.to_be_bytes()[..])), (TEXT, Some(&text))])).collect();
-    let mut record = crate::record::RecordBuilder::new();
+    let mut record = crate::record::RecordBuilder::new(DatabaseId::FIRST);
     for image in &images {
-        record.push_insert(TableId(1), image).unwrap();
+        record.push_insert(DatabaseId::FIRST.table(1), image).unwrap();
     }
     let record = record.finish(*super::records("")[0].header());
     let steps = plan(&tables(), [record.items()]).unwrap();
@@ -79,7 +80,7 @@ fn large_rows_are_cut_into_several_statements() {
 #[test]
 fn texts_say_each_row() {
     let tables = tables();
-    let text = |id: u32, kind: Kind| tables.table(TableId(id)).unwrap().sql(kind);
+    let text = |id: u32, kind: Kind| tables.table(DatabaseId::FIRST.table(id)).unwrap().sql(kind);
     for (id, kind, expected, types) in [
         (
             1,
@@ -105,7 +106,7 @@ fn texts_say_each_row() {
     // Their values stand in the same order.
     let (old, new) = (row(1, 5, "a"), row(1, 5, "b"));
     let images = RowImages { old: &old, new: &new };
-    let own = tables.table(TableId(1)).unwrap();
+    let own = tables.table(DatabaseId::FIRST.table(1)).unwrap();
     let five = 5_i32.to_be_bytes();
     assert_eq!(
         images.values(own, Kind::UpdateFew(2, columns([1]))).unwrap(),

@@ -9,6 +9,7 @@ use proptest::sample::Index;
 
 use super::super::*;
 use super::{records, tables};
+use crate::ids::DatabaseId;
 use crate::record::Record;
 
 /// What a row becomes in a record: keys and texts are drawn from the free ones; None is gone.
@@ -138,7 +139,7 @@ proptest! {
             let script: Vec<_> = batch.iter().map(|moves| record(number, &mut home, moves)).collect();
             let records = records(&script.join("|"));
             let tables = tables();
-            let table = tables.table(TableId(number)).unwrap();
+            let table = tables.table(DatabaseId::FIRST.table(number)).unwrap();
             let batches = if pieces { records.chunks(1) } else { records.chunks(records.len()) };
             for batch in batches {
                 for step in plan(&tables, batch.iter().map(Record::items)).unwrap() {

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::{INT, TEXT, columns, image, planned_over, table};
+use crate::ids::DatabaseId;
 
 /// A key of a domain over integers, and a column that is read inside.
 fn own(primary_key: &[usize]) -> RefreshTables {
@@ -40,7 +41,7 @@ fn own(primary_key: &[usize]) -> RefreshTables {
 #[test]
 fn values_are_harmless_outside_and_turned_into_their_types_inside() {
     let tables = own(&[0]);
-    let own = tables.table(TableId(1)).unwrap();
+    let own = tables.table(DatabaseId::FIRST.table(1)).unwrap();
     let outside = own.sql(Kind::UpdateFew(2, columns([1])));
     assert_eq!((&*outside.text, outside.types), ("VALUES ($1, $2), ($3, $4)", vec![TEXT, INT, TEXT, INT]));
     let (key, value) = ("CAST(u.c2 AS s.d)", "CAST(onecopy.read_as(u.c1, NULL::s.p) AS s.p)");
@@ -64,7 +65,7 @@ fn values_are_harmless_outside_and_turned_into_their_types_inside() {
 fn rows_are_never_copied_into_a_sandbox() {
     assert!(planned_over(&own(&[0]), 20).iter().all(|step| step.contains("InsertFew")));
     let mut tables = own(&[0]);
-    let mut elements = tables.table(TableId(1)).unwrap().clone();
+    let mut elements = tables.table(DatabaseId::FIRST.table(1)).unwrap().clone();
     elements.columns[1] =
         RefreshColumn { form: Form::Binary, array_oid: Some(20_003), ..elements.columns[1].clone() };
     elements.sandbox.as_mut().unwrap().columns[1].is_read_inside = false;
@@ -76,7 +77,7 @@ fn rows_are_never_copied_into_a_sandbox() {
 #[test]
 fn a_value_of_an_earlier_release_is_refused_where_it_is_read_inside() {
     let tables = own(&[0]);
-    let own = tables.table(TableId(1)).unwrap();
+    let own = tables.table(DatabaseId::FIRST.table(1)).unwrap();
     let values = |oid| image(&[(20_000, Some(&[0, 0, 0, 1])), (oid, Some(b"(1)"))]);
     assert!(own.values(&values(TEXT)).is_ok());
     assert!(matches!(own.values(&values(20_002)), Err(RefreshError::OtherColumns { .. })));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Damage;
 use crate::{Found, inspect};
+use cluster::ids::DatabaseId;
 
 /// The findings, in a form that is easy to compare.
 #[derive(Default, Debug)]
@@ -16,7 +17,7 @@ fn report(dir: &Path) -> Report {
     let mut report = Report::default();
     let inspected = inspect(dir, &mut |found| match found {
         Found::Record { record, contents, .. } => {
-            assert_eq!(contents.rows[&TableId(0x0303_0303)].inserted, 1);
+            assert_eq!(contents.rows[&DatabaseId::FIRST.table(0x0303_0303)].inserted, 1);
             report.versions.push(record.header().last.0);
         }
         Found::Damage(damage) => report.damages.push(damage.to_string()),
@@ -106,8 +107,8 @@ fn a_log_in_use_is_read_and_said_to_be() {
 #[test]
 fn a_damaged_file_of_rows_is_named() {
     let folder = Folder::new();
-    let mut builder = RecordBuilder::new();
-    builder.push_insert(TableId(0x0303_0303), &[1; 200]).unwrap();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
+    builder.push_insert(DatabaseId::FIRST.table(0x0303_0303), &[1; 200]).unwrap();
     let chunk = builder.spill().unwrap();
     let header = *record(1, 1).header();
     let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();

@@ -6,19 +6,20 @@ use cluster::record::Item;
 
 use super::*;
 use crate::error::Damage;
+use cluster::ids::DatabaseId;
 
 /// A record of which all rows but the last are in a file, one chunk each.
 pub(super) fn spill(log: &FileLog, version: u64, rows: u64) -> Arc<Record> {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let mut file = None;
     for row in 0..rows {
-        builder.push_insert(TableId(7), &[row as u8; 40]).unwrap();
+        builder.push_insert(DatabaseId::FIRST.table(7), &[row as u8; 40]).unwrap();
         let chunk = builder.spill().unwrap();
         let file = file.get_or_insert_with(|| log.shared.spills.create_file(identity(version)).unwrap());
         file.append(&chunk).unwrap();
     }
     file.unwrap().finish().unwrap();
-    builder.push_insert(TableId(7), b"last").unwrap();
+    builder.push_insert(DatabaseId::FIRST.table(7), b"last").unwrap();
     Arc::new(builder.finish(*record(version, 0).header()))
 }
 
@@ -167,8 +168,8 @@ fn a_disk_that_fails_leaves_nothing() {
     let spills = &running.log.shared.spills;
     assert!(spills.create_with(identity(1), Box::new(Full(0))).is_err());
     assert_eq!(files(&folder).len(), 0);
-    let mut builder = RecordBuilder::new();
-    builder.push_insert(TableId(1), b"row").unwrap();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
+    builder.push_insert(DatabaseId::FIRST.table(1), b"row").unwrap();
     let chunk = builder.spill().unwrap();
     let mut file = spills.create_with(identity(1), Box::new(Full(1))).unwrap();
     assert_eq!(file.append(&chunk).unwrap_err().kind(), io::ErrorKind::StorageFull);

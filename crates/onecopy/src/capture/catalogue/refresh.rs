@@ -1,7 +1,7 @@
 //! What the applier needs to know of the tables under capture.
 
 use cluster::refresh::{Form, RefreshColumn, RefreshTable, RefreshTables, Written};
-use sql::TableId;
+use sql::DatabaseId;
 
 use super::rows::{Row, SHAPE, boolean, by_relation, number, text};
 use super::sandbox;
@@ -11,7 +11,10 @@ use crate::capture::quoting::quoted;
 
 /// Reads what the applier needs of every table under capture, in whatever transaction is open: nobody but the applier
 /// itself changes a replica's schema.
-pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<RefreshTables, BackendError> {
+pub(crate) async fn load_refresh_tables(
+    connection: &mut Connection,
+    database: DatabaseId,
+) -> Result<RefreshTables, BackendError> {
     let tables = connection.simple(TABLES).await?;
     let columns = connection.simple(COLUMNS).await?;
     let columns = by_relation(&columns)?;
@@ -24,7 +27,7 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
         let runs_code = boolean(row, 8)? || !marked(own, 15)?.is_empty();
         let sandbox = sandboxes.get(oid).map(|staged| sandbox::of(own, staged)).transpose()?;
         found.insert(RefreshTable {
-            id: TableId(number(row, 1)?),
+            id: database.table(number(row, 1)?),
             name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
             columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
             primary_key: key_of(own)?,

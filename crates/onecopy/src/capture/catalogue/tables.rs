@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sql::{Column, ColumnDefault, Table, TableId};
+use sql::{Column, ColumnDefault, DatabaseId, Table};
 
 use super::keys;
 use super::rows::{Row, boolean, by_relation, number, text};
@@ -74,6 +74,7 @@ WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 ";
 
 pub(super) fn tables_of(
+    database: DatabaseId,
     tables: &Rows,
     columns: &Rows,
     coded: &BTreeSet<u32>,
@@ -84,7 +85,7 @@ pub(super) fn tables_of(
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
         let columns = own.iter().map(|row| column(row)).collect::<Result<Vec<_>, _>>()?;
         Ok(Table {
-            id: TableId(number(row, 1)?),
+            id: database.table(number(row, 1)?),
             schema: text(row, 2)?.to_owned(),
             name: text(row, 3)?.to_owned(),
             primary_key: key_of(own)?,

@@ -12,14 +12,15 @@ use sql::{Action, Analyzer, Column, ColumnDefault, Contents, Key, Limits, Name, 
 use super::*;
 use crate::classify::prediction::is_forecast_complete;
 use crate::writeset::claims::ClaimsSoFar;
+use cluster::ids::DatabaseId;
 
 const INT: u32 = 23;
-const PARENT: TableId = TableId(1);
-const CHILD: TableId = TableId(2);
-const LOG: TableId = TableId(3);
-const SERIAL: TableId = TableId(4);
-const LINE: TableId = TableId(5);
-const NOTE: TableId = TableId(6);
+const PARENT: TableId = DatabaseId::FIRST.table(1);
+const CHILD: TableId = DatabaseId::FIRST.table(2);
+const LOG: TableId = DatabaseId::FIRST.table(3);
+const SERIAL: TableId = DatabaseId::FIRST.table(4);
+const LINE: TableId = DatabaseId::FIRST.table(5);
+const NOTE: TableId = DatabaseId::FIRST.table(6);
 
 /// `parent(id, mail unique)`, `child(id, p -> parent)`, `log(a, b)` without a key, `serial(id serial, v)`, `line(a, b, c)`
 /// with the key (a, b) and an index on c, `note(n, p -> parent)` without a key.
@@ -99,7 +100,7 @@ fn image<const N: usize>(values: [i32; N]) -> Vec<u8> {
 
 /// What captured rows claim.
 fn captured(push: impl FnOnce(&mut RecordBuilder)) -> Claims {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     push(&mut builder);
     let claimed = ClaimsSoFar::default().complete(&builder.seal(), &catalogue());
     claimed.into_iter().next().map(|one| one.claims).unwrap_or_default()
@@ -340,7 +341,7 @@ fn locks_are_claimed_after_they_were_taken_as_before() {
     ] {
         let mut so_far = ClaimsSoFar::default();
         so_far.add(&sql::Claims::Tables(vec![LINE]), Some(&touched(text)), &catalogue());
-        let taken = so_far.complete(&RecordBuilder::new().seal(), &catalogue());
+        let taken = so_far.complete(&RecordBuilder::new(DatabaseId::FIRST).seal(), &catalogue());
         let mut taken = taken.into_iter().next().map(|one| one.claims).unwrap_or_default();
         let mut forecast = writes(text);
         for claims in [&mut taken, &mut forecast] {
@@ -387,7 +388,7 @@ fn what_only_the_rows_tell_is_not_foreseen() {
 
 /// After a version that made one row of `line` of another.
 fn updated(old: [i32; 3], new: [i32; 3]) -> VersionIndex {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     builder.push_update(LINE, &image(old), &image(new)).unwrap();
     let mut so_far = ClaimsSoFar::default();
     let claimed = so_far.complete(&builder.seal(), &catalogue());

@@ -84,6 +84,8 @@ impl Beginnings {
 
 #[cfg(test)]
 mod tests {
+    use cluster::ids::DatabaseId;
+
     use super::*;
 
     const ONE: TemplateId = TemplateId(1);
@@ -111,11 +113,11 @@ mod tests {
     #[test]
     fn what_they_drew_from_is_remembered() {
         let mut all = Beginnings::default();
-        let only = |n: usize| BTreeSet::from([SequenceId(u32::try_from(n).unwrap())]);
+        let only = |n: usize| BTreeSet::from([DatabaseId::FIRST.sequence(u32::try_from(n).unwrap())]);
         for n in [3, 5, 3] {
             all.note(ONE, 7, false, &only(n));
         }
-        let both = BTreeSet::from([SequenceId(3), SequenceId(5)]);
+        let both = BTreeSet::from([DatabaseId::FIRST.sequence(3), DatabaseId::FIRST.sequence(5)]);
         assert_eq!(all.may_leave(ONE, 7), Some(&both));
         for n in 0..=DRAWS_MAX {
             all.note(ONE, 7, false, &only(n));

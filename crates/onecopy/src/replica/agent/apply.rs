@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::Version;
+use cluster::ids::{DatabaseId, Version};
 use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
 use commitlog::SpillStore;
@@ -85,6 +85,7 @@ impl Checked {
 /// The applier's connection and what it knows.
 pub(super) struct Applier {
     connection: Connection,
+    database: DatabaseId,
     tables: RefreshTables,
     /// The tables may be others than that by now; they are read again when the next row needs them.
     is_outdated: bool,
@@ -102,7 +103,8 @@ impl Applier {
         let (spills, seal) = (Arc::clone(&assignment.spills), Arc::clone(&assignment.seal));
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
         let (prepared, is_outdated) = (Prepared::default(), false);
-        Self { connection, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
+        let database = assignment.served.id;
+        Self { connection, database, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
     }
 
     /// Its server process.
@@ -264,7 +266,8 @@ impl Applier {
     /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
     async fn know_tables(&mut self) -> Result<(), Trouble> {
         if self.is_outdated {
-            self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;
+            self.tables =
+                capture::catalogue::load_refresh_tables(&mut self.connection, self.database).await?;
             self.is_outdated = false;
         }
         Ok(())

@@ -147,7 +147,7 @@ async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, Conne
     watchdog::prepare(&mut control, applier.pid).await?;
     let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
     let applied = identity::read_clean(&mut control, &assignment.seal).await?;
-    let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
+    let tables = capture::catalogue::load_refresh_tables(&mut applier, assignment.served.id).await?;
     Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
 }
 

@@ -392,5 +392,5 @@ fn bind(out: &mut Vec<u8>, portal: &[u8], name: &str, values: &[Value<'_>]) {
 
 /// The name of a prepared statement on the applier.
 fn name(statement: StatementKey) -> String {
-    format!("{:?} {}", statement.kind, statement.table.0)
+    format!("{:?} {}", statement.kind, statement.table.number)
 }

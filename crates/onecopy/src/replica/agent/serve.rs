@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::ids::{Identity, Incarnation};
+use cluster::ids::{DatabaseId, Identity, Incarnation};
 use cluster::record::Sequence;
 
 use wire::backend::{Fields, tag};
@@ -121,7 +121,7 @@ impl Agent {
                 AgentEvent::Durable { upto: applied }
             }
             Command::LoadCatalogue { generation, .. } => {
-                let catalogue = load_catalogue(control, generation).await?;
+                let catalogue = load_catalogue(control, self.assignment.served.id, generation).await?;
                 AgentEvent::Catalogue { catalogue: Box::new(catalogue) }
             }
         };
@@ -132,10 +132,14 @@ impl Agent {
 /// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they stumble
 /// over what is dropped meanwhile; then it is read again. While a schema change that is open holds something it is read
 /// again for as long as that takes.
-async fn load_catalogue(control: &mut Connection, generation: u64) -> Result<sql::Catalogue, BackendError> {
+async fn load_catalogue(
+    control: &mut Connection,
+    database: DatabaseId,
+    generation: u64,
+) -> Result<sql::Catalogue, BackendError> {
     let mut attempts = 1;
     loop {
-        match capture::catalogue::load(control, generation).await {
+        match capture::catalogue::load(control, database, generation).await {
             Err(BackendError::Server(body)) if attempts < CATALOGUE_ATTEMPTS => {
                 let is_locked = Fields::new(&body).sqlstate() == sqlstate::LOCK_NOT_AVAILABLE.as_bytes();
                 tracing::debug!(reason = %BackendError::Server(body), "the catalogue is read again");

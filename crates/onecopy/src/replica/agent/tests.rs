@@ -137,7 +137,7 @@ impl Home {
     }
 
     async fn write(&mut self, sql: &str) -> Arc<Record> {
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         self.run(sql, &mut builder).await;
         assert!(!builder.is_empty(), "{sql} leaves rows");
         self.record(builder)
@@ -146,7 +146,7 @@ impl Home {
     /// A schema change, at home and as a record.
     async fn ddl(&mut self, sql: &str) -> Arc<Record> {
         let token = capture::ddl_token(CLUSTER);
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         let setting = capture::DDL_SETTING;
         self.run(&format!("SET {setting} = '{token}'"), &mut builder).await;
         self.run(sql, &mut builder).await;
@@ -173,7 +173,7 @@ impl Home {
             identity: Identity { epoch: Epoch(1), n: version.0, nonce: Nonce(u64::MAX - version.0) },
             first: version,
             last: version,
-            database: DatabaseId(0),
+            database: DatabaseId::FIRST,
             service: ServiceId(0),
         }))
     }
@@ -337,7 +337,7 @@ async fn every_kind_of_write_arrives() {
 async fn rows_of_a_subtransaction_show_its_number() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let captured = pair
         .home
         .run(
@@ -379,7 +379,7 @@ async fn what_a_kept_block_wrote_falls_with_the_block_around_it() {
         block(&[kept(5), undone(&insert(16)), insert(7)].concat(), ""),
         insert(9),
     ];
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let sql = format!("BEGIN; DO $$ BEGIN {} END $$", code.concat());
     let captured = pair.home.run(&sql, &mut builder).await;
     let writer = |captured: &Captured| match captured {
@@ -442,8 +442,8 @@ async fn a_replica_that_differs_is_reported() {
     pair.second.must_apply(vec![harmless]).await;
 
     let unknown = {
-        let mut builder = RecordBuilder::new();
-        builder.push_truncate(cluster::ids::TableId(99)).unwrap();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
+        builder.push_truncate(DatabaseId::FIRST.table(99)).unwrap();
         pair.home.record(builder)
     };
     assert!(matches!(pair.second.apply(vec![unknown]).await, AgentEvent::Diverged { .. }));

@@ -113,7 +113,7 @@ async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result
             }
         }
     }
-    let remembered = load_marks(connection).await?;
+    let remembered = load_marks(connection, coordinator.database.served.id).await?;
     let mut sequences = coordinator.database.sequences();
     for mark in remembered {
         sequences.note(Version::ZERO, mark);

@@ -61,7 +61,7 @@ impl Bringer {
         let identified = self.identify(identity).await;
         self.coordinator.handle(Event::Executed { session: self.id });
         let lsn = identified?;
-        let mut record = RecordBuilder::new();
+        let mut record = RecordBuilder::new(self.coordinator.database.served.id);
         let marks = self.coordinator.wanted_marks();
         let is_room = self.coordinator.log.has_room() && self.coordinator.log.refusal().is_none();
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {

@@ -218,7 +218,7 @@ fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let catalogue = coordinator.database.catalogue();
     let row = |count: Count| {
         let table = count.table.map_or_else(String::new, |id| {
-            catalogue.table(id).map_or_else(|| format!("number {}", id.0), |table| table.name.clone())
+            catalogue.table(id).map_or_else(|| format!("number {}", id.number), |table| table.name.clone())
         });
         let waited = Duration::from_micros(count.waited_us).as_secs_f64() * 1e3;
         let numbers = [count.waits.to_string(), format!("{waited:.3}")];

@@ -5,10 +5,11 @@ use sql::accesses::Strength;
 use sql::{Action, Column, Contents, Key, Reference};
 
 use super::*;
+use cluster::ids::DatabaseId;
 
-const PARENT: TableId = TableId(1);
-const CHILD: TableId = TableId(2);
-const LOG: TableId = TableId(3);
+const PARENT: TableId = DatabaseId::FIRST.table(1);
+const CHILD: TableId = DatabaseId::FIRST.table(2);
+const LOG: TableId = DatabaseId::FIRST.table(3);
 
 /// A parent and a child of two columns, `id` and `p`, and a table without a key.
 fn catalogue(known: bool, change: impl Fn(&mut Table)) -> Catalogue {
@@ -50,7 +51,7 @@ fn image(values: [i32; 2]) -> Vec<u8> {
 }
 
 fn claims_in(catalogue: &Catalogue, push: impl FnOnce(&mut RecordBuilder)) -> Claims {
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     push(&mut builder);
     let nonce = Nonce(builder.elements() << 32 | builder.len_bytes() as u64);
     let claimed = ClaimsSoFar::new(nonce).complete(&builder.seal(), catalogue);
@@ -155,7 +156,7 @@ fn what_is_not_known_is_claimed_as_a_whole() {
     let child = claims_in(&unknown, |b| b.push_insert(CHILD, &one).unwrap());
     let parent = claims_in(&unknown, |b| b.push_delete(PARENT, &one).unwrap());
     assert!(child.overlaps(&parent) && !child.everything);
-    let missing = claims(|b| b.push_insert(TableId(9), &one).unwrap());
+    let missing = claims(|b| b.push_insert(DatabaseId::FIRST.table(9), &one).unwrap());
     assert!(missing.everything);
     assert_eq!(claims(|b| b.push_truncate(PARENT).unwrap()).tables, [PARENT]);
 }
@@ -208,7 +209,7 @@ fn many_rows_become_their_tables() {
 #[test]
 fn what_home_holds_is_kept_apart() {
     let held = |catalogue: &Catalogue, table: TableId, deletes: bool| {
-        let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
+        let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new(DatabaseId::FIRST));
         so_far.begin_turn(0);
         so_far.begin_turn(1);
         (0..3_000).for_each(|row| builder.push_insert(table, &image([row, row])).unwrap());
@@ -244,7 +245,7 @@ fn what_home_holds_is_kept_apart() {
 /// Else the load of a second table would lose against all that others had done there before it.
 #[test]
 fn each_table_is_held_from_its_own_turn() {
-    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
+    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new(DatabaseId::FIRST));
     for table in [PARENT, CHILD, PARENT] {
         so_far.begin_turn(builder.elements());
         (0..3_000).for_each(|row| builder.push_insert(table, &image([row, row])).unwrap());
@@ -257,7 +258,7 @@ fn each_table_is_held_from_its_own_turn() {
 
 /// The claims of a row that is written in the turn that this makes.
 fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u32, Vec<i32>)> {
-    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
+    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new(DatabaseId::FIRST));
     steps(&mut so_far, &mut builder);
     let claimed = so_far.complete(&builder.seal(), &keyed());
     let row = |key| claims(|b| b.push_update(PARENT, &image([key, 0]), &image([key, 1])).unwrap());
@@ -324,7 +325,7 @@ fn turns_in_which_nothing_is_written_are_not_kept() {
 #[test]
 fn a_table_claimed_as_a_whole_covers_later_turns_only() {
     let mut so_far = ClaimsSoFar::default();
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     so_far.begin_turn(0);
     write(&mut builder, 1);
     so_far.begin_turn(builder.elements());
@@ -364,7 +365,7 @@ fn locked_rows_are_claimed_by_their_keys() {
         let touched = Accesses { locks, ..Accesses::default() };
         let (catalogue, mut so_far) = (keyed(), ClaimsSoFar::default());
         so_far.add(&sql::Claims::Tables(vec![PARENT]), Some(&touched), &catalogue);
-        let claimed = so_far.complete(&RecordBuilder::new().seal(), &catalogue);
+        let claimed = so_far.complete(&RecordBuilder::new(DatabaseId::FIRST).seal(), &catalogue);
         claimed.into_iter().next().unwrap().claims
     };
     let for_update = lock(Some(7), Strength::Update);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{Claim, Equality, Value, Why};
 use super::*;
+use crate::DatabaseId;
 use crate::accesses::tests::{accesses, catalogue};
 
 fn value() -> impl Strategy<Value = Value> {
@@ -22,7 +23,7 @@ fn columns() -> impl Strategy<Value = Columns> {
 }
 
 fn access(new: bool) -> impl Strategy<Value = Access> {
-    let table = (1..3_u32).prop_map(TableId);
+    let table = (1..3_u32).prop_map(|number| DatabaseId::FIRST.table(number));
     (table, columns(), rows(), any::<bool>()).prop_map(move |(table, columns, rows, made)| {
         let new = new && made;
         Access { table, columns: if new { Columns::All } else { columns }, rows, new }
@@ -31,13 +32,17 @@ fn access(new: bool) -> impl Strategy<Value = Access> {
 
 fn all() -> impl Strategy<Value = Accesses> {
     let claim = (rows(), any::<bool>()).prop_map(|(rows, exclusive)| Claim {
-        table: TableId(1),
+        table: DatabaseId::FIRST.table(1),
         key: 0,
         rows,
         exclusive,
     });
     let strength = prop_oneof![Just(Strength::Share), Just(Strength::Update), Just(Strength::Exclusive)];
-    let lock = (rows(), strength).prop_map(|(rows, strength)| Lock { table: TableId(1), rows, strength });
+    let lock = (rows(), strength).prop_map(|(rows, strength)| Lock {
+        table: DatabaseId::FIRST.table(1),
+        rows,
+        strength,
+    });
     let unbounded = prop::option::weighted(0.05, Just(Why::Casts));
     (
         prop::collection::vec(access(false), 0..3),

@@ -2,7 +2,7 @@
 
 use super::super::{Equality, key_digest};
 use super::*;
-use crate::catalogue::{Action, Catalogue, Column, Contents, Key, Reference, TableId};
+use crate::catalogue::{Action, Catalogue, Column, Contents, DatabaseId, Key, Reference};
 
 const INT: u32 = 23;
 const FLOAT: u32 = 701;
@@ -17,14 +17,14 @@ fn line(change: impl FnOnce(&mut Table)) -> Table {
         ..Key::default()
     };
     let mut table = Table {
-        id: TableId(7),
+        id: DatabaseId::FIRST.table(7),
         columns: vec![column; 5],
         primary_key: vec![0, 1, 2],
         keys: vec![key(&[0, 1, 2], true), key(&[4], false)],
         indexes: vec![vec![3, 4], vec![2, 1, 0]],
         references: vec![Reference {
             columns: vec![3, 1],
-            parent: TableId(8),
+            parent: DatabaseId::FIRST.table(8),
             parent_columns: vec![0, 1],
             on_delete: Action::NoAction,
             on_update: Action::NoAction,
@@ -37,7 +37,7 @@ fn line(change: impl FnOnce(&mut Table)) -> Table {
     };
     change(&mut table);
     let catalogue = Catalogue::new(Contents { tables: vec![table], ..Contents::default() });
-    catalogue.table(TableId(7)).cloned().unwrap()
+    catalogue.table(DatabaseId::FIRST.table(7)).cloned().unwrap()
 }
 
 fn rows(alternatives: &[&[(usize, Value)]]) -> Rows {

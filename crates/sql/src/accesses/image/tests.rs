@@ -1,7 +1,7 @@
 //! Digests of captured rows beside those of texts.
 
 use crate::accesses::{Arguments, KeyDigest, Parameter, digests, tests as shared};
-use crate::catalogue::{Action, Catalogue, Contents, TableId};
+use crate::catalogue::{Action, Catalogue, Contents, DatabaseId};
 use crate::{Analyzer, Limits};
 
 use super::*;
@@ -17,7 +17,7 @@ fn typed(type_oid: u32, type_mod: i32) -> Table {
     };
     let key = |at: usize, primary| Key { columns: vec![at], primary, unique: true, ..Key::default() };
     Table {
-        id: TableId(7),
+        id: DatabaseId::FIRST.table(7),
         schema: "public".to_owned(),
         name: "typed".to_owned(),
         columns: vec![column("a"), column("b")],
@@ -129,7 +129,10 @@ fn rows_that_meet_in_more_than_plain_keys_are_not_keyed() {
 #[test]
 fn a_reference_is_known_by_the_key_of_its_parent() {
     let catalogue = shared::catalogue();
-    let (parent, child) = (catalogue.table(TableId(1)).unwrap(), catalogue.table(TableId(2)).unwrap());
+    let (parent, child) = (
+        catalogue.table(DatabaseId::FIRST.table(1)).unwrap(),
+        catalogue.table(DatabaseId::FIRST.table(2)).unwrap(),
+    );
     assert_eq!(referenced_keys(parent, &catalogue), Some(vec![0]));
     assert_eq!(referenced_keys(child, &catalogue), Some(vec![]));
     let (seven, eight) = (7_i32.to_be_bytes(), 8_i32.to_be_bytes());
@@ -147,7 +150,7 @@ fn a_reference_is_known_by_the_key_of_its_parent() {
 fn a_reference_over_several_columns_follows_the_order_of_the_key() {
     let mut parent = typed(23, -1);
     parent.keys = vec![Key { columns: vec![1, 0], primary: true, unique: true, ..Key::default() }];
-    let mut child = Table { id: TableId(8), ..typed(20, -1) };
+    let mut child = Table { id: DatabaseId::FIRST.table(8), ..typed(20, -1) };
     child.references = vec![Reference {
         columns: vec![0, 1],
         parent: parent.id,

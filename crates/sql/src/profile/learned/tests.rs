@@ -3,7 +3,7 @@
 use super::*;
 use crate::accesses::Parameter;
 use crate::analyzer::{Analyzer, Limits};
-use crate::catalogue::{Catalogue, Column, Contents, Key, Table, TableId};
+use crate::catalogue::{Catalogue, Column, Contents, DatabaseId, Key, Table};
 
 /// Statements by their texts, and what a transaction gave them.
 struct Client {
@@ -74,7 +74,7 @@ fn table(id: u32, name: &str) -> Table {
         ..Column::default()
     };
     Table {
-        id: TableId(id),
+        id: DatabaseId::FIRST.table(id),
         schema: "public".to_owned(),
         name: name.to_owned(),
         columns: ["id", "a"].map(column).to_vec(),

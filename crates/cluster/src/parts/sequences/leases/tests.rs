@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::*;
+use crate::ids::DatabaseId;
 use crate::ids::Version;
 use crate::parts::sequences::{Question, Sequences, Verdict};
 use crate::record::Sequence;
 
 const REPLICAS: usize = 3;
-const SEQUENCE: SequenceId = SequenceId(7);
+const SEQUENCE: SequenceId = DatabaseId::FIRST.sequence(7);
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! Batches of refreshes: when each is sent.
 
 use super::*;
+use crate::ids::DatabaseId;
 use crate::record::Statement;
 
 const PAUSE_US: u64 = 10_000;
@@ -52,7 +53,7 @@ fn versions_that_are_not_waited_for_go_together_after_a_pause() {
 #[test]
 fn a_version_that_a_statement_waits_for_goes_at_once_with_all_others() {
     let (mut bench, _) = after_a_few(PAUSE_US);
-    let reads = Reads::Tables([TableId(7)].into());
+    let reads = Reads::Tables([DatabaseId::FIRST.table(7)].into());
     let at = Some(ReplicaId(1));
     let read = Event::Read { session: S2, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO };
     assert_eq!(bench.feed(read), ["apply 2..3 at 1"]);
@@ -115,7 +116,7 @@ fn replicas_that_are_held_or_drained_collect_no_batch() {
 fn a_schema_change_and_a_full_batch_go_at_once() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     bench.begin(S1, false);
-    let mut body = RecordBuilder::new();
+    let mut body = RecordBuilder::new(DatabaseId::FIRST);
     body.push_statement(&Statement::default()).unwrap();
     let (body, reads) = (Box::new(body.seal()), Reads::All);
     let claims = claimed(Claims { everything: true, ..Claims::default() });

@@ -1,6 +1,7 @@
 //! Claims that home holds: see [`super::super::certification`]. The first to begin roams to replica 1, the second to 2.
 
 use super::*;
+use crate::ids::DatabaseId;
 
 const RC: Level = Level::ReadCommitted;
 
@@ -22,7 +23,7 @@ impl Bench {
 
     /// Finishes a transaction with what its home holds.
     fn finish_held(&mut self, session: SessionId, claims: Claims) -> Vec<String> {
-        let mut body = RecordBuilder::new();
+        let mut body = RecordBuilder::new(DatabaseId::FIRST);
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
         let (body, claims) = (Box::new(body.seal()), vec![Claimed { turn: 0, is_held: true, claims }]);
         self.feed(Event::Finish { session, body, claims, changed: Vec::new(), reads: Reads::All })

@@ -1,6 +1,7 @@
 //! Update transactions at several homes. In a new bench the first one roams to replica 1, the second to replica 2.
 
 use super::*;
+use crate::ids::DatabaseId;
 use crate::ids::FragmentId;
 use crate::parts::drawing::FULL_STATEMENTS;
 use crate::placement::ReplicaSet;
@@ -264,10 +265,10 @@ fn whole_tables_and_everything_meet_all_rows() {
 #[test]
 fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::first(1));
+    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
     let mut bench = Bench::placed(placement);
     assert_eq!(bench.begin(S1, true), ["execute 1 at 0"]);
-    let body = Box::new(RecordBuilder::new().seal());
+    let body = Box::new(RecordBuilder::new(DatabaseId::FIRST).seal());
     let event =
         Event::Finish { session: S1, body, claims: Vec::new(), changed: Vec::new(), reads: reading(&[5]) };
     assert_eq!(bench.feed(event), ["append 1"]);
@@ -279,14 +280,14 @@ fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
 #[test]
 fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::first(1));
+    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
     let mut bench = Bench::placed(placement);
     bench.begin(S1, false);
     bench.finish(S1, 7, 6);
     bench.feed(Event::Logged { upto: Version(1) });
     bench.feed(Event::Committed { session: S1 });
     bench.begin(S2, true);
-    let body = Box::new(RecordBuilder::new().seal());
+    let body = Box::new(RecordBuilder::new(DatabaseId::FIRST).seal());
     bench.feed(Event::Finish {
         session: S2,
         body,

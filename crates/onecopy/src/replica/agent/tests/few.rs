@@ -1,5 +1,6 @@
 //! Some rows of a table at once: every number of them, of every type, in every order that unique values allow.
 
+use cluster::ids::DatabaseId;
 use cluster::refresh::{ColumnSet, Kind, RefreshTables};
 
 use super::*;
@@ -126,7 +127,8 @@ async fn rows_are_looked_up_however_small_the_table_is() {
     let mut session = server.connect(&options).await;
     session.simple("VACUUM ANALYZE public.one").await.unwrap();
     session.simple("VACUUM ANALYZE public.two").await.unwrap();
-    let tables: RefreshTables = capture::catalogue::load_refresh_tables(&mut session).await.unwrap();
+    let tables: RefreshTables =
+        capture::catalogue::load_refresh_tables(&mut session, DatabaseId::FIRST).await.unwrap();
     assert_eq!(tables.iter().count(), 2);
     let all: ColumnSet = (0..64).collect();
     for table in tables.iter() {

@@ -5,6 +5,7 @@ use cluster::record::RecordBuilder;
 use super::{CLUSTER, Home, Pair};
 use crate::capture;
 use crate::capture::{Captured, Decoder};
+use cluster::ids::DatabaseId;
 
 #[tokio::test]
 async fn what_comes_past_onecopy_is_refused() {
@@ -45,7 +46,7 @@ async fn what_comes_past_onecopy_is_refused() {
     }
     joe.connection.simple("INSERT INTO onecopy.applied VALUES (1, 2, 3, 4)").await.unwrap();
 
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let forged = "DO $$ BEGIN RAISE INFO '1|I|5|\\x00000000' USING ERRCODE = 'OC001'; END $$";
     assert_eq!(joe.run(forged, &mut builder).await, [Captured::NotOurs]);
     assert!(builder.is_empty());
@@ -236,7 +237,7 @@ async fn inserts_are_told_at_once_where_nothing_changes_them_first() {
     .await;
     pair.ddl("ALTER TABLE t DROP COLUMN gone, ADD COLUMN \"!new\" int DEFAULT 7").await;
     let messages = async |pair: &mut Pair, sql: &str| {
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         let captured = pair.home.run(sql, &mut builder).await;
         let record = pair.home.record(builder);
         pair.second.must_apply(vec![record]).await;

@@ -1,6 +1,6 @@
 //! Sequences on real servers: their numbers, what a session has touched, how they are moved, what draws from them.
 
-use cluster::ids::{ReplicaId, SequenceId};
+use cluster::ids::{DatabaseId, ReplicaId};
 use cluster::parts::sequences::State;
 use cluster::record::{RecordBuilder, Sequence};
 use sql::Draws;
@@ -21,11 +21,11 @@ async fn text(connection: &mut Connection, sql: &str) -> String {
 }
 
 async fn touched(connection: &mut Connection, ids: &str) -> Vec<State> {
-    states(&text(connection, &format!("SELECT onecopy.sequences({ids})")).await).unwrap()
+    states(&text(connection, &format!("SELECT onecopy.sequences({ids})")).await, DatabaseId::FIRST).unwrap()
 }
 
 fn brief(states: &[State]) -> Vec<(u32, i64, bool)> {
-    states.iter().map(|state| (state.id.0, state.value, state.called)).collect()
+    states.iter().map(|state| (state.id.number, state.value, state.called)).collect()
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn marks_move_sequences_and_are_kept() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE SEQUENCE a MAXVALUE 5000; CREATE SEQUENCE b INCREMENT -1").await;
     let mark = |id: u32, generation, value, called| Sequence {
-        id: SequenceId(id),
+        id: DatabaseId::FIRST.sequence(id),
         holder: ReplicaId(0),
         generation,
         value,
@@ -119,7 +119,7 @@ async fn marks_move_sequences_and_are_kept() {
         (mark(2, 3, -39, true), "5000 t", "-40 t"),
         (mark(2, 3, -41, true), "5000 t", "-41 t"),
     ] {
-        let mut builder = RecordBuilder::new();
+        let mut builder = RecordBuilder::new(DatabaseId::FIRST);
         builder.push_sequence(&mark).unwrap();
         let record = pair.home.record(builder);
         pair.second.must_apply(vec![record]).await;
@@ -127,7 +127,10 @@ async fn marks_move_sequences_and_are_kept() {
         assert_eq!(text(&mut other, "SELECT last_value, is_called FROM b").await, b, "{mark:?}");
     }
     let mut superuser = pair.servers[1].connect("-c search_path=pg_catalog").await;
-    assert_eq!(load_marks(&mut superuser).await.unwrap(), [mark(1, 1, 9000, true), mark(2, 3, -41, true)]);
+    assert_eq!(
+        load_marks(&mut superuser, DatabaseId::FIRST).await.unwrap(),
+        [mark(1, 1, 9000, true), mark(2, 3, -41, true)]
+    );
     // What the home knows of its own marks it is told; its sequences do not move by that.
     let applied = cluster::ids::Version(99);
     let marks = vec![mark(1, 2, 3, true), mark(1, 1, 9999, true)];
@@ -135,10 +138,10 @@ async fn marks_move_sequences_and_are_kept() {
         Command::Maintain { incarnation: pair.second.incarnation, applied, forget: Vec::new(), marks };
     pair.second.commands.send(maintain).await.unwrap();
     assert!(matches!(pair.second.event().await, AgentEvent::Durable { .. }));
-    assert_eq!(load_marks(&mut superuser).await.unwrap()[0], mark(1, 2, 3, true));
+    assert_eq!(load_marks(&mut superuser, DatabaseId::FIRST).await.unwrap()[0], mark(1, 2, 3, true));
     assert_eq!(text(&mut other, "SELECT last_value, is_called FROM a").await, "5000 t");
 
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     builder.push_sequence(&mark(77, 0, 1, true)).unwrap();
     let unknown = pair.home.record(builder);
     assert!(matches!(pair.second.apply(vec![unknown]).await, AgentEvent::Diverged { .. }));
@@ -168,7 +171,9 @@ async fn what_draws_is_known() {
         let table = catalogue.tables().find(|table| table.name == name).unwrap_or_else(|| panic!("{name}"));
         catalogue.draws(table.id).cloned()
     };
-    let from = |ids: &[u32]| Some(Draws::From(ids.iter().copied().map(SequenceId).collect()));
+    let from = |ids: &[u32]| {
+        Some(Draws::From(ids.iter().copied().map(|number| DatabaseId::FIRST.sequence(number)).collect()))
+    };
     assert_eq!(draws("plain"), None);
     assert_eq!(draws("two"), from(&[3, 4]));
     assert_eq!(draws("late"), Some(Draws::FromSome));
@@ -178,5 +183,5 @@ async fn what_draws_is_known() {
     assert_eq!(draws("root"), from(&[1]));
     assert_eq!(draws("leaf"), from(&[1, 2]));
     let mut superuser = pair.servers[0].connect("-c search_path=pg_catalog").await;
-    assert_eq!(load_draws(&mut superuser).await.unwrap().len(), 7);
+    assert_eq!(load_draws(&mut superuser, DatabaseId::FIRST).await.unwrap().len(), 7);
 }

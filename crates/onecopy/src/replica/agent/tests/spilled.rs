@@ -5,6 +5,7 @@ use cluster::record::{Change, Item};
 use commitlog::SpillStore;
 
 use super::*;
+use cluster::ids::DatabaseId;
 
 /// Every row of its own in the order of capture: the applier cannot mend it, and the front end refuses such.
 const OUT_OF_ORDER: &str = "SET filler = 'set'";
@@ -12,7 +13,7 @@ const OUT_OF_ORDER: &str = "SET filler = 'set'";
 /// The same record, with chunks of so many elements in a file.
 async fn in_chunks(record: &Record, spills: &dyn SpillStore, elements: u64) -> Arc<Record> {
     let mut writer = spills.create(record.header().identity).await.unwrap();
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let mut spill = async |builder: &mut RecordBuilder| {
         if builder.elements().is_multiple_of(elements)
             && let Some(chunk) = builder.spill()
@@ -68,7 +69,7 @@ async fn chunks_arrive_as_whole_records_do() {
         pair.second.must_apply(vec![in_chunks(&record, &spills, 2).await]).await;
     }
     // Schema and rows mixed, all in the file.
-    let mut builder = RecordBuilder::new();
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let made = pair.home.ddl("CREATE TABLE late (id int PRIMARY KEY)").await;
     let Some(Item::Statement(statement)) = made.items().next() else { panic!("{made:?}") };
     builder.push_statement(&statement).unwrap();
