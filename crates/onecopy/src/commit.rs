@@ -36,7 +36,7 @@ use crate::transaction::open::{RETRY_PAUSE, Transaction};
 use crate::transaction::stage::stage;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
-use crate::writeset::forget_spilled;
+use crate::writeset::spill::forget_spilled;
 
 /// The prepared insert of the identity, on every connection to the home. The WAL position that it returns tells later
 /// which transaction locked first (`cluster::parts::lock_lsns`). A sequence would do as well, but it would change
@@ -111,7 +111,7 @@ impl Committer<'_> {
 
     /// Reads the reply to [`Self::write_identity`].
     pub(crate) async fn read_identity(&mut self) -> Result<(), Fault> {
-        let ended = self.driver().exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
+        let ended = self.driver().exchange_home(|_| Expected::silent()).await?;
         if let Some(body) = ended.error {
             return Err(Fault::Server(body));
         }
@@ -245,7 +245,7 @@ impl Committer<'_> {
             .driver()
             .exchange_home(|server| {
                 server.query_own("COMMIT");
-                Expected { silent: true, ..Expected::default() }
+                Expected::silent()
             })
             .await;
         // Whatever the reply, the transaction is over, and there is nothing to keep.

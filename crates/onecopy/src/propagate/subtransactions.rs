@@ -12,7 +12,8 @@ use crate::capture::{Captured, Flaw, JSON_DEPTH_MAX};
 use crate::error::{Fault, Refusal, broken};
 use crate::propagate::Recorder;
 use crate::transaction::open::Transaction;
-use crate::writeset::{Capture, Run, too_large};
+use crate::writeset::runs::Run;
+use crate::writeset::{Capture, too_large};
 
 /// A transaction with more (sub)transactions is rejected, since each has to be looked up.
 const SUBTRANSACTIONS_MAX: usize = 1_000;
@@ -26,23 +27,22 @@ impl Recorder<'_> {
         if let Some(why) = update.capture.broken {
             return Err(Fault::Refused(refusal(why)));
         }
-        if !update.capture.nested {
+        if !update.capture.runs.has_nested() {
             return Ok(());
         }
-        if update.capture.has_nested_truncate {
+        if update.capture.truncates.has_nested {
             return Err(Fault::Refused(Refusal::unsupported(
                 "TRUNCATE inside a function",
                 "Whether an exception block undid it cannot be told. Run it on its own, or use DELETE.",
             )));
         }
-        if update.capture.has_torn_truncate {
+        if update.capture.truncates.has_torn {
             return Err(Fault::Refused(Refusal::unsupported(
                 "TRUNCATE of several tables with a trigger that writes rows of one of them",
                 "Truncate them in statements of their own, or use DELETE.",
             )));
         }
-        let nested = update.capture.runs.iter().filter(|run| run.is_nested);
-        let mut xids: Vec<u32> = nested.map(|run| run.xid).collect();
+        let mut xids: Vec<u32> = update.capture.runs.nested().map(|run| run.xid).collect();
         xids.sort_unstable();
         xids.dedup();
         if xids.len() > SUBTRANSACTIONS_MAX {
@@ -100,7 +100,7 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
     };
     let (alive, undone) = (with(Verdict::Alive), with(Verdict::Undone));
     let clear = |run: &Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
-    let nested = capture.runs.iter().filter(|run| run.is_nested);
+    let nested = capture.runs.nested();
     if !nested.clone().all(clear) {
         return Err(Fault::Refused(Refusal::unsupported(
             "deleting a locked row inside a function while a transaction uses exception blocks",

@@ -270,7 +270,7 @@ impl OpenTransaction {
         let capture = &mut update.capture;
         capture.record.truncate_to(mark);
         capture.claims.cut(capture.record.elements());
-        capture.forget_runs(mark.elements());
+        capture.runs.forget_from(mark.elements());
     }
 
     /// Whether the open transaction is one that the client did not ask for.

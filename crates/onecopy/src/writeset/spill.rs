@@ -1,0 +1,111 @@
+//! Where rows of a transaction go that do not fit into memory: beside the log, chunk after chunk.
+//!
+//! Invariant: when this is dropped, the memory that the node counts for the transaction is given back, and spilled rows
+//! are deleted unless they were handed over.
+
+use std::io;
+use std::sync::Arc;
+
+use cluster::ids::Identity;
+use cluster::record::{Chunk, RecordBuilder};
+use commitlog::SpillWriter;
+use wire::sqlstate;
+
+use crate::coordinator::Coordinator;
+use crate::error::{Fault, Refusal};
+use crate::local::memory_budget::Progress;
+
+/// A transaction that holds less is not counted among those that take memory.
+const UNCOUNTED_BYTES: usize = 16 << 10;
+
+/// The memory and the spilled chunks of one transaction's rows.
+#[derive(Debug)]
+pub(super) struct Spill {
+    writer: Option<Box<dyn SpillWriter>>,
+    /// What of the record's memory the coordinator was told of.
+    counted_bytes: usize,
+    pub(super) coordinator: Arc<Coordinator>,
+    identity: Identity,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl Spill {
+    pub(super) fn new(coordinator: Arc<Coordinator>, identity: Identity, progress: Arc<Progress>) -> Self {
+        Self { writer: None, counted_bytes: 0, coordinator, identity, progress }
+    }
+
+    /// Counts what the record takes by now; whether that is too much.
+    pub(super) fn count(&mut self, held_bytes: usize) {
+        if held_bytes >= UNCOUNTED_BYTES || self.counted_bytes > 0 {
+            self.coordinator.local.memory_budget.hold(self.counted_bytes, held_bytes);
+            self.counted_bytes = held_bytes;
+        }
+    }
+
+    /// Shows operators how much the transaction has captured.
+    pub(super) fn show(&self, record: &RecordBuilder) {
+        let spilled_bytes = record.spilled_bytes();
+        let bytes = spilled_bytes + record.len_bytes() as u64;
+        self.progress.set_captured(record.rows(), bytes, spilled_bytes);
+    }
+
+    /// Whether some chunk is spilled already.
+    pub(super) fn has_begun(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Writes a chunk, which the record does not hold any more. After an error the rows are gone.
+    pub(super) async fn write(&mut self, chunk: Chunk) -> Result<(), Fault> {
+        self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
+        self.counted_bytes = 0;
+        self.append(chunk).await.map_err(|error| not_written(&error))
+    }
+
+    /// After an error, or if this is dropped early, all that was spilled is deleted.
+    async fn append(&mut self, chunk: Chunk) -> io::Result<()> {
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.coordinator.log.spills().create(self.identity).await?,
+        };
+        writer.append(chunk).await?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Makes spilled rows durable and gives them to the log. Returns whether there are any.
+    pub(super) async fn hand_over(&mut self) -> Result<bool, Fault> {
+        let Some(writer) = self.writer.take() else { return Ok(false) };
+        writer.finish().await.map(|()| true).map_err(|error| not_written(&error))
+    }
+}
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
+    }
+}
+
+/// The record will never be in the log, so nothing needs its spilled rows.
+pub(crate) async fn forget_spilled(coordinator: Arc<Coordinator>, identity: Identity) {
+    if let Err(error) = coordinator.log.spills().remove(identity).await {
+        tracing::warn!(%identity, %error, "the rows of a transaction that did not commit could not be deleted");
+    }
+}
+
+fn not_written(error: &io::Error) -> Fault {
+    tracing::warn!(%error, "rows of a transaction could not be written");
+    let (code, what, hint) = if error.kind() == io::ErrorKind::StorageFull {
+        (
+            sqlstate::DISK_FULL,
+            "no space is left on Onecopy's disk for the rows of the transaction".to_owned(),
+            "Free some space there, or split it into smaller transactions.",
+        )
+    } else {
+        (
+            sqlstate::IO_ERROR,
+            format!("the rows of the transaction could not be written to Onecopy's disk: {error}"),
+            "Look at the disk that holds Onecopy's data folder.",
+        )
+    };
+    Fault::Refused(Refusal::new(code, what, hint))
+}

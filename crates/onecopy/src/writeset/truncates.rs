@@ -1,0 +1,62 @@
+//! TRUNCATE in the captured rows, where its order or its rollback cannot be told.
+
+use std::collections::BTreeSet;
+
+use cluster::ids::TableId;
+
+use crate::capture::Operation;
+
+/// What was captured of TRUNCATE.
+#[derive(Debug, Default)]
+pub(crate) struct Truncates {
+    /// A table was truncated inside a function: whether an exception block undid it cannot be told.
+    pub(crate) has_nested: bool,
+    /// A trigger wrote rows of a table while a TRUNCATE went on that reports to have emptied it only after that.
+    pub(crate) has_torn: bool,
+    /// Tables that functions have written since a TRUNCATE was reported, as long as it may still go on.
+    written_since: Option<BTreeSet<TableId>>,
+}
+
+impl Truncates {
+    /// All tables of a TRUNCATE are empty before the triggers of the first one run, but each is reported when its own turn
+    /// has come. What a trigger wrote meanwhile into one that is reported later would be lost at the other replicas.
+    pub(crate) fn note(&mut self, table: TableId, is_nested: bool, operation: Operation) {
+        self.has_nested |= is_nested && operation == Operation::Truncate;
+        match (operation, &mut self.written_since) {
+            (Operation::Truncate, Some(written)) => self.has_torn |= written.contains(&table),
+            (Operation::Truncate, none) => *none = Some(BTreeSet::new()),
+            (_, Some(written)) if is_nested => _ = written.insert(table),
+            // Another statement has begun.
+            (_, written) => *written = None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: TableId = TableId(1);
+    const B: TableId = TableId(2);
+
+    #[test]
+    fn a_table_that_a_trigger_writes_before_it_is_reported_is_torn() {
+        let mut truncates = Truncates::default();
+        truncates.note(A, false, Operation::Truncate);
+        truncates.note(B, true, Operation::Insert);
+        truncates.note(B, false, Operation::Truncate);
+        assert!(truncates.has_torn && !truncates.has_nested);
+    }
+
+    #[test]
+    fn another_statement_ends_a_truncate() {
+        let mut truncates = Truncates::default();
+        truncates.note(A, false, Operation::Truncate);
+        truncates.note(B, false, Operation::Insert);
+        truncates.note(B, true, Operation::Insert);
+        truncates.note(B, false, Operation::Truncate);
+        assert!(!truncates.has_torn);
+        truncates.note(B, true, Operation::Truncate);
+        assert!(truncates.has_nested);
+    }
+}
