@@ -83,7 +83,7 @@ impl Driver<'_> {
         let ended = self
             .exchange_home(|server| {
                 server.query_own(sql);
-                Expected { silent: true, runs_code: true, ..Expected::default() }
+                Expected::of_client_code()
             })
             .await?;
         match ended.error {

@@ -35,12 +35,9 @@ pub(crate) struct Expected {
     pub(crate) own_parses: VecDeque<bool>,
     /// For each Close sent: whose reply it is.
     pub(crate) own_closes: VecDeque<CloseReply>,
-    /// The reply is for us: nothing of it goes to the client.
-    pub(crate) silent: bool,
-    /// Notices of the client's code go to the client nevertheless.
-    pub(crate) runs_code: bool,
-    /// The rows are those of this table and go into the record, as written by this (sub)transaction.
-    pub(crate) rows_of: Option<(TableId, u32)>,
+    pub(crate) audience: Audience,
+    /// The rows that come belong into the record.
+    pub(crate) rows_of: Option<RowsOf>,
     /// The reply may be replaced, so as little as possible of it is sent before the commit.
     pub(crate) hold: bool,
     /// A refresh may evict the statement. The client does not see that error.
@@ -49,10 +46,39 @@ pub(crate) struct Expected {
     pub(crate) position_offset: usize,
 }
 
+/// Where the reply goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// To the client.
+    #[default]
+    Client,
+    /// Nowhere; but notices that code of the client's raises go to the client.
+    ClientCode,
+    /// Nowhere: the request is our own.
+    Onecopy,
+}
+
+/// Whose rows a query of our own reads for the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsOf {
+    pub(crate) table: TableId,
+    /// The number of the transaction.
+    pub(crate) xid: u32,
+}
+
 impl Expected {
     /// A unit of our own.
     pub(crate) fn silent() -> Self {
-        Self { silent: true, ..Self::default() }
+        Self { audience: Audience::Onecopy, ..Self::default() }
+    }
+
+    /// What is expected of a unit whose reply the client does not get, although its code runs.
+    pub(crate) fn of_client_code() -> Self {
+        Self { audience: Audience::ClientCode, ..Self::default() }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.audience != Audience::Client
     }
 }
 
@@ -135,7 +161,7 @@ impl<'a> Relay<'a> {
     pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
         while let Some(ahead) = self.server.own.next_ahead() {
             let completions = Some(ahead.completions);
-            self.expected = Expected { silent: true, completions, ..Expected::default() };
+            self.expected = Expected { completions, ..Expected::silent() };
             self.unit().await?;
             if self.ended.is_evicted {
                 return Err(Fault::Evicted);
@@ -149,7 +175,7 @@ impl<'a> Relay<'a> {
         let lost_encoding = self.ended.lost_encoding;
         self.ended = Ended { lost_encoding, ..Ended::default() };
         self.expected = expected;
-        if !self.expected.silent {
+        if !self.expected.is_silent() {
             self.client.run_statement();
         }
         self.unit().await?;
@@ -183,8 +209,7 @@ impl<'a> Relay<'a> {
     /// Sends the Sync that a server waits for after an error. Otherwise it would not answer a ROLLBACK, for instance.
     async fn synchronise(&mut self) -> Result<(), Fault> {
         encode::sync(&mut self.server.connection.output);
-        let silent = Expected { silent: true, ..Expected::default() };
-        let expected = std::mem::replace(&mut self.expected, silent);
+        let expected = std::mem::replace(&mut self.expected, Expected::silent());
         let synchronised = self.unit().await;
         self.expected = expected;
         synchronised
@@ -216,8 +241,9 @@ impl<'a> Relay<'a> {
             if let Some(capture) = &mut self.capture {
                 capture.make_room().await?;
             }
-            let limit = if self.expected.hold || self.expected.silent { HOLD_BYTES } else { FLUSH_BYTES };
-            // The caller may replace the reply after an error. A COMMIT must not wait for the client to read.
+            let limit =
+                if self.expected.hold || self.expected.is_silent() { HOLD_BYTES } else { FLUSH_BYTES };
+            // After an error the caller may replace the reply. A COMMIT must not wait for the client to read.
             if self.client.out.len() >= limit && self.ended.error.is_none() && self.is_for_client() {
                 self.show().await?;
             }
@@ -252,7 +278,7 @@ impl<'a> Relay<'a> {
 
     /// Whether code of the client runs. Queries of our own are short, and must not be cut off around a COMMIT.
     fn is_for_client(&self) -> bool {
-        !self.expected.silent || self.expected.runs_code
+        self.expected.audience != Audience::Onecopy
     }
 
     pub(crate) async fn look_after_client(&mut self) -> Result<(), Fault> {
@@ -276,7 +302,8 @@ impl<'a> Relay<'a> {
                 self.pass();
                 return Ok(Flow::Continue);
             };
-            if matches!(tag, tag::ROW_DESCRIPTION | tag::PARAMETER_DESCRIPTION) && !self.expected.silent {
+            if matches!(tag, tag::ROW_DESCRIPTION | tag::PARAMETER_DESCRIPTION) && !self.expected.is_silent()
+            {
                 let unknown = self.rename(tag, total)?;
                 if !unknown.is_empty() {
                     self.pass();
@@ -284,7 +311,7 @@ impl<'a> Relay<'a> {
                 }
             }
             let keep = self.look(tag, total);
-            if keep && !self.expected.silent {
+            if keep && !self.expected.is_silent() {
                 self.run += total;
             } else {
                 self.pass();
@@ -335,13 +362,13 @@ impl<'a> Relay<'a> {
                 let (name, value) = wire::backend::parameter_status(body).unwrap_or_default();
                 self.ended.lost_encoding |= name == b"client_encoding" && value != b"UTF8";
                 let is_shown = name != b"default_transaction_read_only";
-                if is_shown && self.expected.silent {
+                if is_shown && self.expected.is_silent() {
                     self.client.out.extend_from_slice(data);
                 }
                 is_shown
             }
             tag::NOTIFICATION_RESPONSE => {
-                if self.expected.silent {
+                if self.expected.is_silent() {
                     self.client.out.extend_from_slice(data);
                 }
                 true
@@ -351,14 +378,12 @@ impl<'a> Relay<'a> {
                 true
             }
             tag::DATA_ROW if self.expected.rows_of.is_some() => {
-                if let (Some((table, xid)), Some(capture)) =
-                    (self.expected.rows_of, self.capture.as_deref_mut())
-                {
-                    capture.take_row(table, xid, body);
+                if let (Some(rows), Some(capture)) = (self.expected.rows_of, self.capture.as_deref_mut()) {
+                    capture.take_row(rows.table, rows.xid, body);
                 }
                 false
             }
-            tag::DATA_ROW if self.expected.silent => {
+            tag::DATA_ROW if self.expected.is_silent() => {
                 self.ended.row = wire::backend::data_row(body)
                     .ok()
                     .map(|row| row.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
@@ -370,7 +395,7 @@ impl<'a> Relay<'a> {
                 }
                 let shifted = (self.expected.position_offset > 0)
                     .then(|| shift_position(body, self.expected.position_offset));
-                if let (Some(message), false) = (shifted, self.expected.silent) {
+                if let (Some(message), false) = (shifted, self.expected.is_silent()) {
                     self.pass();
                     self.client.out.extend_from_slice(&message);
                     return false;
@@ -390,7 +415,7 @@ impl<'a> Relay<'a> {
         if is_ours || !self.is_for_client() || !self.client.hear_notice(data) {
             return false;
         }
-        if self.expected.silent {
+        if self.expected.is_silent() {
             self.client.out.extend_from_slice(data);
         }
         true

@@ -46,7 +46,7 @@ impl Link {
         let Some(server) = self.servers.find(home) else { return Ok(()) };
         let incarnation = server.incarnation;
         server.query_own("COMMIT");
-        let expected = Expected { silent: true, ..Expected::default() };
+        let expected = Expected::silent();
         match Relay::new(&mut self.client, server, None).run(expected).await {
             Ok(ended) if ended.error.is_none() && ended.command == b"COMMIT" => Ok(()),
             _ => Err(incarnation),

@@ -21,7 +21,7 @@ use sql::{Catalogue, Column, Determinism, Frozen, Isolation, Name, RowEffect, Su
 use crate::drive::definitions::{array, literal};
 use crate::error::{Fault, Refusal, broken};
 use crate::propagate::Recorder;
-use crate::relay::Expected;
+use crate::relay::{Expected, RowsOf};
 use crate::transaction::open::Transaction;
 
 /// Knowledge from before a statement that computes values.
@@ -218,7 +218,7 @@ impl Recorder<'_> {
                 .driver()
                 .exchange_home(|server| {
                     server.query_own(&sql);
-                    Expected { silent: true, rows_of: Some((table, xid)), ..Expected::default() }
+                    Expected { rows_of: Some(RowsOf { table, xid }), ..Expected::silent() }
                 })
                 .await?;
             if let Some(body) = ended.error {

@@ -67,7 +67,7 @@ impl Relay<'_> {
             if tag == tag::ERROR_RESPONSE {
                 return Ok(true);
             }
-            if self.look(tag, total) && !self.expected.silent {
+            if self.look(tag, total) && !self.expected.is_silent() {
                 self.run = total;
                 self.pass();
             } else {

@@ -91,7 +91,7 @@ impl Work<'_> {
                 encode::execute(output, UNSEEN_PORTAL, 1);
                 encode::close(output, Target::Portal(UNSEEN_PORTAL));
                 encode::sync(output);
-                Expected { silent: true, runs_code: true, ..Expected::default() }
+                Expected::of_client_code()
             }
         }
     }
