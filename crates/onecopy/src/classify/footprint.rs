@@ -36,14 +36,14 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
             Columns::Some(set) => Some(columns_of(&access.rows, set)),
             Columns::All => None,
         };
-        read(access.table, (&access.rows, columns), catalogue, &mut found);
+        read(RowsRead { table: access.table, rows: &access.rows, columns }, catalogue, &mut found);
     }
     // A row that is written or locked has to be the last one.
     for write in touched.writes.iter().filter(|write| !write.new) {
-        read(write.table, (&write.rows, None), catalogue, &mut found);
+        read(RowsRead { table: write.table, rows: &write.rows, columns: None }, catalogue, &mut found);
     }
     for lock in &touched.locks {
-        read(lock.table, (&lock.rows, None), catalogue, &mut found);
+        read(RowsRead { table: lock.table, rows: &lock.rows, columns: None }, catalogue, &mut found);
     }
     // Whoever only removes rows looks at nothing but those.
     let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
@@ -77,12 +77,16 @@ fn columns_of(rows: &Rows, read: ColumnSet) -> ColumnSet {
     known.fold(read, ColumnSet::with)
 }
 
-fn read(
+/// Rows of a table that a statement looks at.
+struct RowsRead<'a> {
     table: TableId,
-    (rows, columns): (&Rows, Option<ColumnSet>),
-    catalogue: &Catalogue,
-    found: &mut Footprint,
-) {
+    rows: &'a Rows,
+    /// The columns that count; `None` for all.
+    columns: Option<ColumnSet>,
+}
+
+fn read(read: RowsRead<'_>, catalogue: &Catalogue, found: &mut Footprint) {
+    let RowsRead { table, rows, columns } = read;
     if rows.is_none() {
         return;
     }

@@ -39,16 +39,23 @@ pub(crate) struct Prepared {
     portals_bytes: usize,
 }
 
+/// A statement that a Parse message names.
+pub(crate) struct NewStatement<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) sql: &'a [u8],
+    /// The text that servers get instead, if it has stand-ins.
+    pub(crate) stand_ins: Option<StandIns>,
+    /// The declared types of its parameters, as Parse has them.
+    pub(crate) types: &'a [u8],
+    pub(crate) script: Option<Arc<Script>>,
+    /// The number by which servers know it, where sessions share connections.
+    pub(crate) shared: Option<u64>,
+}
+
 impl Prepared {
     /// Registers a Parse, unless there are too many. With a number it has a name of ours on servers.
-    pub(crate) fn insert(
-        &mut self,
-        name: &[u8],
-        (sql, ours): (&[u8], Option<StandIns>),
-        types: &[u8],
-        script: Option<Arc<Script>>,
-        shared: Option<u64>,
-    ) -> Result<Arc<PreparedStatement>, Refusal> {
+    pub(crate) fn insert(&mut self, new: NewStatement<'_>) -> Result<Arc<PreparedStatement>, Refusal> {
+        let NewStatement { name, sql, stand_ins, types, script, shared } = new;
         let old_bytes = self.statements.get(name).map_or(0, |known| known.bytes());
         let is_full = self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(name);
         let new_bytes = if name.is_empty() { 0 } else { sql.len() + types.len() };
@@ -68,7 +75,7 @@ impl Prepared {
         let server_name = shared.map_or_else(|| name.clone(), name_of);
         let known = Arc::new(PreparedStatement {
             sql,
-            ours,
+            ours: stand_ins,
             types,
             script,
             generation,

@@ -77,6 +77,14 @@ pub(crate) struct WorkloadStats {
     shards: [Mutex<Shard>; SHARDS],
 }
 
+/// How long one run of a statement took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatementTimes {
+    pub(crate) total: Duration,
+    /// The part of it that a server took.
+    pub(crate) served: Duration,
+}
+
 impl Default for WorkloadStats {
     fn default() -> Self {
         Self {
@@ -153,17 +161,12 @@ impl WorkloadStats {
         Some(u32::try_from(entry.served_us / entry.count).unwrap_or(u32::MAX).max(COST_US_MIN))
     }
 
-    /// A template ran, and took so long, of it so long at a server; its text is asked for when it is new here.
-    pub(crate) fn note(
-        &self,
-        template: TemplateId,
-        (took, served): (Duration, Duration),
-        text: impl FnOnce() -> String,
-    ) {
+    /// A template ran. Its text is asked for when it is new here.
+    pub(crate) fn note(&self, template: TemplateId, times: StatementTimes, text: impl FnOnce() -> String) {
         let mut shard = self.shard(template);
         shard.runs += 1;
         let [took_us, served_us] =
-            [took, served].map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+            [times.total, times.served].map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         let last = shard.runs;
         if let Some(entry) = shard.templates.get_mut(&template) {
             entry.count += 1;
@@ -229,8 +232,11 @@ mod tests {
         let step = u64::try_from(SHARDS).unwrap();
         let count = u64::try_from(SHARD_TEMPLATES_MAX).unwrap();
         let note = |n: u64| {
-            learned
-                .note(TemplateId(n * step), (Duration::from_micros(2), Duration::ZERO), || format!("t{n}"));
+            learned.note(
+                TemplateId(n * step),
+                StatementTimes { total: Duration::from_micros(2), served: Duration::ZERO },
+                || format!("t{n}"),
+            );
         };
         (0..count).for_each(note);
         note(0);

@@ -13,6 +13,7 @@ use wire::backend::Status;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::CancelState;
+use crate::database::workload_stats::StatementTimes;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::local::count;
@@ -27,11 +28,11 @@ use crate::transaction::view::View;
 
 impl View<'_> {
     /// Adds run times to the workload statistics. Several statements share the time equally.
-    fn note_time(self, requirements: &Requirements, times: [std::time::Duration; 2]) {
-        let [took, served] =
-            times.map(|time| time / u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1));
+    fn note_time(self, requirements: &Requirements, times: StatementTimes) {
+        let count = u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1);
+        let share = StatementTimes { total: times.total / count, served: times.served / count };
         for sent in &requirements.sent {
-            self.link.database().workload.note(sent.statement().template, (took, served), || sent.template());
+            self.link.database().workload.note(sent.statement().template, share, || sent.template());
         }
     }
 }
@@ -79,10 +80,9 @@ impl Executor<'_> {
             }
             if matches!(&ended, Ok(ended) if ended.error.is_none()) {
                 let now = tokio::time::Instant::now();
-                self.view().note_time(
-                    requirements,
-                    [started, self.txn.admitted_at].map(|since| now.saturating_duration_since(since)),
-                );
+                let since = |start| now.saturating_duration_since(start);
+                let times = StatementTimes { total: since(started), served: since(self.txn.admitted_at) };
+                self.view().note_time(requirements, times);
             }
             ended
         }

@@ -30,7 +30,7 @@ use crate::writeset::Capture;
 const HOME_LOSSES_MAX: u32 = 500;
 
 impl View<'_> {
-    fn beginning(self, (level, home): (Level, Home), needs: Needs, foreseen: Claims) -> Result<Event, Fault> {
+    fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Claims) -> Result<Event, Fault> {
         Ok(Event::Begin { session: self.link.id, level, nonce: nonce()?, home, needs, foreseen })
     }
 }
@@ -54,7 +54,7 @@ impl Placer<'_> {
             let (mut losses, mut wait_limit) = (0, None);
             loop {
                 let needs = self.view().needs(reads.clone(), writes.clone());
-                let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
+                let event = self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?;
                 self.link.registration.cancel.set(CancelState::Waiting);
                 let admission = self.driver().place(event, nowait).await?;
                 let Admission::Granted(place) = admission else { continue };

@@ -16,6 +16,7 @@ use wire::{Frame, encode, oids, sqlstate};
 use super::Session;
 use super::batch::{Batch, copies_in, own_statement, single};
 use crate::client::prepared_statement::never_ours;
+use crate::client::prepared::NewStatement;
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
 use crate::execute::statement::refuse;
@@ -142,7 +143,8 @@ impl Session {
         let ours = self.view().stand_ins_of(script.as_ref(), sql);
         let shared =
             self.view().shared_number(name, ours.as_ref().map_or(sql, |ours| ours.text.as_bytes()), types);
-        let known = self.link.prepared.insert(name, (sql, ours), types, script, shared)?;
+        let known =
+            self.link.prepared.insert(NewStatement { name, sql, stand_ins: ours, types, script, shared })?;
         if own_statement(&known).is_some() {
             if self.run_batch(batch, false).await? {
                 encode::bare(&mut self.link.client.out, server_tag::PARSE_COMPLETE);
