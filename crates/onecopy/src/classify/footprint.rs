@@ -1,19 +1,22 @@
 //! What statements need of the core before they run: what they read, and what they may write.
 //!
+//! Example: `UPDATE t SET v = 1 WHERE id = 7` reads and may write the row of `t` whose primary key is 7.
+//!
 //! Both come from a statement's accesses, with the values of its constants and parameters put in. What is *read* is known
 //! by any unique key, since a written row claims its values of all of them, or else by the smallest groups that hold it
 //! ([`sql::accesses::groups`]), since a written row tells its groups, too. What may be *written* is known by the primary
-//! key, or else by groups. Of what is only read, the columns count, too: who changes others changes nothing for it. Values of unique keys that are taken are exclusive, parents of references shared; what is not
-//! known stands for its table, or for everything.
+//! key, or else by groups. Of rows that are only read the columns count, too: a change of other columns changes nothing for
+//! the statement. Values of unique keys that are taken are exclusive, parents of references shared. What is not known
+//! stands for its table, or for everything.
 //!
-//! Two statements may know one row by different things, and have to meet. Who knows it by its primary key says of its
-//! groups what it knows; by a grouping of which it knows nothing it touches the group of *all* rows. Who claims groups by
-//! a grouping shares that one, so it meets whoever does not know of which group its rows are, and nobody who claims other
-//! groups by the same grouping. By every other grouping it is one of those who write rows.
+//! Two statements may know one row by different things, and have to conflict. A statement that knows the row by its primary
+//! key claims its groups as far as it knows them; by a grouping that it does not know it claims the group of *all* rows. A
+//! statement that claims groups by a grouping shares that one. So it conflicts with statements that do not know the group
+//! of their rows, and not with those that claim other groups by the same grouping.
 //!
 //! What may be written is a forecast: it makes a statement wait for transactions of other homes instead of failing. What
-//! was written is certified by the captured rows ([`crate::writeset::claims`]). So values that only the rows tell, such as the one
-//! that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
+//! was written is certified by the captured rows ([`crate::writeset::claims`]). So values that only the rows tell, such as
+//! the one that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
 
 use std::hash::{Hash, Hasher};
 
@@ -45,7 +48,7 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
     for lock in &touched.locks {
         read(RowsRead { table: lock.table, rows: &lock.rows, columns: None }, catalogue, &mut found);
     }
-    // Whoever only removes rows looks at nothing but those.
+    // A statement that only removes rows looks at nothing but those.
     let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
     for claim in touched.claims.iter().filter(|_| takes) {
         found.add(&looked_up(claim, catalogue));
@@ -70,7 +73,7 @@ fn looked_up(claim: &Claim, catalogue: &Catalogue) -> Footprint {
     }
 }
 
-/// With the columns that the rows are known by: who changes those makes others of them.
+/// With the columns that the rows are known by: a change of those makes other rows of them.
 fn columns_of(rows: &Rows, read: ColumnSet) -> ColumnSet {
     let Rows::AnyOf(matches) = rows else { return read };
     let known = matches.iter().flat_map(accesses::Match::equalities).map(|equality| equality.column);
@@ -186,7 +189,7 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
     }
     if write.new {
         if is_keyed(table) || meets_parents_alone(table, catalogue) {
-            // Its keys are among the claims, where they are known. This is for who claims the whole table.
+            // Its keys are among the claims, where they are known. This one meets claims of the whole table.
             claims.rows.push((table.id, own_hash(own, table.id)));
             write_beside(&write.rows, table, None, claims);
         } else {

@@ -1,13 +1,13 @@
-//! Whether all that a statement is going to write is told beforehand.
+//! Whether a statement reserves all that it is going to write.
 //!
-//! What may be written is asked for before a statement runs ([`super::footprint`]). Some of it only its rows tell: the keys of
-//! `INSERT .. SELECT`, the value of `SET u = u + 1`, a reference that comes from another table. Such a statement may find
+//! A statement reserves what it may write before it runs ([`super::footprint`]). Some of that only its rows tell: the keys
+//! of `INSERT .. SELECT`, the value of `SET u = u + 1`, a reference that comes from another table. Such a statement may find
 //! afterwards that another transaction was first ([`crate::execute::transparent_retry`]).
 //!
-//! Values that a statement only frees count as told, unless others refer to them: whoever wants to take such a value at
-//! another home finds the row still there.
+//! Values that a statement only frees count as reserved, unless others refer to them: a statement that takes such a value
+//! at another home finds the row still there.
 //!
-//! Invariant: none for safety, which certification sees to. What is taken for told and is not may cost a transaction 40001.
+//! Invariant: none for safety, which certification guarantees. A wrong answer here may cost a transaction 40001.
 
 use cluster::claims::Claims;
 use sql::Catalogue;

@@ -1,14 +1,14 @@
 //! A transaction that is expected to read only, away from home.
 //!
-//! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the transaction
-//! begins on any replica that is fresh enough, read-only there, and comes home with the first statement that is more
-//! than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
-//! its own, and what one has seen every later one needs (DESIGN section 3, visibility). What would show the move stays
-//! at home from the start: the time at which the transaction began, portals that are read in parts, settings,
+//! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the
+//! transaction begins on any replica that is fresh enough, read-only there. It comes home with the first statement that is
+//! more than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
+//! its own, and every later one needs what an earlier one has seen (design.md section 3, visibility). What would show the
+//! move stays at home from the start: the time at which the transaction began, portals that are read in parts, settings,
 //! savepoints, cursors.
 //!
-//! Invariant: the client cannot tell, but by time. A loss of the replica, a hidden write and a refresh that cannot wait
-//! bring the transaction home, too, and the statement is run again if nothing of it was shown.
+//! Invariant: the client cannot notice the move, but by time. A loss of the replica, a hidden write and a refresh that
+//! cannot wait bring the transaction home, too, and the statement runs again if the client has seen nothing of it.
 
 use cluster::claims::Claims;
 use cluster::event::Reads;

@@ -1,14 +1,15 @@
 //! Drawing from sequences away from the anchor, and asking what was drawn.
 //!
-//! A statement that may draw runs at another home only if that is lent a range of every sequence that it may draw from
-//! (`cluster::parts::sequences::leases`); asking for one is what gets it lent. If the range ends in the middle of it, the
-//! server refuses to go on, and the statement is run again at the anchor, unseen if nothing of it was shown.
+//! A statement that may draw runs at another home only if that holds a lease on a range of every sequence that it may draw
+//! from (`cluster::parts::sequences::leases`); a request for a lease is what gets it one. If the range ends in the middle of
+//! the statement, the server refuses to go on, and the statement runs again at the anchor, unseen if the client has seen
+//! nothing of it.
 //!
-//! What `currval` and `lastval` tell is known to one server connection only: that on which the session drew last. The
-//! session remembers which it is ([`crate::pool::servers::Servers::draws_at`]) and asks there. When it draws at another place, what
-//! the former one knows is discarded, so an answer can be missing (55000) but not stale.
+//! Only one server connection knows what `currval` and `lastval` return: that on which the session drew last. The session
+//! remembers which it is ([`crate::pool::servers::Servers::draws_at`]) and asks there. When it draws at another place, it
+//! discards what the former one knows, so an answer can be missing (55000) but not stale.
 //!
-//! Invariant: at a replica that is not the anchor no transaction of ours draws what that was not lent.
+//! Invariant: at a replica that is not the anchor, a transaction draws only from leased ranges.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Why a transaction runs at the anchor: what SHOW STATS counts under `anchor_because`.
 //!
-//! It is known before where the transaction runs, and counted only when that is the anchor. So the sum over all reasons is
-//! what ran there, and a transaction that ran elsewhere is in none of them.
+//! The reason is known before the place is, and counted only when that is the anchor. So the sum over all reasons is the
+//! number of transactions that ran there.
 
 use std::sync::atomic::AtomicU64;
 

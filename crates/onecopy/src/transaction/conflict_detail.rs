@@ -1,7 +1,8 @@
-//! What a client is told of the transaction that its own has lost against: who that was, and the key where they met.
+//! The DETAIL of an error for a client whose transaction has lost: against which other transaction, and at which key.
 //!
-//! The core knows keys by numbers only. Their values are told where a statement of the client's own transaction has named
-//! them ([`sql::accesses::named`]), so nobody learns from an error what he could not read; of other rows, the table is told.
+//! The core knows keys by numbers only. The error names their values where a statement of the client's own transaction has
+//! named them ([`sql::accesses::named`]), so no client learns values that it could not read. Of other rows, it names the
+//! table.
 
 use std::sync::Arc;
 

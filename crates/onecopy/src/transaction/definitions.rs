@@ -1,19 +1,22 @@
 //! What a transaction relies on being defined as it is, and what it defines anew itself.
 //!
-//! Every statement of an update transaction asks for the relations that it uses, shared; a schema change of which it is known
-//! what it concerns asks for that alone ([`cluster::claims::definitions`]). So it waits for the transactions that use what it
-//! concerns, they wait for it, and others do not. Any other schema change asks for everything.
+//! Every statement of an update transaction reserves the relations that it uses, shared. A schema change that is known to
+//! concern certain relations reserves those alone ([`cluster::claims::definitions`]); any other one reserves everything. So
+//! `ALTER TABLE t` waits for transactions that use `t`, they wait for it, and others do not.
 //!
-//! That is a forecast. When the change has run, the home's own locks say which tables it has changed: if it was any other one,
-//! it claims everything after all. And a schema change may be applied at a transaction's home after its statements were analysed.
-//! When the transaction ends, what was concluded still holds unless one of those changes concerns what the statements mention
-//! ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims everything.
+//! That is a forecast. When the change has run, the home's own locks say which tables it has changed. If there was any
+//! other one, the change claims everything after all. And a schema change may be applied at a transaction's home after its
+//! statements were analysed. When the transaction ends, their analysis still holds unless one of those changes concerns
+//! what the statements mention ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and
+//! claims everything.
 //!
-//! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both orders. The
-//! server's own locks see to that for the tables that a schema change opens, but not for the types, functions and schemas that
-//! it names. So one that may change what a name means excludes all others until it commits, by a lock at the anchor.
+//! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both orders.
+//! The server's own locks guarantee that for the tables that a schema change opens, but not for the types, functions and
+//! schemas that it names. So one that may change what a name means excludes all others until it commits, by a lock at the
+//! anchor.
 //!
-//! No catalogue knows what a transaction has defined anew before it commits. A statement that uses any of that may do anything.
+//! No catalogue knows what a transaction has defined anew before it commits. A statement that uses any of that may do
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -132,7 +132,7 @@ impl OpenTransaction {
         self.failed = true;
     }
 
-    /// The loss is told once, as an error of the next statement, COMMIT included.
+    /// Reports the loss once, as an error of the next statement, COMMIT included.
     pub(crate) fn tell_loss(&mut self) -> Result<(), Fault> {
         if std::mem::take(&mut self.must_tell_loss) {
             return Err(self.loss());
@@ -140,7 +140,7 @@ impl OpenTransaction {
         Ok(())
     }
 
-    /// What the client is told of the loss of its transaction, once.
+    /// The error that reports the loss of the transaction.
     pub(crate) fn loss(&mut self) -> Fault {
         self.loss.take().map_or(Fault::Lost(self.last_home), Fault::Rival)
     }
@@ -230,7 +230,7 @@ impl OpenTransaction {
         }
     }
 
-    /// What the transaction's home depends on.
+    /// Notes what later decisions about the transaction's home depend on.
     pub(crate) fn record_profile(&mut self, requirements: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
             update.profile.is_movable &= analysis.is_movable_read(requirements);

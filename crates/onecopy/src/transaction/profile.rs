@@ -1,10 +1,11 @@
-//! The txn_profile of the open transaction: what was declared of it, what it has done, what it is going to do.
+//! The profile of the open transaction: what its client has declared, what it has done, and what it is expected to do.
 //!
-//! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. What it
-//! does not declare is predicted from how other transactions went on that began alike (`crate::database::workload_stats`); each
-//! transaction that commits is shown to that book. [`Session::prediction`] is what whoever places transactions asks.
+//! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. The rest is
+//! predicted from how other transactions went on that began alike (`crate::database::workload_stats`, which learns
+//! from each transaction that commits). The stage *place* asks for a prediction by
+//! [`View::prediction`](crate::transaction::view::View::prediction).
 //!
-//! Invariant: a prediction costs time when it is wrong, and nothing else. So a mistake in a comment is a warning.
+//! Invariant: a wrong prediction costs time, and nothing else. So a mistake in a comment is a warning.
 
 use std::sync::Arc;
 

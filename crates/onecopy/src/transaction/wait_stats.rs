@@ -1,6 +1,7 @@
 //! How an update transaction away from the anchor divides its time between waiting for other homes and work.
 //!
-//! See `learned/strains.rs` for what is concluded from it. The client's own time counts for neither.
+//! The coordinator concludes from it where such transactions begin (`coordinator/workload_stats/`). The client's own time
+//! counts for neither.
 
 use std::time::Duration;
 
