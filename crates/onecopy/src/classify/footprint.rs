@@ -39,14 +39,14 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
             Columns::Some(set) => Some(columns_of(&access.rows, set)),
             Columns::All => None,
         };
-        read(RowsRead { table: access.table, rows: &access.rows, columns }, catalogue, &mut found);
+        read(&RowsRead { table: access.table, rows: &access.rows, columns }, catalogue, &mut found);
     }
     // A row that is written or locked has to be the last one.
     for write in touched.writes.iter().filter(|write| !write.new) {
-        read(RowsRead { table: write.table, rows: &write.rows, columns: None }, catalogue, &mut found);
+        read(&RowsRead { table: write.table, rows: &write.rows, columns: None }, catalogue, &mut found);
     }
     for lock in &touched.locks {
-        read(RowsRead { table: lock.table, rows: &lock.rows, columns: None }, catalogue, &mut found);
+        read(&RowsRead { table: lock.table, rows: &lock.rows, columns: None }, catalogue, &mut found);
     }
     // A statement that only removes rows looks at nothing but those.
     let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
@@ -88,8 +88,8 @@ struct RowsRead<'a> {
     columns: Option<ColumnSet>,
 }
 
-fn read(read: RowsRead<'_>, catalogue: &Catalogue, found: &mut Footprint) {
-    let RowsRead { table, rows, columns } = read;
+fn read(read: &RowsRead<'_>, catalogue: &Catalogue, found: &mut Footprint) {
+    let RowsRead { table, rows, columns } = *read;
     if rows.is_none() {
         return;
     }
