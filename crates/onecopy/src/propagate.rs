@@ -59,7 +59,7 @@ impl Recorder<'_> {
     pub(crate) fn complete_record(&mut self, draws: bool) -> impl Future<Output = Result<(), Fault>> {
         async move {
             if let Transaction::Update(update) = &self.txn.state
-                && (update.capture.broken.is_some() || update.capture.nested)
+                && (update.capture.broken.is_some() || update.capture.runs.has_nested())
             {
                 self.check_capture().await?;
             }

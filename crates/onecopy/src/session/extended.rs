@@ -15,8 +15,8 @@ use wire::{Frame, encode, oids, sqlstate};
 
 use super::Session;
 use super::batch::{Batch, copies_in, own_statement, single};
-use crate::client::prepared_statement::never_ours;
 use crate::client::prepared::NewStatement;
+use crate::client::prepared_statement::never_ours;
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
 use crate::execute::statement::refuse;

@@ -36,8 +36,8 @@ impl Truncates {
 mod tests {
     use super::*;
 
-    const A: TableId = TableId(1);
-    const B: TableId = TableId(2);
+    const A: TableId = cluster::ids::DatabaseId(0).table(1);
+    const B: TableId = cluster::ids::DatabaseId(0).table(2);
 
     #[test]
     fn a_table_that_a_trigger_writes_before_it_is_reported_is_torn() {
