@@ -177,7 +177,7 @@ pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules)
             Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
             Op::LockTable(table) => claims.tables.push(DATABASE.table(u32::from(*table))),
             Op::ReadView if rules.definitions_claimed => {
-                claims.shared.push((definitions(DATABASE), VIEW_NAME))
+                claims.shared.push((definitions(DATABASE), VIEW_NAME));
             }
             Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
             _ => {}
