@@ -1,6 +1,6 @@
 //! The log for whoever looks into a running node: lines of text, or JSON objects, on standard error.
 //!
-//! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::replica_driver=debug`), and overrules
+//! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::replica=debug`), and overrules
 //! the level of a configuration.
 //!
 //! What a session tells names it. A task that is inside a span enters and leaves it whenever it is polled, which is dear

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) enum Obstacle {
     /// It may pass by itself.
     Passing,
-    /// Somebody has to do something about it.
-    QuarantineDuration,
+    /// An operator has to remove it.
+    Lasting,
 }
 
 /// What is known of one replica.
@@ -54,10 +54,10 @@ impl Absence {
         self.known().server.is_some()
     }
 
-    /// Why it is not there, as far as anybody knows.
+    /// Why it is not there, as far as known.
     pub(crate) fn reason(&self) -> Option<(Obstacle, String)> {
         let known = self.known();
-        let server = known.server.clone().map(|reason| (Obstacle::QuarantineDuration, reason));
+        let server = known.server.clone().map(|reason| (Obstacle::Lasting, reason));
         server.or_else(|| known.link.clone())
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
         assert!(absence.note_server(Some("no data".to_owned())));
         assert!(!absence.note_server(Some("no data".to_owned())), "said once");
-        assert_eq!(absence.reason(), Some((Obstacle::QuarantineDuration, "no data".to_owned())));
+        assert_eq!(absence.reason(), Some((Obstacle::Lasting, "no data".to_owned())));
         assert!(absence.note_server(None));
         assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
         absence.end();

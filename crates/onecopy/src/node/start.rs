@@ -57,7 +57,7 @@ impl ReplicaCondition {
                 Self::Lost(coordinator.quarantined().remove(&status.replica).unwrap_or_default())
             }
             State::Down => match seat.absence.reason() {
-                Some((Obstacle::QuarantineDuration, reason)) => Self::Lost(reason),
+                Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
                 _ if seat.is_catching_up.load(Ordering::Relaxed) => Self::Coming,
                 Some((Obstacle::Passing, reason)) => Self::Awaited(reason),
                 None => Self::Awaited("it did not come up in time".to_owned()),

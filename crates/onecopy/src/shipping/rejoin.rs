@@ -109,7 +109,7 @@ pub(super) async fn maintain(shipping: Arc<Shipping>, id: ReplicaId) {
             Err(failure) => failure,
         };
         let lasting = matches!(failure, RejoinError::Lasting(_));
-        let obstacle = if lasting { Obstacle::QuarantineDuration } else { Obstacle::Passing };
+        let obstacle = if lasting { Obstacle::Lasting } else { Obstacle::Passing };
         let failure = failure.to_string();
         if failure != last {
             tracing::warn!(replica = %seat.name, reason = %failure, "the replica does not take part");

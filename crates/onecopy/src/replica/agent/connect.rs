@@ -88,9 +88,7 @@ impl ConnectError {
     /// Whether it may be used later, without anybody doing something about it.
     pub(super) fn obstacle(&self) -> Obstacle {
         match self {
-            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unservable(_) => {
-                Obstacle::QuarantineDuration
-            }
+            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unservable(_) => Obstacle::Lasting,
             Self::Backend(_) | Self::BackendsStay { .. } | Self::Silent | Self::Random(_) => {
                 Obstacle::Passing
             }
