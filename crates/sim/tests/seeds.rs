@@ -34,6 +34,19 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
+/// The list of mutants and the table of what finds each are the same, so that no mutant is dropped unseen.
+#[test]
+fn all_mutants_are_documented_and_all_documented_ones_exist() {
+    let page = include_str!("../../../docs/explanation/testing.md");
+    let table = page.split_once("| guard removed |").expect("the page has the table of mutants").1;
+    let rows = table.lines().skip(2).map_while(|line| line.strip_prefix("| ")?.split_once(" |"));
+    let mut documented: Vec<&str> = rows.map(|(name, _)| name).collect();
+    let mut listed: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+    documented.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, documented);
+}
+
 #[test]
 fn frequent_mutants_are_caught() {
     // Rare mutants take more seeds; docs/explanation/testing.md lists all.
