@@ -18,7 +18,7 @@ pub(crate) struct ServerInfo {
     pub(crate) unservable: Option<Unservable>,
 }
 
-/// Onecopy cannot serve a server as it is. Whoever runs the server has to change it.
+/// Onecopy cannot serve a server as it is. Its operator has to change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unservable {
     /// Its release is too old or too new.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::security::tls::TlsFileError;
 
-/// A file that the configuration names cannot be used. Whoever runs the node has to correct it.
+/// A file that the configuration names cannot be used. The operator of the node has to correct it.
 #[derive(Debug)]
 pub(crate) enum ConfigFileError {
     /// The file cannot be read.

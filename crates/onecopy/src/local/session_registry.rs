@@ -3,8 +3,8 @@
 //! Each session has a entry here that it alone writes, without locks; `SHOW CLIENTS` and the metrics read the entries of
 //! all. What a session has counted is added to the totals when it leaves, so totals never fall.
 //!
-//! PAUSE works over the entries: a session says that it is active before it looks whether it may begin, and whoever pauses
-//! says so before looking for active sessions. So of the two at least one sees the other.
+//! PAUSE works over the entries: a session marks itself active before it checks for a pause, and PAUSE sets its mark
+//! before it looks for active sessions. So at least one of the two sees the other.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use super::resync::Standstill;
 use crate::coordinator::requests::{InvitationError, RequestError};
 use crate::error::Refusal;
 
-/// The members did not change as somebody asked.
+/// A request to change the members failed.
 #[derive(Debug)]
 pub(crate) enum MemberError {
     /// This node does not do what was asked for.

@@ -91,7 +91,7 @@ impl fmt::Display for NodeError {
                 all.iter().try_for_each(|AbsentReplica { name, reason }| write!(f, "\n{name}: {reason}"))
             }
             Self::NoSchema => f.write_str("no replica tells its schema"),
-            Self::RegistryEnded => f.write_str("nobody keeps the list of members any more"),
+            Self::RegistryEnded => f.write_str("the task that keeps the list of members has ended"),
             Self::Twice(part) => write!(f, "{part} twice"),
         }
     }

@@ -9,8 +9,8 @@ use super::tables::{COLUMNS, TABLES, key_of, marked};
 use crate::backend::{BackendError, Connection};
 use crate::capture::quoting::quoted;
 
-/// Reads what the applier needs of every table under capture, in whatever transaction is open: nobody but the applier
-/// itself changes a replica's schema.
+/// Reads what the applier needs of every table under capture, in the open transaction if there is one. Only the applier
+/// changes a replica's schema.
 pub(crate) async fn load_refresh_tables(
     connection: &mut Connection,
     database: DatabaseId,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::membership::checksum::PASSWORDS;
 
-/// Servers hold different data, so they cannot become a cluster. Whoever runs them has to make them the same.
+/// Servers hold different data, so they cannot become a cluster. Their operator has to make them the same.
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(super) pairs: Vec<DifferingPair>,

@@ -92,7 +92,7 @@ pub(super) async fn make_anew(
     is_former: bool,
 ) -> Result<(), BackendError> {
     let name = quoted(&served.database);
-    // Whoever is connected to an empty one may be about to use it.
+    // A client that is connected to an empty database may be about to use it.
     let force = if is_former { " WITH (FORCE)" } else { "" };
     connection.simple(&format!("DROP DATABASE IF EXISTS {name}{force}")).await?;
     connection.simple(&format!("CREATE DATABASE {name} TEMPLATE template0 {}", database.options)).await?;

@@ -1,8 +1,8 @@
 //! A transaction at the anchor that leaves nothing but the marks that ranges wait for.
 //!
-//! Where somebody writes at the anchor, his record brings them ([`crate::coordinator::Coordinator::wanted_marks`]). Where nobody does, a
-//! transaction elsewhere would wait in vain for what it is to be lent, so the one who lends makes a record of his own: in
-//! the way of a session's (DESIGN section 3, "Commit, step by step"), by events of its own, on a connection of its own.
+//! While sessions write at the anchor, their records carry the marks ([`crate::coordinator::Coordinator::wanted_marks`]).
+//! Without such a session a transaction at another replica would wait for its range for ever, so the allocator makes a
+//! record of its own: with the steps of a session (DESIGN section 3, "Commit, step by step"), on a connection of its own.
 //!
 //! Invariant: after the record is handed over it goes on until COMMIT was sent and answered, or the anchor is lost.
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustls::client::VerifierBuilderError;
 use rustls::pki_types::pem;
 
-/// A file with a certificate or a key does not serve its purpose. Whoever runs the node has to correct it.
+/// A file with a certificate or a key does not serve its purpose. The operator of the node has to correct it.
 #[derive(Debug)]
 pub(crate) enum TlsFileError {
     /// The file does not hold certificates as PEM.
