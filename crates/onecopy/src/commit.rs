@@ -84,7 +84,7 @@ impl Committer<'_> {
         let server = self.link.servers.get(update.replica);
         let coordinator = &self.link.worker.coordinator;
         // Other homes draw from leases, which marks cover.
-        let is_anchor = update.replica == coordinator.anchor();
+        let is_anchor = update.replica == coordinator.view.anchor();
         let asks = update.sequences.ask(is_anchor, || coordinator.database.sequences().reading());
         let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
         let is_prepared = server.own.has_identity_insert(name);
@@ -231,7 +231,7 @@ impl Committer<'_> {
         let home = self.view().home();
         let has_left = self.connector().is_unknown_at(home);
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
-        let may_be_unknown = coordinator.is_outdated(Version(catalogue.generation()));
+        let may_be_unknown = coordinator.view.is_outdated(Version(catalogue.generation()));
         self.link.leftovers.pinned
             || has_left
             || self.txn.has_ddl()
@@ -293,10 +293,10 @@ impl Committer<'_> {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         if let Some(lsn) = lock_lsn {
-            self.link.worker.coordinator.handle(Event::LockLsn { session: self.link.id, lsn });
+            self.link.worker.coordinator.core.tell(Event::LockLsn { session: self.link.id, lsn });
         }
         let reads = if is_analysis_outdated { Reads::All } else { read };
-        self.link.worker.coordinator.handle(Event::Finish {
+        self.link.worker.coordinator.core.tell(Event::Finish {
             session: self.link.id,
             body,
             claims,
@@ -339,7 +339,7 @@ impl Committer<'_> {
         };
         let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
         if let Some(lsn) = drawn {
-            self.link.worker.coordinator.handle(Event::LockLsn { session: self.link.id, lsn });
+            self.link.worker.coordinator.core.tell(Event::LockLsn { session: self.link.id, lsn });
             return Ok(());
         }
         self.link.settling = None;

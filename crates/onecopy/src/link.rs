@@ -114,7 +114,7 @@ impl Link {
     }
 
     pub(crate) fn forget_update(&mut self) {
-        self.worker.coordinator.handle(Event::End { session: self.id });
+        self.worker.coordinator.core.tell(Event::End { session: self.id });
         self.registration.mailbox.clear();
     }
 
@@ -135,7 +135,7 @@ impl Link {
 
     /// The anchor.
     pub(crate) fn anchor(&self) -> ReplicaId {
-        self.worker.coordinator.anchor()
+        self.worker.coordinator.view.anchor()
     }
 
     /// Passes notifications on that arrived with replies to queries of our own.
@@ -146,7 +146,7 @@ impl Link {
 
     /// Tells the coordinator that the statement at the replica has ended.
     pub(crate) fn executed(&self) {
-        self.worker.coordinator.handle(Event::Executed { session: self.id });
+        self.worker.coordinator.core.tell(Event::Executed { session: self.id });
     }
 
     /// Increments a counter of the node.

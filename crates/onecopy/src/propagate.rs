@@ -73,7 +73,7 @@ impl Recorder<'_> {
             update.preparation.has_file = update.capture.hand_over().await?;
             // Marks stay out of the file, since the core looks at them when it orders the record.
             let mut marks = update.sequences.take_marks();
-            if update.replica == self.link.worker.coordinator.anchor() {
+            if update.replica == self.link.worker.coordinator.view.anchor() {
                 marks.append(&mut self.link.worker.coordinator.wanted_marks());
             }
             for mark in marks {

@@ -97,33 +97,33 @@ impl NodeKind for Rows {
         Ok(vec![
             tokio::spawn(sequence_allocator::run(Arc::clone(coordinator))),
             tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
-            tokio::spawn(async move { waking.wake_up_in_time().await }),
+            tokio::spawn(async move { waking.core.wake_up_in_time().await }),
         ])
     }
 
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus> {
-        coordinator.core(Cluster::replicas)
+        coordinator.core.replicas()
     }
 
     fn durable(&self, coordinator: &Coordinator) -> Version {
-        coordinator.core(Cluster::durable)
+        coordinator.view.durable()
     }
 
     fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version) {
-        coordinator.handle(Event::Logged { upto });
+        coordinator.core.tell(Event::Logged { upto });
     }
 
     fn shut_out(self: Arc<Self>, coordinator: &Coordinator, replica: ReplicaId) {
-        coordinator.handle(Event::Diverged { replica });
+        coordinator.core.tell(Event::Diverged { replica });
         // What runs there at present is ended as well.
-        coordinator.order(replica, AgentOrder::Reset);
+        coordinator.seats[replica].order(AgentOrder::Reset);
         // It does not come back by itself, so nothing waits for it.
-        coordinator.handle(Event::TakeOver { from: replica });
+        coordinator.core.tell(Event::TakeOver { from: replica });
     }
 
     fn let_in(&self, coordinator: &Coordinator, replica: ReplicaId) {
-        coordinator.handle(Event::Rebuilt { replica });
-        coordinator.order(replica, AgentOrder::Reset);
+        coordinator.core.tell(Event::Rebuilt { replica });
+        coordinator.seats[replica].order(AgentOrder::Reset);
     }
 
     fn hold<'a>(
@@ -132,7 +132,7 @@ impl NodeKind for Rows {
         session: &'a HoldingSession,
     ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>> {
         Box::pin(async move {
-            coordinator.handle(Event::Hold { session: session.id });
+            coordinator.core.tell(Event::Hold { session: session.id });
             loop {
                 if let Note::Effect(Effect::Held { version, .. }) = session.mailbox.next().await {
                     return version;

@@ -144,7 +144,7 @@ impl Capture {
         // The order of its rows depends on the catalogue, so it must be the present one.
         let Some(catalogue) = self.spill.coordinator.fresh_catalogue().await else {
             self.broken = Some(Captured::TooLarge);
-            return Err(Fault::Lost(self.spill.coordinator.anchor()));
+            return Err(Fault::Lost(self.spill.coordinator.view.anchor()));
         };
         self.generation = self.generation.min(Version(catalogue.generation()));
         self.claims.add_rows(chunk.row_changes(), self.record.elements(), &catalogue);

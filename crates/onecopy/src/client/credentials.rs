@@ -67,9 +67,9 @@ impl Credentials {
 
 /// The anchor, when it shows the last schema change. Whoever waits for that bounds it.
 async fn fresh_anchor(coordinator: &Coordinator) -> ReplicaId {
-    let wanted = coordinator.last_ddl();
+    let wanted = coordinator.view.last_ddl();
     loop {
-        let anchor = coordinator.anchor();
+        let anchor = coordinator.view.anchor();
         let mut replicas = coordinator.replicas().into_iter();
         if replicas.any(|it| it.replica == anchor && it.state == State::Up && it.applied >= wanted) {
             return anchor;

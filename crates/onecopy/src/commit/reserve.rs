@@ -85,7 +85,7 @@ impl Committer<'_> {
         written.add(&held);
         let event = Event::ReserveLate { session: self.link.id, claims, held };
         if let Some(Effect::LateReservation { rival, .. }) =
-            self.link.worker.coordinator.ask(Some(self.link.id), event)
+            self.link.worker.coordinator.core.ask(Some(self.link.id), event)
         {
             return Ok(rival.map(|rival| (rival, written)));
         }

@@ -127,7 +127,7 @@ impl Connector<'_> {
             }
             return Ok(true);
         };
-        self.link.worker.coordinator.handle(Event::Yield { session: self.link.id });
+        self.link.worker.coordinator.core.tell(Event::Yield { session: self.link.id });
         self.link.registration.mailbox.clear();
         self.txn.last_ran_at = Some(place.replica);
         let wait_limit = *wait_limit.get_or_insert_with(|| self.view().wait_limit());

@@ -188,7 +188,7 @@ impl Connector<'_> {
         if is_limited {
             sql.insert_str(0, UNLIMITED);
         }
-        let last_ddl = self.link.coordinator().last_ddl();
+        let last_ddl = self.link.coordinator().view.last_ddl();
         let known = self.link.worker.pools.hiding_code.known(last_ddl);
         if self.link.leftovers.look.hides && known.is_none() {
             sql.push_str(HIDES_SQL);
@@ -267,7 +267,7 @@ impl Connector<'_> {
     async fn judge_code(&mut self) {
         let code = std::mem::take(&mut self.link.leftovers.look.code);
         let is_old = |coordinator: &Coordinator| {
-            coordinator.is_outdated(Version(coordinator.database.catalogue().generation()))
+            coordinator.view.is_outdated(Version(coordinator.database.catalogue().generation()))
         };
         if !code.is_empty() && is_old(self.link.coordinator()) {
             let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;

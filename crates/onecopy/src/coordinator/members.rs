@@ -1,4 +1,4 @@
-//! The coordinator's part in the coming and going of replicas: their seats, their replica_drivers, what is remembered of them.
+//! Replicas join, drain and leave: their seats, their drivers, and the account that is kept of them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -35,17 +35,17 @@ impl Coordinator {
         self.set_stage(replica, Some(ResyncStage::Preparing));
         self.retention.log().join(replica);
         self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
-        self.set_reader_patience();
+        self.seats.set_reader_patience(self.view.anchor());
         self.forget_oids();
-        self.handle(Event::Joined { replica });
+        self.core.tell(Event::Joined { replica });
         orders
     }
 
-    /// A replica is no longer a member: what is open there is rolled back, and nobody speaks of it again.
+    /// A replica is no longer a member: what is open there is rolled back, and no list shows it any more.
     pub(crate) fn leave(&self, replica: ReplicaId) {
         let seat = &self.seats[replica];
-        self.handle(Event::Left { replica });
-        self.order(replica, AgentOrder::Leave);
+        self.core.tell(Event::Left { replica });
+        seat.order(AgentOrder::Leave);
         seat.has_left.store(true, Ordering::Release);
         seat.give_up();
         self.database.sequences().leases.replica_changed(replica);
@@ -56,19 +56,13 @@ impl Coordinator {
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }
 
-    /// A replica takes nothing new from now on, or does again. Whoever has connections there that are not in use closes them.
+    /// A replica takes nothing new from now on, or does again. Connections to a drained replica that are not in use are closed.
     pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
-        self.handle(Event::Drained { replica, is_drained });
+        self.core.tell(Event::Drained { replica, is_drained });
         self.local.drain(replica, is_drained);
         if is_drained {
-            self.rouse_holders();
+            self.mailboxes.drained();
         }
-    }
-
-    /// Sessions look whether what they hold is lost.
-    pub(crate) fn rouse_holders(&self) {
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.sessions.values().for_each(|mailbox| mailbox.drained());
     }
 
     /// Those that are drained.

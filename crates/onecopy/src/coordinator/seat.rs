@@ -54,7 +54,7 @@ pub(crate) struct Seat {
     pub(crate) is_new: AtomicBool,
     /// Its sequences may stand in ranges that it was lent.
     pub(crate) is_lent: AtomicBool,
-    pub(super) orders: mpsc::Sender<AgentOrder>,
+    orders: mpsc::Sender<AgentOrder>,
 }
 
 impl Seat {
@@ -84,6 +84,13 @@ impl Seat {
             orders,
         };
         (seat, queue)
+    }
+
+    /// Puts an order into the queue of the agent.
+    pub(crate) fn order(&self, order: AgentOrder) {
+        if self.orders.try_send(order).is_err() {
+            tracing::error!(replica = %self.replica.0, "an agent does not take its orders");
+        }
     }
 
     /// The server is given up: no connection of before is good any more, and whoever waits on one is woken.

@@ -1,28 +1,34 @@
 //! The seats of all replicas that were members while this node has run.
 //!
-//! A replica can join while everybody works, so whoever has a seat in hand must be able to keep it: seats are only ever
-//! added, each under the number of its replica, and one whose replica has left stays where it is and is passed over.
-//! A number that was used is not given again before the node starts anew, when nothing remembers it.
+//! A replica can join while sessions hold references to the seats of others. So seats are only ever added, each under the
+//! number of its replica. The seat of a replica that has left stays where it is, and [`Seats::iter`] passes over it. A number
+//! that was used is not given again before the node starts anew, when nothing remembers it.
 //!
-//! Non-goal: who is a member; the core knows, and the file in the data folder.
+//! Non-goal: which replicas are members; the core knows, and the file in the data folder.
 
 use std::ops::Index;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
 
 use super::seat::Seat;
+use crate::database::Database;
 
 /// A seat for each replica, by its number.
 #[derive(Debug)]
-pub(crate) struct Seats(Box<[OnceLock<Seat>]>);
+pub(crate) struct Seats {
+    all: Box<[OnceLock<Seat>]>,
+    /// How long a read may hold up a refresh at a replica that is not the anchor.
+    reader_patience: Duration,
+}
 
 impl Seats {
     /// Those that are there from the start.
-    pub(crate) fn new(seats: Vec<Seat>) -> Self {
-        let all = Self((0..REPLICAS_MAX).map(|_| OnceLock::new()).collect());
+    pub(crate) fn new(seats: Vec<Seat>, reader_patience: Duration) -> Self {
+        let all = Self { all: (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect(), reader_patience };
         for seat in seats {
             all.take(seat);
         }
@@ -32,12 +38,12 @@ impl Seats {
     /// A replica takes its seat. Its number must be free.
     pub(super) fn take(&self, seat: Seat) {
         let number = usize::from(seat.replica.0);
-        assert!(self.0[number].set(seat).is_ok(), "a number is given to one replica");
+        assert!(self.all[number].set(seat).is_ok(), "a number is given to one replica");
     }
 
     /// The members.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Seat> {
-        let all = self.0.iter().filter_map(OnceLock::get);
+        let all = self.all.iter().filter_map(OnceLock::get);
         all.filter(|seat| !seat.has_left.load(Ordering::Acquire))
     }
 
@@ -51,9 +57,24 @@ impl Seats {
         self.iter().find(|seat| seat.name == name)
     }
 
-    /// Whether this number was given to nobody.
+    /// Whether no replica has had this number.
     pub(crate) fn is_free(&self, replica: ReplicaId) -> bool {
-        self.0.get(usize::from(replica.0)).is_some_and(|seat| seat.get().is_none())
+        self.all.get(usize::from(replica.0)).is_some_and(|seat| seat.get().is_none())
+    }
+
+    /// A read that blocks a refresh at the anchor ends at once: its transaction is lost already.
+    pub(super) fn set_reader_patience(&self, anchor: ReplicaId) {
+        let patience_ms = u64::try_from(self.reader_patience.as_millis()).unwrap_or(u64::MAX);
+        for seat in self.iter() {
+            let is_anchor = seat.replica == anchor;
+            seat.reader_patience_ms.store(if is_anchor { 0 } else { patience_ms }, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the object ids of all replicas: a server came up anew, or another replica is the anchor.
+    pub(super) fn forget_oids(&self, anchor: ReplicaId, database: &Database) {
+        let others = self.iter().filter(|seat| seat.replica != anchor);
+        database.forget_oids(&self[anchor].address, others.map(|seat| (seat.replica, &seat.address)));
     }
 }
 
@@ -69,6 +90,6 @@ impl Index<usize> for Seats {
     type Output = Seat;
 
     fn index(&self, number: usize) -> &Seat {
-        self.0[number].get().expect("whoever has the number of a replica has it from its seat")
+        self.all[number].get().expect("numbers of replicas come from their seats")
     }
 }

@@ -12,7 +12,7 @@ impl Coordinator {
         if !self.wants_marks.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let (anchor, durable) = (self.anchor(), self.log.durable());
+        let (anchor, durable) = (self.view.anchor(), self.log.durable());
         self.database.sequences().wanted_marks(anchor, durable)
     }
 

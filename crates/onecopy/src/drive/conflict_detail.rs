@@ -39,7 +39,7 @@ impl View<'_> {
 
     /// The error of a NOWAIT statement, if transactions of other homes block it.
     pub(crate) fn must_wait(self) -> Option<Refusal> {
-        let waiting = self.link.coordinator().waiting();
+        let waiting = self.link.coordinator().core.waiting();
         let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
         let catalogue = self.link.database().catalogue();
         let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
@@ -50,8 +50,13 @@ impl View<'_> {
 
     /// Adds to a refusal what the statement waits for, if that is a transaction of another home.
     pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
-        let waiting =
-            self.link.coordinator().waiting().into_iter().find(|waiting| waiting.session == self.link.id);
+        let waiting = self
+            .link
+            .coordinator()
+            .core
+            .waiting()
+            .into_iter()
+            .find(|waiting| waiting.session == self.link.id);
         let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
         let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
         match (place, holder) {
@@ -82,7 +87,7 @@ impl Driver<'_> {
             return;
         }
         let Some(rival) =
-            self.link.coordinator().earlier_writer(self.link.id, &analysis.writes(self.link.id))
+            self.link.coordinator().core.earlier_writer(self.link.id, &analysis.writes(self.link.id))
         else {
             return;
         };

@@ -30,7 +30,7 @@ impl View<'_> {
         let is_serializable = isolation == Some(Isolation::Serializable);
         let is_known = matches!(facts.rows, RowEffect::Same | RowEffect::Made(_))
             && !is_serializable
-            && !self.link.coordinator().is_outdated(Version(catalogue.generation()));
+            && !self.link.coordinator().view.is_outdated(Version(catalogue.generation()));
         facts.scope.redefined(catalogue, own).filter(|_| is_known)
     }
 
@@ -40,7 +40,7 @@ impl View<'_> {
         let Transaction::Update(update) = &self.txn.state else { return true };
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
-        if !coordinator.is_outdated(of_rows.min(update.generation)) {
+        if !coordinator.view.is_outdated(of_rows.min(update.generation)) {
             return false;
         }
         let mentioned = &update.schema.definitions.mentioned;
@@ -50,7 +50,9 @@ impl View<'_> {
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
         mentioned.has_too_many
-            || names.iter().any(|(since, names)| coordinator.redefines(*since, catalogue.database(), names))
+            || names
+                .iter()
+                .any(|(since, names)| coordinator.core.redefines(*since, catalogue.database(), names))
     }
 }
 

@@ -122,7 +122,7 @@ impl Driver<'_> {
             let is_inside = matches!(event, Event::Statement { .. });
             let is_free = is_free(&event);
             if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
-                self.link.worker.coordinator.ask(Some(self.link.id), event)
+                self.link.worker.coordinator.core.ask(Some(self.link.id), event)
             {
                 tracing::debug!(?replica, "admitted at once");
                 return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
@@ -167,7 +167,7 @@ impl Driver<'_> {
     fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Admission, Fault> {
         let session = self.link.id;
         let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
-        self.link.worker.coordinator.handle(event);
+        self.link.worker.coordinator.core.tell(event);
         // The core may have ended the transaction just before.
         let cause = self.why_aborted().filter(|_| is_inside);
         cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Admission::Aborted(cause)))

@@ -117,7 +117,7 @@ impl Driver<'_> {
     fn declare(&mut self, declaration: Declaration) {
         let catalogue = self.link.database().catalogue();
         // Right after a schema change the catalogue may lack new tables.
-        let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
+        let is_present = !self.link.coordinator().view.is_outdated(Version(catalogue.generation()));
         let unknown = declaration.resolve(&catalogue).unknown;
         for name in unknown.into_iter().filter(|_| is_present) {
             let text = format!("the declared table \"{name}\" is not known, so nothing follows from it");

@@ -65,7 +65,7 @@ impl View<'_> {
     /// What the statement does to rows, by the catalogue if that is up to date about the relations in it.
     fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
         let catalogue = self.link.database().catalogue();
-        let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
+        let is_present = !self.link.coordinator().view.is_outdated(Version(catalogue.generation()));
         let knows = match &self.txn.state {
             Transaction::Update(update) => update.schema.leaves_known(&facts.relations),
             _ => true,

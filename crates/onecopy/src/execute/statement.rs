@@ -326,7 +326,7 @@ impl Executor<'_> {
             && matches!(self.txn.state, Transaction::Update(_))
         {
             // As on one server, other transactions no longer wait for it.
-            self.link.coordinator().handle(Event::Failed { session: self.link.id });
+            self.link.coordinator().core.tell(Event::Failed { session: self.link.id });
         }
     }
 }

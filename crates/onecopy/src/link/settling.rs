@@ -25,7 +25,7 @@ impl Link {
                             Event::ReplicaLost { replica: home, incarnation }
                         }
                     };
-                    self.worker.coordinator.handle(event);
+                    self.worker.coordinator.core.tell(event);
                     self.registration.mailbox.clear();
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {

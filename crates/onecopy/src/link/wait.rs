@@ -41,7 +41,7 @@ impl Link {
 
     /// Withdraws the statement of a session that ends while it waits.
     pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
-        self.worker.coordinator.handle(Event::GiveUp { session: self.id });
+        self.worker.coordinator.core.tell(Event::GiveUp { session: self.id });
         Err(fault)
     }
 

@@ -66,7 +66,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     }
     let _turn = verify::Turn::take(coordinator)?;
     let (version, sums) = sums(coordinator, &checked).await?;
-    let right = &sums[most_common(coordinator.anchor(), &checked, &sums)];
+    let right = &sums[most_common(coordinator.view.anchor(), &checked, &sums)];
     let mut rows = Vec::new();
     for (replica, found) in checked.iter().zip(&sums) {
         let name = coordinator.seats[usize::from(replica.0)].name.clone();
@@ -93,7 +93,7 @@ pub(crate) async fn compare_with_anchor(
     replica: ReplicaId,
 ) -> Result<Option<Difference>, Refusal> {
     let _turn = verify::Turn::take(coordinator)?;
-    let (version, sums) = sums(coordinator, &[replica, coordinator.anchor()]).await?;
+    let (version, sums) = sums(coordinator, &[replica, coordinator.view.anchor()]).await?;
     let what = difference(&sums[0], &sums[1]);
     Ok(what.map(|what| Difference { version, what }))
 }

@@ -62,7 +62,7 @@ struct Source {
 
 /// What can be known before anything is changed.
 pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopyError> {
-    dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.anchor()].address)
+    dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.view.anchor()].address)
         .await
         .map(|_| ())
 }
@@ -158,7 +158,7 @@ async fn read(
 ) -> Result<Source, InitialCopyError> {
     let seat = &coordinator.seats[donor];
     let lost = |source: BackendError| InitialCopyError::Donor { name: Some(seat.name.clone()), source };
-    let last_ddl = coordinator.last_ddl();
+    let last_ddl = coordinator.view.last_ddl();
     let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
     if !coordinator.replicas().iter().any(has_it) {
         return Err(InitialCopyError::SchemaChanges);
@@ -174,7 +174,7 @@ async fn read(
     let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(lost)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
-    if coordinator.last_ddl() != last_ddl {
+    if coordinator.view.last_ddl() != last_ddl {
         return Err(InitialCopyError::SchemaChanges);
     }
     Ok(Source { connection, tables, schema })

@@ -226,10 +226,11 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
     if status(coordinator, replica).is_some_and(|status| status.is_drained) {
         return Ok(());
     }
-    if coordinator.anchor() == replica {
+    if coordinator.view.anchor() == replica {
         await_holders(coordinator).await;
     }
-    let quiet = if coordinator.anchor() == replica { Some(Quiet::begin(coordinator).await) } else { None };
+    let quiet =
+        if coordinator.view.anchor() == replica { Some(Quiet::begin(coordinator).await) } else { None };
     if quiet.is_some() && has_successor(coordinator, replica) {
         end_holders(coordinator, replica).await;
     }
@@ -255,7 +256,7 @@ async fn await_holders(coordinator: &Coordinator) {
 /// to have what was notified before.
 async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
     coordinator.local.sessions.leave(Some(anchor));
-    coordinator.rouse_holders();
+    coordinator.mailboxes.drained();
     let deadline = Instant::now() + LAST_WORDS_MAX;
     while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;

@@ -271,14 +271,14 @@ pub(crate) fn donors(coordinator: &Coordinator, replica: ReplicaId) -> impl Iter
 /// among the others it is the one with the least.
 pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
-    while coordinator.anchor() == replica && coordinator.kind.needs_anchor() {
+    while coordinator.view.anchor() == replica && coordinator.kind.needs_anchor() {
         if Instant::now() > deadline {
             return Err(RebuildError::NoDonor);
         }
         tokio::time::sleep(LOOK).await;
     }
     let best = donors(coordinator, replica)
-        .min_by_key(|r| (r.replica == coordinator.anchor(), r.expected_wait_us, r.replica));
+        .min_by_key(|r| (r.replica == coordinator.view.anchor(), r.expected_wait_us, r.replica));
     best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 

@@ -87,7 +87,7 @@ fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static
 
 /// Why a client should go elsewhere.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
-    let anchor = coordinator.anchor();
+    let anchor = coordinator.view.anchor();
     if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
     } else if coordinator.local.sessions.is_paused() {

@@ -123,7 +123,7 @@ async fn end_sessions(
 ) {
     let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
     for (end, patience) in rounds {
-        coordinator.end_sessions(end);
+        coordinator.mailboxes.end(end);
         let deadline = Instant::now() + patience;
         let left = || coordinator.local.stats.sessions.load(Ordering::Relaxed);
         let gone = async {

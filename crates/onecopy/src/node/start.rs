@@ -139,10 +139,10 @@ fn has_home(
     if !coordinator.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }
-    let anchor = coordinator.anchor();
+    let anchor = coordinator.view.anchor();
     let Some((_, standing)) = all.iter().find(|(status, _)| status.replica == anchor) else { return false };
     if standing.reason().is_some() && is_over(standing) {
-        coordinator.handle(Event::TakeOver { from: anchor });
+        coordinator.core.tell(Event::TakeOver { from: anchor });
         return false;
     }
     *standing == ReplicaCondition::Ready && has_catalogue
@@ -209,7 +209,7 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
             }
         }
         let is_known = up.iter().all(|replica| schemas.contains_key(replica));
-        if let Some(home) = schemas.get(&coordinator.anchor()).filter(|_| is_known) {
+        if let Some(home) = schemas.get(&coordinator.view.anchor()).filter(|_| is_known) {
             for replica in up {
                 let kinds = differing(home, &schemas[&replica]);
                 if !kinds.is_empty() {

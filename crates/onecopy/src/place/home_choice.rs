@@ -115,7 +115,7 @@ impl View<'_> {
 
     /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
     pub(crate) fn is_stale_at(self, replica: ReplicaId, generation: Version) -> bool {
-        replica != self.link.anchor() && self.link.coordinator().is_outdated(generation)
+        replica != self.link.anchor() && self.link.coordinator().view.is_outdated(generation)
     }
 
     /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at

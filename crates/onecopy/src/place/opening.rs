@@ -119,7 +119,7 @@ impl Placer<'_> {
         let mut capture = Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
         capture.claims.begin_turn(0);
         worker.local.memory_budget.begin(progress, place.replica);
-        let is_leased = place.replica != worker.coordinator.anchor();
+        let is_leased = place.replica != worker.coordinator.view.anchor();
         let mut update = Update::new(identity, place.replica, boundary, options, capture);
         self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
         (update.sequences.is_leased, update.sequences.leases) = (is_leased, uses);

@@ -66,7 +66,7 @@ impl View<'_> {
     pub(crate) fn take_leases(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<HeldLeases> {
         let coordinator = self.link.coordinator();
         let mut uses = HeldLeases::new();
-        if draws.is_empty() || replica == coordinator.anchor() {
+        if draws.is_empty() || replica == coordinator.view.anchor() {
             return Some(uses);
         }
         let mut sequences = coordinator.database.sequences();

@@ -50,7 +50,7 @@ impl Server {
 impl Servers {
     /// State that was only on a connection that is gone or cannot be used any more.
     pub(crate) fn lost_state(&mut self, coordinator: &Coordinator) -> Option<Pins> {
-        let anchor = coordinator.anchor();
+        let anchor = coordinator.view.anchor();
         for server in self.all.iter().flatten() {
             let held = server.pins.held();
             let is_usable = || {

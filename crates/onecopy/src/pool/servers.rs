@@ -409,13 +409,13 @@ impl Servers {
             let opening = tokio::time::timeout(coordinator.local.timeouts.health_deadline, opening);
             let opened = coordinator.seats[number].unless_given_up(incarnation, opening).await;
             let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
-            if replica != coordinator.anchor() && !self.defaults.suit(&opened.defaults) {
+            if replica != coordinator.view.anchor() && !self.defaults.suit(&opened.defaults) {
                 return Err(Fault::Unplaced(replica));
             }
             *slot = Some(Box::new(Server { shared, ..opened }));
         }
         let defaults =
-            slot.as_ref().map(|server| &server.defaults).filter(|_| replica == coordinator.anchor());
+            slot.as_ref().map(|server| &server.defaults).filter(|_| replica == coordinator.view.anchor());
         if defaults.is_some_and(|defaults| self.defaults.take(defaults)) {
             self.close_unsuited();
         }
@@ -429,7 +429,7 @@ impl Servers {
             *slot = None;
         }
         synced?;
-        if replica == coordinator.anchor() {
+        if replica == coordinator.view.anchor() {
             self.carry(replica).await?;
         }
         let slot = &mut self.all[number];

@@ -159,7 +159,7 @@ impl ReplicaDriver {
                         // Applying it takes back what was lent here.
                         self.coordinator.database.sequences().leases.close(self.replica);
                     }
-                    let (incarnation, last_ddl) = (self.incarnation, self.coordinator.last_ddl());
+                    let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
                     return Some(Command::Apply { incarnation, records, last_ddl });
                 }
                 format!("the log does not have version {from}")
@@ -178,13 +178,13 @@ impl ReplicaDriver {
 
     /// The anchor is waited for, but not for long.
     fn lose_anchor(&self) {
-        if self.coordinator.anchor() != self.replica {
+        if self.coordinator.view.anchor() != self.replica {
             return;
         }
         let (coordinator, from) = (Arc::clone(&self.coordinator), self.replica);
         tokio::spawn(async move {
             tokio::time::sleep(coordinator.local.timeouts.takeover_after).await;
-            coordinator.handle(Event::TakeOver { from });
+            coordinator.core.tell(Event::TakeOver { from });
         });
     }
 
@@ -207,7 +207,7 @@ impl ReplicaDriver {
                 (self.recovering, self.ordered) = (None, None);
                 self.missing.clear();
                 self.catching_up(false);
-                self.coordinator.handle(Event::ReplicaLost { replica, incarnation });
+                self.coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
                 self.coordinator.seats[replica].give_up();
                 self.lose_anchor();
             }
@@ -215,7 +215,7 @@ impl ReplicaDriver {
                 self.coordinator.seats[replica].absence.note_unreachable(obstacle, reason);
             }
             AgentEvent::Suspect { incarnation, is_suspect } => {
-                self.coordinator.handle(Event::Suspect { replica, incarnation, is_suspect });
+                self.coordinator.core.tell(Event::Suspect { replica, incarnation, is_suspect });
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
@@ -227,7 +227,7 @@ impl ReplicaDriver {
                     return self.next_piece(upto.next(), ordered).await;
                 }
                 self.ordered = None;
-                self.coordinator.handle(Event::Applied { replica, incarnation, upto });
+                self.coordinator.core.tell(Event::Applied { replica, incarnation, upto });
             }
             AgentEvent::Diverged { version, misfit, reason } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
@@ -238,7 +238,7 @@ impl ReplicaDriver {
                 self.quarantine(&reason, lasting);
             }
             AgentEvent::BlocksApply { session } => {
-                self.coordinator.handle(Event::BlocksApply {
+                self.coordinator.core.tell(Event::BlocksApply {
                     session,
                     replica,
                     incarnation: self.incarnation,
@@ -328,7 +328,7 @@ impl ReplicaDriver {
         let mut records = found.unwrap_or_default();
         records.retain(|record| missing.contains(&record.header().last));
         if records.len() == missing.len() {
-            let (incarnation, last_ddl) = (self.incarnation, self.coordinator.last_ddl());
+            let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
             return Some(Command::Apply { incarnation, records, last_ddl });
         }
         let reason = format!("it lacks version {}, which cannot be read", missing[0]);
@@ -341,7 +341,7 @@ impl ReplicaDriver {
         self.coordinator.seats[self.replica].is_new.store(false, Ordering::Relaxed);
         self.catching_up(false);
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
-        self.coordinator.handle(Event::ReplicaUp { replica, incarnation, applied });
+        self.coordinator.core.tell(Event::ReplicaUp { replica, incarnation, applied });
     }
 
     /// Identities up to this version need not stay in the replica.

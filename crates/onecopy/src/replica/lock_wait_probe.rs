@@ -79,7 +79,7 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     let edge = |(seat, pair): (&Seat, Pair)| Some((session(seat, pair.0)?, session(seat, pair.1)?));
     let edges: Vec<(SessionId, SessionId)> = pairs.into_iter().filter_map(edge).collect();
     if !edges.is_empty() {
-        coordinator.handle(Event::ServerWaits { edges });
+        coordinator.core.tell(Event::ServerWaits { edges });
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
             lender.draw(&coordinator, want).await;
             continue;
         }
-        let (anchor, durable) = (coordinator.anchor(), coordinator.log.durable());
+        let (anchor, durable) = (coordinator.view.anchor(), coordinator.log.durable());
         let loan = coordinator.database.sequences().next_loan(anchor, durable);
         if let Some(loan) = loan {
             lender.lend(&coordinator, loan).await;
@@ -106,7 +106,7 @@ impl SequenceAllocator {
     /// Makes a record that has nothing but the marks.
     async fn bring_marks(&mut self, coordinator: &Arc<Coordinator>) {
         self.waits = None;
-        let anchor = coordinator.anchor();
+        let anchor = coordinator.view.anchor();
         let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(coordinator, anchor)).await;
         let is_connected = matches!(connected, Ok(Ok(_)));
         let brought = match self.connections.remove(&anchor).filter(|_| is_connected) {
@@ -133,7 +133,7 @@ impl SequenceAllocator {
             Ok(false) => coordinator.database.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
-                self.connections.remove(&coordinator.anchor());
+                self.connections.remove(&coordinator.view.anchor());
                 tokio::time::sleep(PAUSE).await;
                 coordinator.database.sequences().leases.refuse(want, false);
             }
@@ -142,7 +142,7 @@ impl SequenceAllocator {
 
     /// Whether the sequence is one of which ranges are lent.
     async fn draw_at_anchor(&mut self, coordinator: &Coordinator, want: Want) -> Result<bool, Failure> {
-        let anchor = coordinator.anchor();
+        let anchor = coordinator.view.anchor();
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
         let connection = self.connect(coordinator, anchor).await?;
         // First a look without a draw, for its bounds.
@@ -208,7 +208,7 @@ impl SequenceAllocator {
             // Whoever makes it the anchor has to have this lock, too, after that.
             let mut sequences = coordinator.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
-            if !is_wanted || coordinator.anchor() == replica || seat.incarnation() != incarnation {
+            if !is_wanted || coordinator.view.anchor() == replica || seat.incarnation() != incarnation {
                 return Err(Failure::NotDone("the replica is another than it was".to_owned()));
             }
             seat.is_lent.store(true, Ordering::Release);
@@ -225,7 +225,7 @@ impl SequenceAllocator {
             return Err(Failure::NotDone("what was lent was taken back".to_owned()));
         }
         let mut sequences = coordinator.database.sequences();
-        if coordinator.anchor() == replica || seat.incarnation() != incarnation {
+        if coordinator.view.anchor() == replica || seat.incarnation() != incarnation {
             return Err(Failure::NotDone("the replica is another than it was".to_owned()));
         }
         sequences.leases.lent(loan);
@@ -300,7 +300,7 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
                 _ => "the server does not answer".to_owned(),
             };
             tracing::warn!(replica = %seat.name, %reason, "its sequences could not be taken back");
-            coordinator.order(replica, AgentOrder::Reset);
+            coordinator.seats[replica].order(AgentOrder::Reset);
         }
     }
 }

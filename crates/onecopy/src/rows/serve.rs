@@ -52,7 +52,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
     };
     let entry = coordinator.local.sessions.register(id, who);
     let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
-    let anchor = coordinator.anchor();
+    let anchor = coordinator.view.anchor();
     let progress = coordinator.local.memory_budget.register(id);
     let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
     let sharing = Sharing::of(&worker.pools, thread, &settings, &secret);

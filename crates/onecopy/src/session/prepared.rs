@@ -34,7 +34,7 @@ impl View<'_> {
             sql: sql.to_vec(),
             types: types.to_vec(),
             settings: self.link.settings.meaning(),
-            schema: coordinator.last_ddl(),
+            schema: coordinator.view.last_ddl(),
         }))
     }
 

@@ -84,7 +84,10 @@ impl View<'_> {
             anything.note_redefined(analysis);
             return anything;
         }
-        if only_reads || self.txn.has_ddl() || !self.link.coordinator().is_outdated(analysis.generation()) {
+        if only_reads
+            || self.txn.has_ddl()
+            || !self.link.coordinator().view.is_outdated(analysis.generation())
+        {
             return analysis;
         }
         // A session that reads the catalogue may wait for locks of this one, so this wait has a limit.
@@ -93,7 +96,7 @@ impl View<'_> {
         if matches!(loaded, Ok(Some(_))) {
             analysis = requirements.analyse(self);
         }
-        if self.link.coordinator().is_outdated(analysis.generation()) {
+        if self.link.coordinator().view.is_outdated(analysis.generation()) {
             analysis.note_outdated(&requirements.statements);
         }
         analysis

@@ -44,12 +44,12 @@ pub(super) async fn bring(
     connection: Connection,
 ) -> Option<Connection> {
     let (id, mailbox) = coordinator.open_session();
-    let anchor = coordinator.anchor();
+    let anchor = coordinator.view.anchor();
     let mut bringer = Bringer { coordinator, id, mailbox, anchor, incarnation, connection };
     let is_good = bringer.run().await.is_some();
     let Bringer { coordinator, connection, .. } = bringer;
     // If it has a record, only the log decides about that.
-    coordinator.handle(Event::End { session: id });
+    coordinator.core.tell(Event::End { session: id });
     coordinator.close_session(id);
     is_good.then_some(connection)
 }
@@ -59,7 +59,7 @@ impl Bringer {
     async fn run(&mut self) -> Option<()> {
         let identity = self.begin().await?;
         let identified = self.identify(identity).await;
-        self.coordinator.handle(Event::Executed { session: self.id });
+        self.coordinator.core.tell(Event::Executed { session: self.id });
         let lsn = identified?;
         let mut record = RecordBuilder::new(self.coordinator.database.served.id);
         let marks = self.coordinator.wanted_marks();
@@ -67,10 +67,10 @@ impl Bringer {
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
             return self.ask("ROLLBACK").await.map(drop);
         }
-        self.coordinator.handle(Event::LockLsn { session: self.id, lsn });
+        self.coordinator.core.tell(Event::LockLsn { session: self.id, lsn });
         let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
         let (claims, changed) = (Vec::new(), Vec::new());
-        self.coordinator.handle(Event::Finish { session: self.id, body, claims, changed, reads });
+        self.coordinator.core.tell(Event::Finish { session: self.id, body, claims, changed, reads });
         self.end().await
     }
 
@@ -91,7 +91,7 @@ impl Bringer {
             needs,
             foreseen: Claims::default(),
         };
-        let placed = match self.coordinator.ask(Some(self.id), event) {
+        let placed = match self.coordinator.core.ask(Some(self.id), event) {
             Some(effect) => effect,
             None => tokio::time::timeout(PLACE_PATIENCE, self.placed()).await.ok()?,
         };
@@ -134,11 +134,11 @@ impl Bringer {
             match effect {
                 Effect::DrawLockLsn { .. } => {
                     let lsn = self.ask(&format!("SELECT {NUMBER}")).await?;
-                    self.coordinator.handle(Event::LockLsn { session: self.id, lsn });
+                    self.coordinator.core.tell(Event::LockLsn { session: self.id, lsn });
                 }
                 Effect::Commit { .. } => {
                     let committed = self.ask("COMMIT").await;
-                    self.coordinator.handle(match committed {
+                    self.coordinator.core.tell(match committed {
                         Some(_) => Event::Committed { session: self.id },
                         None => Event::ReplicaLost { replica: self.anchor, incarnation: self.incarnation },
                     });

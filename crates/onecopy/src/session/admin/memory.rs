@@ -25,7 +25,7 @@ pub(super) struct Kept {
 /// All kinds.
 pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     let Worker { coordinator, local, pools, .. } = worker;
-    let keys = coordinator.keys_remembered();
+    let keys = coordinator.core.keys_remembered();
     let log = coordinator.log.in_memory();
     let texts = pools.statements.memory();
     let identities = coordinator.identities.in_memory();

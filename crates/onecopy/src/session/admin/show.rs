@@ -115,7 +115,7 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 status.reads.to_string(),
                 status.writes.to_string(),
                 format!("{:.3}", Duration::from_micros(status.expected_wait_us).as_secs_f64() * 1e3),
-                if status.replica == coordinator.anchor() { "anchor" } else { "replica" }.to_owned(),
+                if status.replica == coordinator.view.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]
         })
@@ -124,8 +124,8 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
 
 fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut waiting: BTreeMap<SessionId, Waiting> =
-        coordinator.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
-    let snapshots = coordinator.snapshots();
+        coordinator.core.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
+    let snapshots = coordinator.core.snapshots();
     let mut rows: Vec<Vec<String>> = Vec::new();
     for shown in coordinator.local.memory_budget.show() {
         let waits = waiting.remove(&shown.session);
@@ -138,7 +138,7 @@ fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
     }
     // With their first statement: they are open nowhere yet.
     for waits in waiting.values() {
-        let age = age(coordinator.age_s(waits.since));
+        let age = age(coordinator.core.age_s(waits.since));
         let (home, snapshot) = (home(coordinator, waits.home), String::new());
         let row = [waits.session.to_string(), home, WAITING.to_owned(), age, snapshot];
         let sizes = [0; 3].map(|size: u64| size.to_string());
@@ -189,7 +189,7 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let others = [
         ("logins", logins as u64),
         ("logins_cut", logins_cut),
-        ("turns_unended", coordinator.turns_unended()),
+        ("turns_unended", coordinator.core.turns_unended()),
     ];
     let all = counted.into_iter().chain(others);
     all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
@@ -225,7 +225,7 @@ fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
         let ends = [count.aborts.to_string(), count.deadlocks.to_string()];
         std::iter::once(table).chain(numbers).chain(ends).collect()
     };
-    coordinator.conflicts().into_iter().map(row).collect()
+    coordinator.core.conflicts().into_iter().map(row).collect()
 }
 
 fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {

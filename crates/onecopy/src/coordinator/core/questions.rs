@@ -1,0 +1,70 @@
+//! The questions that the core answers under its lock, at once.
+//!
+//! A session waits for none of these answers, so it can ask them in the middle of its work. A core on another node could not
+//! be asked like this.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::Cluster;
+use cluster::claims::Claims;
+use cluster::event::Rival;
+use cluster::ids::{DatabaseId, SessionId, Version};
+use cluster::parts::conflicts::Count;
+use cluster::protocols::{ReplicaStatus, Waiting};
+use cluster::time::Time;
+
+use super::Core;
+
+impl Core {
+    /// The members, in the order of their numbers.
+    pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.query(Cluster::replicas)
+    }
+
+    /// Whether a schema change after this version may have changed the definition of an object that is mentioned in a
+    /// database.
+    pub(crate) fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+        self.query(|core| core.redefines(since, database, mentioned))
+    }
+
+    /// Whether a schema change after this version may have revoked sequence leases.
+    pub(crate) fn voids_lent(&self, since: Version) -> bool {
+        self.query(|core| core.voids_lent(since))
+    }
+
+    /// Waits and aborts by table, the worst first.
+    pub(crate) fn conflicts(&self) -> Vec<Count> {
+        self.query(Cluster::conflicts)
+    }
+
+    /// The statements that wait for transactions of other homes at this moment.
+    pub(crate) fn waiting(&self) -> Vec<Waiting> {
+        self.query(Cluster::waiting)
+    }
+
+    /// The number of keys of rows whose last writer the core remembers.
+    pub(crate) fn keys_remembered(&self) -> usize {
+        self.query(Cluster::keys_remembered)
+    }
+
+    /// The number of statements whose end no session has reported. Anything but 0 is a fault of ours.
+    pub(crate) fn turns_unended(&self) -> u64 {
+        self.query(Cluster::turns_unended)
+    }
+
+    /// For each open update transaction, a version that its snapshot includes.
+    pub(crate) fn snapshots(&self) -> BTreeMap<SessionId, Version> {
+        self.query(Cluster::snapshots)
+    }
+
+    /// A transaction of another home that has written some of this since the session's transaction began.
+    pub(crate) fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        self.query(|core| core.earlier_writer(session, claims))
+    }
+
+    /// The seconds since a time of the core.
+    pub(crate) fn age_s(&self, since: Time) -> f64 {
+        Duration::from_micros(self.clock.now().since_us(since)).as_secs_f64()
+    }
+}

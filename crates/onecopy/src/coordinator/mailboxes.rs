@@ -1,0 +1,84 @@
+//! The mailboxes of the sessions that are open at this node, by their numbers.
+//!
+//! Numbers count up and are not used again while the node runs. A session that opens while the anchor moves is either in the
+//! list when [`Mailboxes::drained`] goes through it, or reads the new anchor afterwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::event::Effect;
+use cluster::ids::SessionId;
+use rustc_hash::FxHashMap;
+
+use super::mailbox::{End, Mailbox, Note};
+
+/// The mailboxes of the open sessions.
+#[derive(Debug)]
+pub(crate) struct Mailboxes {
+    open: Mutex<FxHashMap<SessionId, Arc<Mailbox>>>,
+    next: AtomicU64,
+}
+
+impl Default for Mailboxes {
+    fn default() -> Self {
+        Self { open: Mutex::default(), next: AtomicU64::new(1) }
+    }
+}
+
+impl Mailboxes {
+    /// A new session and its mailbox.
+    pub(super) fn open(&self) -> (SessionId, Arc<Mailbox>) {
+        let id = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
+        let mailbox = Arc::new(Mailbox::default());
+        self.all().insert(id, Arc::clone(&mailbox));
+        (id, mailbox)
+    }
+
+    /// The session has ended.
+    pub(super) fn close(&self, id: SessionId) {
+        self.all().remove(&id);
+    }
+
+    /// Hands an effect to its session; one that has ended needs none.
+    pub(super) fn deliver(&self, session: SessionId, effect: Effect) {
+        if let Some(mailbox) = self.all().get(&session) {
+            mailbox.push(Note::Effect(effect));
+        }
+    }
+
+    /// Tells every session to end.
+    pub(crate) fn end(&self, end: End) {
+        self.all().values().for_each(|mailbox| mailbox.end(end));
+    }
+
+    /// Has every session look whether the state that it has on server connections is lost.
+    pub(crate) fn drained(&self) {
+        self.all().values().for_each(|mailbox| mailbox.drained());
+    }
+
+    fn all(&self) -> MutexGuard<'_, FxHashMap<SessionId, Arc<Mailbox>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effect_reaches_its_session_and_no_other() {
+        let mailboxes = Mailboxes::default();
+        let ((first, one), (second, other)) = (mailboxes.open(), mailboxes.open());
+        assert_ne!(first, second);
+        mailboxes.deliver(first, Effect::HomeLost { session: first });
+        assert!(
+            matches!(one.try_next(), Some(Note::Effect(Effect::HomeLost { session })) if session == first)
+        );
+        assert!(other.try_next().is_none());
+        mailboxes.close(first);
+        mailboxes.deliver(first, Effect::HomeLost { session: first });
+        mailboxes.drained();
+        assert!(one.try_next().is_none(), "it has ended");
+        assert!(matches!(other.try_next(), Some(Note::Drained)));
+    }
+}

@@ -1,0 +1,66 @@
+//! The part of the cluster's state that sessions and agents read without asking the core.
+//!
+//! The core writes it under its lock, with each event ([`super::core`]). For example, a statement compares the generation of its
+//! catalogue with [`View::last_ddl`]: one load, no lock. Each value is of a moment at or after the last effect that the reader has
+//! received, so a schema change whose COMMIT was sent anywhere is in it.
+//!
+//! Non-goal: values of one moment. A reader that needs two values that belong together asks the core.
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use cluster::Cluster;
+use cluster::ids::{ReplicaId, Version};
+
+/// The anchor and the versions that matter to every node.
+#[derive(Debug)]
+pub(crate) struct View {
+    anchor: AtomicU16,
+    durable: AtomicU64,
+    last_ddl: AtomicU64,
+}
+
+impl View {
+    pub(super) fn new(anchor: ReplicaId) -> Self {
+        Self { anchor: AtomicU16::new(anchor.0), durable: AtomicU64::new(0), last_ddl: AtomicU64::new(0) }
+    }
+
+    /// The home of updates that cannot be bounded, and the server of the catalogues.
+    pub(crate) fn anchor(&self) -> ReplicaId {
+        ReplicaId(self.anchor.load(Ordering::Acquire))
+    }
+
+    /// The last durable version, as the core knows it.
+    pub(crate) fn durable(&self) -> Version {
+        Version(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The last durable version that may have changed the schema.
+    pub(crate) fn last_ddl(&self) -> Version {
+        Version(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
+    /// change are captured after it is durable, so for them the answer is exact.
+    pub(crate) fn is_outdated(&self, generation: Version) -> bool {
+        generation < self.last_ddl()
+    }
+
+    /// Another replica is the anchor.
+    pub(super) fn set_anchor(&self, replica: ReplicaId) {
+        self.anchor.store(replica.0, Ordering::Release);
+    }
+
+    /// Takes the versions over from the core. Only the holder of its lock may call this.
+    pub(super) fn note(&self, core: &Cluster) {
+        // A reader that finds a version durable also finds the schema change that it was.
+        raise(&self.last_ddl, core.last_ddl());
+        raise(&self.durable, core.durable());
+    }
+}
+
+/// Most events change no version, so most calls only read.
+fn raise(at: &AtomicU64, version: Version) {
+    if at.load(Ordering::Relaxed) != version.0 {
+        at.store(version.0, Ordering::Release);
+    }
+}
