@@ -85,15 +85,6 @@ impl StatementAnalysis {
         self.reserves = Reserves::Tables;
     }
 
-    /// It seemed to read only, and a server has stopped it from writing: it may do anything.
-    pub(crate) fn assume_hidden_write(&mut self) {
-        self.access = Err(Because::Unknown);
-        self.knowledge.has_unparsed = true;
-        self.session.hidden_code = HiddenCode::Anywhere;
-        self.touched = None;
-        self.keep_at_anchor();
-    }
-
     /// The catalogue is out of date and could not be loaded anew.
     pub(crate) fn note_outdated(&mut self, statements: &[Arc<Statement>]) {
         self.knowledge.is_outdated = true;

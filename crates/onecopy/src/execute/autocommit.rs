@@ -125,8 +125,7 @@ impl Executor<'_> {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mut analysis = requirements.analyse(self.view());
-        analysis.assume_hidden_write();
+        let analysis = requirements.as_unparsed().analyse(self.view());
         let opening = self.placer().opening(&analysis, BTreeSet::new(), false);
         self.update_once(&analysis, opening, work, ends).await
     }

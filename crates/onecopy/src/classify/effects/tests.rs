@@ -64,6 +64,8 @@ fn control_never_counts_as_a_write() {
     assert!(!rows("SAVEPOINT s").may_write);
     assert!(!RowEffects::of(&requirements("SELECT 1"), None).may_write);
     assert!(!RowEffects::of(&requirements("SELECT 1"), Some(Because::Catalogue)).may_write);
+    let hides_write = requirements("SHOW work_mem").as_unparsed();
+    assert!(RowEffects::of(&hides_write, Some(Because::Unknown)).may_write, "it was caught writing");
     assert!(rows("SELECT * FROM t FOR SHARE").has_locks);
     assert!(rows("WITH d AS (DELETE FROM t RETURNING v) SELECT * FROM d").has_uncounted);
 }
