@@ -1,24 +1,14 @@
-//! Promise: monitoring finds its numbers over HTTP, and `/health` tells when clients should go elsewhere.
+//! Promise: monitoring finds its numbers over HTTP, and `/ready` tells when clients should go elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
 
+use cluster::http::get;
 use cluster::{Cluster, folder, run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// The page that explains every number.
 const REFERENCE: &str = include_str!("../../../docs/reference/metrics.md");
-
-async fn get(port: u16, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-}
 
 fn number(page: &str, name: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

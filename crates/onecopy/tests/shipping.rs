@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cluster::plain::Plain;
 use cluster::served::Setup;
-use cluster::{Cluster, programs, rows, run, table, value};
+use cluster::{Cluster, folder, http, programs, rows, run, table, value};
 
 /// The server's verifier of the password `secret`.
 const SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$bpSY5Ze9NUH+I35LC3gVq+DpBfK46iXBxvhAKqVu9pE=:VpYlBuxyzeCI1KnctrefdljpB1mk3Gp7sBI/t11+NkQ=";
@@ -77,7 +77,7 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
 
 #[tokio::test]
 async fn servers_that_exist_are_adopted() {
-    let (a, b) = (Plain::start().await, Plain::start().await);
+    let (mut a, b) = (Plain::start().await, Plain::start().await);
     for server in [&a, &b] {
         let schema =
             "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a')";
@@ -106,6 +106,19 @@ async fn servers_that_exist_are_adopted() {
     }
     let names = "SELECT string_agg(name, ',' ORDER BY id) FROM item";
     assert_eq!(value(&b.client().await, names).await, "a,b,c");
+
+    // No replica is needed more than another: the node starts without the first one, and is ready.
+    a.stop();
+    let pages = folder::free_port();
+    setup.write(
+        &[a.port, b.port],
+        &format!("protocol = \"conflict-aware\"\n{rules}\nhttp_listen = \"127.0.0.1:{pages}\""),
+    );
+    let node = setup.serve(&[]).await;
+    let client = cluster::connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    assert_eq!(value(&client, names).await, "a,b,c");
+    assert_eq!(http::get(pages, "/ready").await, (200, "ready\n".to_owned()));
+    node.stop();
     setup.write(&[a.port, b.port], "");
     assert!(setup.refused().await.contains("ships statements"), "the other kind of node takes the folder");
 }

@@ -87,19 +87,24 @@ fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static
 
 /// Why a client should go elsewhere.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
-    let anchor = coordinator.view.anchor();
     if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
     } else if coordinator.local.sessions.is_paused() {
         Some("paused")
-    } else if !coordinator
-        .replicas()
-        .iter()
-        .any(|status| status.replica == anchor && status.state == State::Up)
-    {
-        Some("the anchor is not up")
     } else {
-        None
+        replica_obstacle(coordinator)
+    }
+}
+
+/// Why no replica can serve a client.
+fn replica_obstacle(coordinator: &Coordinator) -> Option<&'static str> {
+    let replicas = coordinator.replicas();
+    let mut up = replicas.iter().filter(|status| status.state == State::Up);
+    if coordinator.kind.needs_anchor() {
+        let anchor = coordinator.view.anchor();
+        (!up.any(|status| status.replica == anchor)).then_some("the anchor is not up")
+    } else {
+        up.next().is_none().then_some("no replica is up")
     }
 }
 

@@ -209,7 +209,13 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
             }
         }
         let is_known = up.iter().all(|replica| schemas.contains_key(replica));
-        if let Some(home) = schemas.get(&coordinator.view.anchor()).filter(|_| is_known) {
+        let reference = if coordinator.kind.needs_anchor() {
+            Some(coordinator.view.anchor())
+        } else {
+            up.first().copied()
+        };
+        let reference = reference.and_then(|replica| schemas.get(&replica));
+        if let Some(home) = reference.filter(|_| is_known) {
             for replica in up {
                 let kinds = differing(home, &schemas[&replica]);
                 if !kinds.is_empty() {

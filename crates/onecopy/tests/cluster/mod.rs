@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the harness")]
 
 pub(crate) mod folder;
+pub(crate) mod http;
 pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod random;
