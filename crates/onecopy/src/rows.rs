@@ -91,7 +91,7 @@ impl NodeKind for Rows {
         let last = orders.last().map(|(replica, _)| *replica);
         for (replica, orders) in orders {
             let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
-            coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
+            coordinator.drivers.spawn(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
         }
         let waking = Arc::clone(coordinator);
         Ok(vec![

@@ -1,4 +1,4 @@
-//! What the node remembers of each replica beside the core, and what follows from it for the log: how far it can be trimmed.
+//! How far the log can be trimmed: which records each replica still needs, and which replicas are in quarantine.
 //!
 //! A replica needs every record that its server might lose in a crash. Replicas commit without waiting for their disks, so
 //! only what the agent's flush has proven counts as durable there. The other cases:
@@ -56,6 +56,16 @@ impl Retention {
         Self { quarantines, log_bytes_max, log: Mutex::new(log) }
     }
 
+    /// Whether the replica serves nothing.
+    pub(crate) fn is_quarantined(&self, replica: ReplicaId) -> bool {
+        self.log().reason(replica).is_some()
+    }
+
+    /// Keeps the records after this version for the replica, which is being rebuilt.
+    pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
+        self.log().keep_from(replica, version);
+    }
+
     pub(super) fn log(&self) -> MutexGuard<'_, LogRetention> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +88,7 @@ impl LogRetention {
         self.replicas.insert(replica, One::default());
     }
 
-    /// Somebody may speak of one that has left.
+    /// A replica that has left may still be reported on.
     fn change(&mut self, replica: ReplicaId, change: impl FnOnce(&mut One)) {
         if let Some(one) = self.replicas.get_mut(&replica) {
             change(one);
@@ -135,7 +145,7 @@ impl LogRetention {
         });
     }
 
-    /// Up to here nobody needs the log; `None` when no replica is good for anything.
+    /// No replica needs the log up to here; `None` when no replica needs it at all.
     pub(crate) fn unneeded(&self) -> Option<Version> {
         self.unneeded_but_by(|_| true)
     }
@@ -179,7 +189,7 @@ mod tests {
             retention.quarantine(replica, "too", QuarantineDuration::UntilRebuilt);
         }
         assert_eq!(retention.unneeded(), None);
-        // Nobody waits for one that is no longer a member.
+        // The log is not kept for a replica that is no longer a member.
         let mut retention = three_replicas();
         retention.forget(C);
         retention.note_durable(C, Version(30));

@@ -1,6 +1,5 @@
 //! Replicas join, drain and leave: their seats, their drivers, and the account that is kept of them.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use cluster::event::Event;
@@ -13,19 +12,6 @@ use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
 
 impl Coordinator {
-    /// Runs the driver of a replica until it ends or the node stops.
-    pub(crate) fn spawn_driver(&self, driver: impl Future<Output = ()> + Send + 'static) {
-        let mut replica_drivers = self.replica_drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        replica_drivers.spawn_on(driver, &self.runtime);
-    }
-
-    /// Stops the drivers of all replicas.
-    pub(crate) async fn stop_drivers(&self) {
-        let mut replica_drivers =
-            std::mem::take(&mut *self.replica_drivers.lock().unwrap_or_else(PoisonError::into_inner));
-        replica_drivers.shutdown().await;
-    }
-
     /// A new member, which has no data yet and no replica_driver: the orders for that one.
     pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
         let (seat, orders) = Seat::new(at);
@@ -33,8 +19,8 @@ impl Coordinator {
         seat.is_new.store(true, Ordering::Relaxed);
         self.seats.take(seat);
         self.set_stage(replica, Some(ResyncStage::Preparing));
-        self.retention.log().join(replica);
-        self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
+        self.lead.retention.log().join(replica);
+        self.lead.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
         self.seats.set_reader_patience(self.view.anchor());
         self.forget_oids();
         self.core.tell(Event::Joined { replica });
@@ -49,8 +35,8 @@ impl Coordinator {
         seat.has_left.store(true, Ordering::Release);
         seat.give_up();
         self.database.sequences().leases.replica_changed(replica);
-        self.retention.log().forget(replica);
-        if let Err(error) = self.retention.quarantines.lift(&seat.name) {
+        self.lead.retention.log().forget(replica);
+        if let Err(error) = self.lead.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
         }
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");

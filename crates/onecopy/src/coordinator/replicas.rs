@@ -39,7 +39,7 @@ impl Coordinator {
 
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
     pub(crate) async fn note_durable(&self, replica: ReplicaId, upto: Version) {
-        self.retention.log().note_durable(replica, upto);
+        self.lead.retention.log().note_durable(replica, upto);
         self.trim().await;
     }
 
@@ -47,14 +47,14 @@ impl Coordinator {
     /// replica stands that has nothing after it. Past the limit only connected replicas hold back trimming.
     async fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
-        let Some(unneeded) = self.retention.log().unneeded() else { return };
+        let Some(unneeded) = self.lead.retention.log().unneeded() else { return };
         let mut trimmed = self.log.trim(before(unneeded)).await;
-        if self.log.bytes() > self.retention.log_bytes_max {
+        if self.log.bytes() > self.lead.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
-            let unneeded = self.retention.log().unneeded_but_by(|replica| up.contains(&replica));
+            let unneeded = self.lead.retention.log().unneeded_but_by(|replica| up.contains(&replica));
             if let Some(unneeded) = unneeded {
-                trimmed = self.log.shrink(before(unneeded), self.retention.log_bytes_max).await;
+                trimmed = self.log.shrink(before(unneeded), self.lead.retention.log_bytes_max).await;
                 self.leave_behind(&up);
             }
         }
@@ -72,7 +72,7 @@ impl Coordinator {
         let first = self.log.first_retained();
         let all: Vec<ReplicaId> = self.seats.iter().map(|seat| seat.replica).collect();
         for replica in all.into_iter().filter(|replica| !up.contains(replica)) {
-            let needs = self.retention.log().needs(replica);
+            let needs = self.lead.retention.log().needs(replica);
             if needs.is_some_and(|needs| needs.next() < first) {
                 let reason = "it was away for longer than the log is kept (log-max-mb)";
                 self.quarantine(replica, reason, QuarantineDuration::UntilRebuilt);
@@ -85,11 +85,11 @@ impl Coordinator {
         let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
         if lasting != QuarantineDuration::UntilRestart
-            && let Err(error) = self.retention.quarantines.keep(name, reason, lasting)
+            && let Err(error) = self.lead.retention.quarantines.keep(name, reason, lasting)
         {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
         }
-        self.retention.log().quarantine(replica, reason, lasting);
+        self.lead.retention.log().quarantine(replica, reason, lasting);
         Arc::clone(&self.kind).shut_out(self, replica);
     }
 
@@ -97,7 +97,7 @@ impl Coordinator {
     pub(super) fn remember_quarantines(&self) {
         for status in self.replicas() {
             let name = &self.seats[status.replica].name;
-            match self.retention.quarantines.read(name) {
+            match self.lead.retention.quarantines.read(name) {
                 Ok(None) => {}
                 Ok(Some(Quarantine { reason, lasting })) => self.quarantine(status.replica, &reason, lasting),
                 Err(error) => {
@@ -110,43 +110,33 @@ impl Coordinator {
 
     /// The replicas that serve nothing, and why.
     pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
-        let retention = self.retention.log();
+        let retention = self.lead.retention.log();
         let all = self.seats.iter().map(|seat| seat.replica);
         all.filter_map(|replica| Some((replica, retention.reason(replica)?.to_owned()))).collect()
     }
 
-    /// Whether the replica is one of these.
-    pub(crate) fn is_quarantined(&self, replica: ReplicaId) -> bool {
-        self.retention.log().reason(replica).is_some()
-    }
-
-    /// Records after this version are kept for the replica, which is being rebuilt.
-    pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
-        self.retention.log().keep_from(replica, version);
-    }
-
     /// The end of a rebuild, however it went: the log need not be kept for it any more.
     pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
-        self.retention.log().forgo(replica);
+        self.lead.retention.log().forgo(replica);
         self.set_stage(replica, None);
     }
 
     /// The replica's server has other data now: it leaves quarantine and is connected anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
         self.lift_quarantine(replica);
-        self.retention.log().rebuilt(replica);
+        self.lead.retention.log().rebuilt(replica);
         self.kind.let_in(self, replica);
     }
 
     /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
     /// again.
     pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
-        let mut tried = self.retention.log().may_be_tried_again();
+        let mut tried = self.lead.retention.log().may_be_tried_again();
         tried.retain(|replica| self.stage(*replica).is_none());
         for replica in &tried {
             tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
             self.lift_quarantine(*replica);
-            self.retention.log().tried_again(*replica);
+            self.lead.retention.log().tried_again(*replica);
             self.kind.let_in(self, *replica);
         }
         tried
@@ -154,7 +144,7 @@ impl Coordinator {
 
     fn lift_quarantine(&self, replica: ReplicaId) {
         let name = &self.seats[replica].name;
-        if let Err(error) = self.retention.quarantines.lift(name) {
+        if let Err(error) = self.lead.retention.quarantines.lift(name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
         }
     }

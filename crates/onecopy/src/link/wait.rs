@@ -97,7 +97,7 @@ impl Wait {
                 self.give_up = now + WAIT_MAX;
             }
             if self.look.is_some_and(|at| at <= now) {
-                coordinator.looking.notify_one();
+                coordinator.lead.deadlock_search.notify_one();
                 self.look = Some(now + NEXT_LOOK);
             }
         }

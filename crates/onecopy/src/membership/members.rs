@@ -91,7 +91,7 @@ pub(crate) async fn furnish(
     if !is_ours {
         coordinator.drain(replica, true);
     }
-    coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(&coordinator), replica, orders, Duration::ZERO));
+    coordinator.drivers.spawn(ReplicaDriver::run(Arc::clone(&coordinator), replica, orders, Duration::ZERO));
     coordinator.rebuilt(replica);
     if !is_ours {
         not_compared(&coordinator, replica);
@@ -113,7 +113,8 @@ pub(crate) async fn furnish(
 fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
     let name = &coordinator.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
-    if let Err(error) = coordinator.retention.quarantines.keep(name, reason, QuarantineDuration::UntilRebuilt)
+    if let Err(error) =
+        coordinator.lead.retention.quarantines.keep(name, reason, QuarantineDuration::UntilRebuilt)
     {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }
@@ -126,7 +127,7 @@ async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), Me
     let failure = match found {
         Ok(None) => {
             let name = &coordinator.seats[replica].name;
-            if let Err(error) = coordinator.retention.quarantines.lift(name) {
+            if let Err(error) = coordinator.lead.retention.quarantines.lift(name) {
                 tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
             }
             coordinator.drain(replica, false);
@@ -150,7 +151,7 @@ async fn give_data(
     transfer: &Arc<Transfer>,
 ) -> Result<String, MemberError> {
     let slowest = resync::donors(coordinator, replica).map(|donor| donor.applied).min();
-    coordinator.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
+    coordinator.lead.retention.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
     let donor = resync::donor(coordinator, replica).await.map_err(|_| MemberError::NoOther)?;
     let seat = &coordinator.seats[donor];
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
@@ -174,7 +175,7 @@ pub(crate) async fn dismiss(
     if coordinator.stage(replica).is_some() {
         return Err(MemberError::Underway);
     }
-    if coordinator.registry.get().is_none() {
+    if coordinator.lead.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
     let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);
@@ -197,7 +198,7 @@ pub(crate) async fn may_be_refilled(
     coordinator: &Coordinator,
     replica: ReplicaId,
 ) -> Result<(), MemberError> {
-    if coordinator.registry.get().is_none() {
+    if coordinator.lead.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
     if resync::donors(coordinator, replica).next().is_none() {
@@ -208,7 +209,9 @@ pub(crate) async fn may_be_refilled(
     // What is there is dropped, so it must not be anybody else's.
     let address = server.address.to_string();
     let foreign = match initial_copy::standing(&coordinator.database.served, &server).await? {
-        ServerCondition::Member(found) if found.cluster == Some(coordinator.cluster_id.to_string()) => None,
+        ServerCondition::Member(found) if found.cluster == Some(coordinator.term.cluster_id.to_string()) => {
+            None
+        }
         ServerCondition::Empty => None,
         ServerCondition::Member(found) => {
             Some(MemberFailure::OtherCluster { address, cluster: found.cluster.unwrap_or_default() })
@@ -290,7 +293,7 @@ async fn ask<T>(
     request: MemberRequest,
     answer: oneshot::Receiver<T>,
 ) -> Result<T, MemberError> {
-    let registry = coordinator.registry.get().ok_or(UNSUPPORTED)?;
+    let registry = coordinator.lead.registry.get().ok_or(UNSUPPORTED)?;
     let stopping = || MemberError::Failed(MemberFailure::NodeStops);
     registry.send(request).await.map_err(|_| stopping())?;
     answer.await.map_err(|_| stopping())

@@ -136,7 +136,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
         return Err(RebuildError::Underway);
     }
     let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
-    coordinator.keep_from(replica, slowest);
+    coordinator.lead.retention.keep_from(replica, slowest);
     // After a restart a replica that does not know which records it lacks must not serve on half a copy.
     let lasting = if coordinator.kind.knows_lacking_records() {
         QuarantineDuration::UntilRestart

@@ -5,11 +5,11 @@
 //! long that takes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
+use tokio::sync::MutexGuard;
 use wire::sqlstate;
 
 use super::checksum::{checksums, schema_checksums};
@@ -25,25 +25,21 @@ const HOLD_MAX: Duration = Duration::from_secs(30);
 const SNAPSHOT_MAX: Duration = Duration::from_secs(10);
 
 /// VERIFY or CHECK is running; dropped when it ends, however it ends.
-pub(crate) struct Turn<'a>(&'a AtomicBool);
+pub(crate) struct Turn<'a> {
+    _verifying: MutexGuard<'a, ()>,
+}
 
 impl<'a> Turn<'a> {
-    /// Refused while it is somebody else's.
+    /// Refused while another comparison runs.
     pub(crate) fn take(coordinator: &'a Coordinator) -> Result<Self, Refusal> {
-        if coordinator.is_verifying.swap(true, Ordering::AcqRel) {
-            return Err(Refusal::new(
+        let verifying = coordinator.lead.verification.try_lock();
+        verifying.map(|verifying| Self { _verifying: verifying }).map_err(|_| {
+            Refusal::new(
                 sqlstate::OBJECT_IN_USE,
                 "the replicas are being verified already",
                 "Wait until the other VERIFY has ended.",
-            ));
-        }
-        Ok(Self(&coordinator.is_verifying))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+            )
+        })
     }
 }
 

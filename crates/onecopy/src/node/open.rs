@@ -15,6 +15,7 @@ use crate::capture::vouch::Voucher;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Propagation, Term};
+use crate::coordinator::term::TermState;
 use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
 use crate::database::Database;
 use crate::link::node_kind::ServesClients;
@@ -115,11 +116,13 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
         kind: Arc::clone(&kind) as Arc<_>,
         core,
         anchor,
-        cluster_id: plan.cluster,
         database,
-        epoch: term.epoch,
-        log_was_empty: recovered.begun,
-        is_founding: plan.adoption.is_founding(&recovered),
+        term: TermState::new(
+            plan.cluster,
+            term.epoch,
+            recovered.begun,
+            plan.adoption.is_founding(&recovered),
+        ),
         identities,
         quarantines,
         limits: plan.limits,
@@ -149,7 +152,7 @@ fn start_log(
             None => drop(fenced.try_send(Ok(()))),
         }),
         failed: Box::new(move |failure: LogFailure| match failed_at.get() {
-            Some(coordinator) => coordinator.log_failed(&failure),
+            Some(coordinator) => coordinator.term.log_failed(&failure),
             None => drop(fence_failed.try_send(Err(FenceError::Failed(failure)))),
         }),
     };

@@ -74,14 +74,14 @@ impl Node {
             start::catch_up(&coordinator, self.start_patience, progress).await?;
             start::check_schemas(&coordinator, progress).await?;
             begin(&coordinator).await?;
-            coordinator.is_founding.store(false, Ordering::Release);
+            coordinator.term.end_founding();
             coordinator.local.sessions.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(NodeError::Accept)
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            reason = coordinator.failed() => Err(NodeError::Log { reason }),
+            reason = coordinator.term.failed() => Err(NodeError::Log { reason }),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
@@ -97,7 +97,7 @@ impl Node {
             sequence_allocator::take_back(&coordinator, status.replica).await;
         }
         coordinator.log.close();
-        coordinator.stop_drivers().await;
+        coordinator.drivers.stop().await;
         self.chores.iter().for_each(JoinHandle::abort);
         ended
     }

@@ -82,8 +82,7 @@ pub(super) async fn catch_up(
 ) -> Result<(), NodeError> {
     let step = progress.step("replicas are brought up to date");
     let begun = Instant::now();
-    let patience =
-        patience.or_else(|| (!coordinator.is_founding.load(Ordering::Acquire)).then_some(PATIENCE));
+    let patience = patience.or_else(|| (!coordinator.term.is_founding()).then_some(PATIENCE));
     let mut has_tried_again = false;
     let all = loop {
         let all: Vec<(ReplicaStatus, ReplicaCondition)> = coordinator
@@ -102,7 +101,7 @@ pub(super) async fn catch_up(
             ReplicaCondition::Lost(_) => false,
         });
         // What a replica has that the log has not was acknowledged: one that does not have it must not serve in its place.
-        if !may_serve && !has_tried_again && !coordinator.log_is_lost.load(Ordering::Relaxed) {
+        if !may_serve && !has_tried_again && !coordinator.term.log_is_lost() {
             has_tried_again = true;
             let tried = coordinator.try_again();
             for replica in &tried {
@@ -115,7 +114,7 @@ pub(super) async fn catch_up(
                 continue;
             }
         }
-        if !may_serve || coordinator.log_is_lost.load(Ordering::Relaxed) {
+        if !may_serve || coordinator.term.log_is_lost() {
             return Err(explain(coordinator, &all));
         }
         if has_home(coordinator, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {

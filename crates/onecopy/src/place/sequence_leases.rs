@@ -77,7 +77,7 @@ impl View<'_> {
         let is_asked = sequences.leases.is_asked();
         drop(sequences);
         if is_asked {
-            coordinator.lending.notify_one();
+            coordinator.lead.sequences.request();
         }
         may.then_some(uses)
     }
@@ -109,7 +109,7 @@ impl View<'_> {
                 sequences.leases.spent(*id, replica, *range, is_short);
             }
             drop(sequences);
-            self.link.coordinator().lending.notify_one();
+            self.link.coordinator().lead.sequences.request();
         }
         is_end
     }

@@ -35,7 +35,7 @@ impl View<'_> {
             drop(sequences.leases.ask(*id, replica, values));
         }
         drop(sequences);
-        self.link.coordinator().lending.notify_one();
+        self.link.coordinator().lead.sequences.request();
     }
 
     /// Whether the open update transaction is at the anchor, where sequences count.

@@ -68,13 +68,13 @@ impl ReplicaDriver {
             name: seat.name.clone(),
             address: seat.address.clone(),
             served: coordinator.database.served.clone(),
-            cluster: coordinator.cluster_id,
+            cluster: coordinator.term.cluster_id,
             voucher: coordinator.local.voucher.clone(),
             seal: Arc::clone(&coordinator.local.seal),
             spills: coordinator.log.spills(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
             health_deadline: coordinator.local.timeouts.health_deadline,
-            is_founding: Arc::clone(&coordinator.is_founding),
+            is_founding: coordinator.term.founding(),
             evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
@@ -262,14 +262,14 @@ impl ReplicaDriver {
         self.incarnation = incarnation;
         self.coordinator.database.sequences().leases.replica_changed(self.replica);
         self.coordinator.forget_oids();
-        if self.coordinator.is_quarantined(self.replica) {
+        if self.coordinator.lead.retention.is_quarantined(self.replica) {
             // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
             // connected anew.
             return None;
         }
         match self.coordinator.judge(applied).await {
             Ok(AppliedVerdict { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
-                self.coordinator.log_is_lost.store(true, Ordering::Relaxed);
+                self.coordinator.term.note_lost_log();
                 let reason = "it has transactions that the log has not: the log was lost or removed";
                 self.quarantine(reason, QuarantineDuration::UntilRestart);
             }
@@ -279,7 +279,8 @@ impl ReplicaDriver {
                 self.applied = version;
                 // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
-                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.coordinator.epoch).collect();
+                self.strangers =
+                    strangers.into_iter().filter(|i| i.epoch < self.coordinator.term.epoch).collect();
                 let durable = self.coordinator.log.durable();
                 self.marked = None;
                 self.recovering = Some(durable);
@@ -295,8 +296,8 @@ impl ReplicaDriver {
     /// could write anything.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
         let is_early = !self.coordinator.local.sessions.is_open();
-        self.coordinator.log_was_empty
-            && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.epoch)
+        self.coordinator.term.log_was_empty
+            && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.term.epoch)
     }
 
     /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have

@@ -46,7 +46,7 @@ type Pair = (i32, i32);
 pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     let mut connections = Connections::new();
     loop {
-        coordinator.looking.notified().await;
+        coordinator.lead.deadlock_search.notified().await;
         let began = Instant::now();
         look(&coordinator, &mut connections).await;
         tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;

@@ -75,8 +75,8 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
             continue;
         }
         let has_drawn = coordinator.database.sequences().has_drawn();
-        coordinator.wants_marks.store(has_drawn, Ordering::Release);
-        let asked = coordinator.lending.notified();
+        coordinator.lead.sequences.set_wants_marks(has_drawn);
+        let asked = coordinator.lead.sequences.requested();
         // Whoever asked before this was registered is seen here.
         if coordinator.database.sequences().leases.is_asked() {
             continue;
@@ -129,7 +129,7 @@ impl SequenceAllocator {
         let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(coordinator, want)).await;
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
         match drawn {
-            Ok(true) => coordinator.wants_marks.store(true, Ordering::Release),
+            Ok(true) => coordinator.lead.sequences.set_wants_marks(true),
             Ok(false) => coordinator.database.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");

@@ -32,7 +32,7 @@ impl Shipping {
         let version = state.appended.next();
         transaction.version = Some(version);
         let (coordinator, identity) = (self.coordinator(), self.identity(number));
-        let header = coordinator.database.header(coordinator.cluster_id, identity, version);
+        let header = coordinator.database.header(coordinator.term.cluster_id, identity, version);
         for replica in &mut state.replicas {
             replica.undone.insert(version);
             if let Some(decided) = &mut replica.rejoining.decided {

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::ids::{Identity, ReplicaId, Version};
@@ -149,8 +148,8 @@ async fn rejoin(
 }
 
 async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
-    let via = capture::ddl_token(shipping.coordinator().cluster_id);
-    let cluster = shipping.coordinator().cluster_id;
+    let via = capture::ddl_token(shipping.coordinator().term.cluster_id);
+    let cluster = shipping.coordinator().term.cluster_id;
     let options =
         format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
@@ -163,7 +162,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let coordinator = shipping.coordinator();
-    let cluster = coordinator.cluster_id;
+    let cluster = coordinator.term.cluster_id;
     let ServerInfo { cluster: found, unservable } = ServerInfo::ask(control).await?;
     match (unservable, found) {
         (Some(what), _) => return Err(RejoinError::Lasting(format!("the server {what}"))),
@@ -171,7 +170,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
             let text = format!("the server belongs to the cluster {found}, not to {cluster}");
             return Err(RejoinError::Lasting(text));
         }
-        (None, None) if !coordinator.is_founding.load(Ordering::Acquire) => {
+        (None, None) if !coordinator.term.is_founding() => {
             let text = format!(
                 "the server has nothing of the cluster {cluster} in it: it is another server, or was re-created"
             );

@@ -104,7 +104,7 @@ pub(super) async fn make_anew(
 
 /// A connection to the database that is filled: what it writes is not captured.
 pub(super) async fn connect(target: &Replica, coordinator: &Coordinator) -> Result<Connection, BackendError> {
-    let token = capture::apply_token(coordinator.cluster_id);
+    let token = capture::apply_token(coordinator.term.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
     Connection::open_own(&target.address, &coordinator.database.served, &own).await
@@ -113,7 +113,7 @@ pub(super) async fn connect(target: &Replica, coordinator: &Coordinator) -> Resu
 /// What of ours has to be there before the schema, without the id of the cluster.
 pub(super) async fn mark(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
     connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
-    connection.simple(&capture::install_sql(coordinator.cluster_id)).await?;
+    connection.simple(&capture::install_sql(coordinator.term.cluster_id)).await?;
     connection.simple("TRUNCATE onecopy.cluster").await?;
     Ok(())
 }
@@ -131,7 +131,7 @@ pub(super) async fn complete(
     connection: &mut Connection,
     coordinator: &Coordinator,
 ) -> Result<(), BackendError> {
-    let id = coordinator.cluster_id;
+    let id = coordinator.term.cluster_id;
     connection
         .simple(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"

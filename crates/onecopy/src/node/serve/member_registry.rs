@@ -57,7 +57,11 @@ impl MemberRegistry {
         places: Places,
     ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
-        coordinator.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
+        coordinator
+            .lead
+            .registry
+            .set(registry)
+            .map_err(|_| NodeError::Twice("the list of members was made"))?;
         let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
         Ok(Self {
             coordinator: Arc::clone(coordinator),
@@ -152,7 +156,7 @@ impl MemberRegistry {
                 return Err(NewcomerError::ForeignData { address: address(), data });
             }
         };
-        let expected = self.coordinator.cluster_id.to_string();
+        let expected = self.coordinator.term.cluster_id.to_string();
         if let Some(found) = found.cluster.take_if(|id| *id != expected) {
             return Err(NewcomerError::OtherCluster { address: address(), found, expected });
         }

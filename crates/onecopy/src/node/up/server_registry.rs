@@ -54,7 +54,11 @@ impl ServerRegistry {
     ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
         let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
-        coordinator.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
+        coordinator
+            .lead
+            .registry
+            .set(registry)
+            .map_err(|_| NodeError::Twice("the list of members was made"))?;
         let mut server_registry = Self {
             coordinator: Arc::clone(coordinator),
             home,

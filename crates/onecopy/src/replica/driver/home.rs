@@ -72,7 +72,9 @@ pub(super) async fn mend_sequences(
     let address = &coordinator.seats[replica].address;
     let mut connection =
         Connection::open_own(address, &coordinator.database.served, &[("options", OPTIONS)]).await?;
-    learn(coordinator, &mut connection).await?;
+    let earlier_marks = &coordinator.lead.sequences.earlier_marks;
+    let loading = load_earlier_marks(coordinator, &mut connection);
+    earlier_marks.get_or_try_init(|| loading).await?;
     // Ranges were lent to the former incarnation.
     coordinator.database.sequences().leases.replica_changed(replica);
     unlend(coordinator, &mut connection).await?;
@@ -95,12 +97,8 @@ pub(super) async fn mend_sequences(
     Ok(())
 }
 
-/// Once in the life of a node: what the records say that are there from before, and what the server remembers.
-async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), MendError> {
-    let _alone = coordinator.learning.lock().await;
-    if coordinator.knows_sequences() {
-        return Ok(());
-    }
+/// Reads the marks that the log and the server have from before this term.
+async fn load_earlier_marks(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), MendError> {
     let (mut next, durable) = (coordinator.log.first_retained(), coordinator.log.durable());
     while next <= durable {
         let records = coordinator.log.read_from(next, READ_BYTES_MAX).await?;
@@ -118,7 +116,5 @@ async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result
     for mark in remembered {
         sequences.note(Version::ZERO, mark);
     }
-    drop(sequences);
-    coordinator.sequences_known();
     Ok(())
 }

@@ -58,8 +58,8 @@ fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let slowest = coordinator.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
     let slowest = slowest.map(|status| coordinator.seats[usize::from(status.replica.0)].name.clone());
     vec![vec![
-        coordinator.cluster_id.to_string(),
-        coordinator.epoch.to_string(),
+        coordinator.term.cluster_id.to_string(),
+        coordinator.term.epoch.to_string(),
         coordinator.log.first_retained().to_string(),
         coordinator.log.durable().to_string(),
         slowest.unwrap_or_default(),
@@ -231,7 +231,7 @@ fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
 fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {
     vec![vec![
         format!("onecopy {}", env!("CARGO_PKG_VERSION")),
-        coordinator.cluster_id.to_string(),
+        coordinator.term.cluster_id.to_string(),
         coordinator.durable().to_string(),
     ]]
 }

@@ -1,0 +1,45 @@
+//! The state that only the leader of a cluster has: the log it keeps for replicas, the ranges of sequences it lends, the way to
+//! its list of members, and the searches that run at most once at a time.
+//!
+//! A node without the core asks the leader for all of this.
+
+use std::sync::OnceLock;
+
+use cluster::ids::ReplicaId;
+use tokio::sync::{Mutex, Notify, mpsc};
+
+use super::log_retention::{LogRetention, Retention};
+use super::quarantines::Quarantines;
+use super::requests::MemberRequest;
+use super::sequence_allocation::SequenceAllocation;
+
+/// The state of the leader beside the core.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    /// Which records each replica still needs, and why one is quarantined.
+    pub(crate) retention: Retention,
+    /// The demand for ranges of sequences.
+    pub(crate) sequences: SequenceAllocation,
+    /// The way to the task that keeps the list of members.
+    pub(crate) registry: OnceLock<mpsc::Sender<MemberRequest>>,
+    /// Starts the next search for deadlocks between homes.
+    pub(crate) deadlock_search: Notify,
+    /// Held while VERIFY or CHECK compares the replicas.
+    pub(crate) verification: Mutex<()>,
+}
+
+impl Lead {
+    pub(super) fn new(
+        members: impl Iterator<Item = ReplicaId>,
+        quarantines: Quarantines,
+        log_bytes_max: u64,
+    ) -> Self {
+        Self {
+            retention: Retention::new(LogRetention::of(members), quarantines, log_bytes_max),
+            sequences: SequenceAllocation::default(),
+            registry: OnceLock::new(),
+            deadlock_search: Notify::new(),
+            verification: Mutex::default(),
+        }
+    }
+}
