@@ -1,10 +1,22 @@
-//! Which replicas hold which fragments.
+//! Which replicas hold which fragments, and which records a replica must therefore apply.
 //!
-//! Everything that asks "where may this run", "must this be applied here" or "who has the catalogues" asks here, also
-//! while the answer is still "everywhere": partial replication (preventive replication section 3, C-JDBC's RAIDb-0
-//! and RAIDb-2) changes this map and nothing else. A replica counts as having applied what it does not hold.
+//! The core owns the one [`Placement`] of its cluster. Everything else (drivers, agents, comparisons, copies) asks for the
+//! [`Holdings`] of a replica, a cheap handle on the same map. With three replicas and table 7 restricted to the first
+//! two, the third neither applies rows of table 7 nor serves reads of it, and its checksum of table 7 is not compared.
+//!
+//! [`Holdings::must_apply`] is the only rule for whether a record concerns a replica. A replica counts as having applied
+//! every record that it need not apply.
+//!
+//! Invariant: every fragment has a holder, and the anchor holds everything.
+//!
+//! Partial replication (preventive replication section 3, C-JDBC's RAIDb-0 and RAIDb-2) is not offered yet: a node begins
+//! with [`Placement::full`], and only the simulator and tests restrict a fragment. Not here: how a placement is
+//! configured, and how a fragment is copied to a new holder.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
 use crate::ids::{FragmentId, ReplicaId, TableId};
 
@@ -50,24 +62,27 @@ impl ReplicaSet {
     }
 }
 
+/// The fragments that only some replicas hold, each with its holders. All replicas hold what is not listed.
+type Listed = BTreeMap<FragmentId, ReplicaSet>;
+
 /// The map from fragments to their holders.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// Every replica of the cluster: holds what is not listed.
     everyone: ReplicaSet,
-    listed: BTreeMap<FragmentId, ReplicaSet>,
+    listed: Arc<Listed>,
 }
 
 impl Placement {
     /// All replicas hold everything.
     pub fn full(replicas: u16) -> Self {
-        Self { everyone: ReplicaSet::first(replicas), listed: BTreeMap::new() }
+        Self { everyone: ReplicaSet::first(replicas), listed: Arc::default() }
     }
 
     /// Restricts a fragment to these replicas.
     pub fn restrict(&mut self, fragment: FragmentId, holders: ReplicaSet) {
         assert!(holders != ReplicaSet::EMPTY, "every fragment has a holder");
-        self.listed.insert(fragment, holders);
+        Arc::make_mut(&mut self.listed).insert(fragment, holders);
     }
 
     /// A replica that holds whatever is not listed.
@@ -75,13 +90,30 @@ impl Placement {
         self.everyone = self.everyone.with(replica);
     }
 
-    /// A replica holds nothing any more.
-    pub fn leave(&mut self, replica: ReplicaId) {
+    /// A replica holds nothing any more, unless it is the last holder of something: then nothing changes.
+    pub fn leave(&mut self, replica: ReplicaId) -> Result<(), LastHolder> {
+        self.may_leave(replica)?;
         self.everyone = self.everyone.without(replica);
-        for holders in self.listed.values_mut() {
-            *holders = holders.without(replica);
-            assert!(*holders != ReplicaSet::EMPTY, "every fragment has a holder");
+        if !self.listed.is_empty() {
+            for holders in Arc::make_mut(&mut self.listed).values_mut() {
+                *holders = holders.without(replica);
+            }
         }
+        Ok(())
+    }
+
+    /// Whether every fragment would still have a holder without this replica.
+    pub fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
+        let orphaned = |holders: &ReplicaSet| holders.without(replica) == ReplicaSet::EMPTY;
+        match self.listed.iter().find(|(_, holders)| orphaned(holders)) {
+            Some((fragment, _)) => Err(LastHolder { replica, fragment: *fragment }),
+            None => Ok(()),
+        }
+    }
+
+    /// What a replica holds. One that has yet to join will hold everything that is not listed.
+    pub fn holdings(&self, replica: ReplicaId) -> Holdings {
+        Holdings { replica, listed: Arc::clone(&self.listed) }
     }
 
     /// The holders of one fragment.
@@ -97,14 +129,78 @@ impl Placement {
         tables.iter().fold(self.everyone, |set, t| set.and(self.holders(FragmentId::whole(*t))))
     }
 
-    /// The replicas that hold everything: where a statement may run that nobody can bound.
+    /// The replicas that hold everything: where a statement may run that cannot be bounded.
     pub fn holders_of_everything(&self) -> ReplicaSet {
         self.listed.values().fold(self.everyone, |set, holders| set.and(*holders))
     }
+}
 
-    /// Whether the replica holds any of these tables.
-    pub fn holds_any(&self, replica: ReplicaId, tables: &[TableId]) -> bool {
-        self.listed.is_empty() || tables.iter().any(|t| self.holders(FragmentId::whole(*t)).contains(replica))
+/// A replica cannot leave, since no other one holds this fragment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastHolder {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// A fragment that only it holds.
+    pub fragment: FragmentId,
+}
+
+impl fmt::Display for LastHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (replica, table) = (self.replica.0, self.fragment.table.number);
+        write!(f, "replica {replica} is the only holder of table number {table}")
+    }
+}
+
+impl Error for LastHolder {}
+
+/// The writes of a record, as far as they decide which replicas must apply it.
+pub trait Writes {
+    /// Every replica must apply the record, whatever it holds: it may write everything, as a schema change, or moves
+    /// sequences.
+    fn is_for_all(&self) -> bool;
+
+    /// The tables whose rows the record changes.
+    fn changed_tables(&self) -> impl Iterator<Item = TableId>;
+}
+
+/// What one replica holds. Cheap to clone; while all replicas hold everything, each question is one branch.
+#[derive(Clone, Debug, Default)]
+pub struct Holdings {
+    replica: ReplicaId,
+    listed: Arc<Listed>,
+}
+
+impl Holdings {
+    /// Those of a replica that holds everything.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Whether the replica holds everything.
+    pub fn is_everything(&self) -> bool {
+        self.listed.values().all(|holders| holders.contains(self.replica))
+    }
+
+    /// Whether the replica holds this table.
+    pub fn holds(&self, table: TableId) -> bool {
+        self.listed.is_empty() || self.has(&FragmentId::whole(table))
+    }
+
+    /// Whether the replica must apply a record.
+    pub fn must_apply(&self, record: &impl Writes) -> bool {
+        self.listed.is_empty()
+            || record.is_for_all()
+            || record.changed_tables().any(|table| self.holds(table))
+    }
+
+    /// Whether this replica holds all that the other one holds.
+    pub fn cover(&self, other: &Self) -> bool {
+        let mut listed = self.listed.keys().chain(other.listed.keys());
+        listed.all(|fragment| self.has(fragment) || !other.has(fragment))
+    }
+
+    fn has(&self, fragment: &FragmentId) -> bool {
+        self.listed.get(fragment).is_none_or(|holders| holders.contains(self.replica))
     }
 }
 
@@ -113,20 +209,93 @@ mod tests {
     use super::*;
     use crate::ids::DatabaseId;
 
+    const A: ReplicaId = ReplicaId(0);
+    const B: ReplicaId = ReplicaId(1);
+    const C: ReplicaId = ReplicaId(2);
+    const D: ReplicaId = ReplicaId(3);
+
+    fn table(number: u32) -> TableId {
+        DatabaseId::FIRST.table(number)
+    }
+
+    /// Three replicas. Table 1 is at A and C, table 2 at A and B, table 3 at A only; the others are everywhere.
+    fn partial() -> Placement {
+        let mut placement = Placement::full(3);
+        let only_a = ReplicaSet::EMPTY.with(A);
+        for (number, holders) in [(1, only_a.with(C)), (2, only_a.with(B)), (3, only_a)] {
+            placement.restrict(FragmentId::whole(table(number)), holders);
+        }
+        placement
+    }
+
+    struct Wrote {
+        is_for_all: bool,
+        tables: &'static [u32],
+    }
+
+    impl Writes for Wrote {
+        fn is_for_all(&self) -> bool {
+            self.is_for_all
+        }
+
+        fn changed_tables(&self) -> impl Iterator<Item = TableId> {
+            self.tables.iter().map(|number| table(*number))
+        }
+    }
+
+    fn rows(tables: &'static [u32]) -> Wrote {
+        Wrote { is_for_all: false, tables }
+    }
+
     #[test]
     fn unlisted_fragments_are_everywhere() {
-        let mut placement = Placement::full(3);
-        placement
-            .restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::EMPTY.with(ReplicaId(2)));
-        assert!(placement.holders_of_all(&[DatabaseId::FIRST.table(9)]).contains(ReplicaId(0)));
-        assert!(
-            !placement
-                .holders_of_all(&[DatabaseId::FIRST.table(9), DatabaseId::FIRST.table(1)])
-                .contains(ReplicaId(0))
-        );
-        assert!(placement.holds_any(ReplicaId(0), &[DatabaseId::FIRST.table(9), DatabaseId::FIRST.table(1)]));
-        assert!(!placement.holds_any(ReplicaId(0), &[DatabaseId::FIRST.table(1)]));
-        assert!(!placement.holders_of_everything().contains(ReplicaId(1)));
-        assert!(!Placement::full(3).holders_of_everything().contains(ReplicaId(3)));
+        let placement = partial();
+        assert!(placement.holders_of_all(&[table(9)]).contains(B));
+        assert!(!placement.holders_of_all(&[table(9), table(1)]).contains(B));
+        assert!(!placement.holders_of_everything().contains(B));
+        assert!(!Placement::full(3).holders_of_everything().contains(D));
+        assert!(placement.holdings(B).holds(table(9)) && !placement.holdings(B).holds(table(1)));
+        assert!(placement.holdings(A).is_everything() && !placement.holdings(B).is_everything());
+        // A replica that has yet to join holds nothing that is listed.
+        assert!(placement.holdings(D).holds(table(9)) && !placement.holdings(D).holds(table(3)));
+    }
+
+    #[test]
+    fn a_record_is_applied_where_one_of_its_tables_is() {
+        let placement = partial();
+        let at_b = placement.holdings(B);
+        assert!(!at_b.must_apply(&rows(&[1])) && !at_b.must_apply(&rows(&[1, 3])));
+        assert!(at_b.must_apply(&rows(&[1, 2])) && at_b.must_apply(&rows(&[1, 9])));
+        assert!(!at_b.must_apply(&rows(&[])), "an empty record concerns no partial replica");
+        assert!(at_b.must_apply(&Wrote { is_for_all: true, tables: &[1] }));
+        assert!(Placement::full(3).holdings(B).must_apply(&rows(&[])));
+        assert!(Holdings::everything().must_apply(&rows(&[1])));
+    }
+
+    #[test]
+    fn a_donor_holds_all_that_is_wanted() {
+        let placement = partial();
+        let covers = |donor, target| placement.holdings(donor).cover(&placement.holdings(target));
+        assert!(covers(A, B) && covers(A, A) && covers(B, D) && covers(C, D));
+        assert!(!covers(B, A) && !covers(B, C) && !covers(C, B));
+        assert!(!placement.holdings(B).cover(&Holdings::everything()));
+        assert!(Holdings::everything().cover(&placement.holdings(B)));
+        let full = Placement::full(3);
+        assert!(full.holdings(B).cover(&full.holdings(A)));
+    }
+
+    #[test]
+    fn the_last_holder_of_a_fragment_does_not_leave() {
+        let mut placement = partial();
+        let refused = LastHolder { replica: A, fragment: FragmentId::whole(table(3)) };
+        assert_eq!(placement.leave(A), Err(refused));
+        assert!(placement.holdings(A).is_everything(), "a refusal changes nothing");
+        assert!(placement.holders_of_everything().contains(A));
+        assert_eq!(placement.leave(C), Ok(()));
+        assert!(!placement.holders(FragmentId::whole(table(1))).contains(C));
+        assert!(!placement.holders(FragmentId::whole(table(9))).contains(C));
+        let refused = LastHolder { replica: A, fragment: FragmentId::whole(table(1)) };
+        assert_eq!(placement.may_leave(A), Err(refused));
+        assert_eq!(Placement::full(1).leave(A), Ok(()));
     }
 }

@@ -28,6 +28,7 @@ use crate::event::{Effect, Event, Rival};
 use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
+use crate::placement::{Holdings, LastHolder};
 use crate::time::Time;
 
 /// The state of a replica, for operators.
@@ -69,6 +70,13 @@ pub trait Protocol: std::fmt::Debug + Send {
 
     /// The members, in the order of their numbers.
     fn replicas(&self) -> Vec<ReplicaStatus>;
+
+    /// What a replica holds, by the placement at this moment.
+    fn holdings(&self, replica: ReplicaId) -> Holdings;
+
+    /// Whether every table would still have a holder without this replica. A driver asks before it says that the replica
+    /// has left.
+    fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder>;
 
     /// The last durable version.
     fn durable(&self) -> Version;

@@ -26,6 +26,7 @@ mod tests;
 use std::fmt;
 
 use crate::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, TableId, Version};
+use crate::placement::Writes;
 
 pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
@@ -279,6 +280,16 @@ impl Record {
     fn items_bytes(&self) -> &[u8] {
         let tables_bytes = self.envelope.table_count as usize * 4;
         &self.bytes[HEADER_BYTES..self.bytes.len() - tables_bytes]
+    }
+}
+
+impl Writes for Record {
+    fn is_for_all(&self) -> bool {
+        self.writes_everything() || self.sequences().next().is_some()
+    }
+
+    fn changed_tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables()
     }
 }
 

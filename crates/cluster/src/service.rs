@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::claims::Claims;
 use crate::event::{Effect, Event, Rival};
-use crate::ids::{DatabaseId, ServiceId, SessionId, Version};
+use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
+use crate::placement::{Holdings, LastHolder};
 use crate::protocols::{Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
 
@@ -36,6 +37,16 @@ impl Cluster {
     /// The members, in the order of their numbers.
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         self.services[&WHOLE].replicas()
+    }
+
+    /// What a replica holds, by the placement at this moment.
+    pub fn holdings(&self, replica: ReplicaId) -> Holdings {
+        self.services[&WHOLE].holdings(replica)
+    }
+
+    /// Whether every table would still have a holder without this replica.
+    pub fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
+        self.services[&WHOLE].may_leave(replica)
     }
 
     /// The last durable version.

@@ -74,7 +74,8 @@ impl Rows {
             rules: self.rules,
             choices: ONECOPY,
         };
-        let mut core = Cluster::new(Box::new(rows::Rows::new(options)));
+        let rows = rows::Rows::new(options).map_err(OpenError::kind)?;
+        let mut core = Cluster::new(Box::new(rows));
         for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
             core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());
         }

@@ -219,10 +219,9 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     placement
 }
 
-/// Whether the replica has a copy of the row. Definitions are at every replica.
+/// Whether the replica has a copy of the row. Definitions are at every replica, since no placement restricts them.
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
-    key.table == CATALOGUE
-        || placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
+    placement.holdings(ReplicaId(replica as u16)).holds(key.table_id())
 }
 
 /// Whether some replica holds only part of the tables.

@@ -19,6 +19,7 @@ pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
 pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
 pub const INVALID_AUTHORIZATION_SPECIFICATION: &str = "28000";
 pub const INVALID_PASSWORD: &str = "28P01";
+pub const DEPENDENT_OBJECTS_STILL_EXIST: &str = "2BP01";
 pub const INVALID_CURSOR_NAME: &str = "34000";
 pub const INVALID_CATALOG_NAME: &str = "3D000";
 pub const CHECK_VIOLATION: &str = "23514";

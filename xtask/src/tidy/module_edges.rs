@@ -22,13 +22,13 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("time", &[]),
     ("ids", &[]),
     ("placement", &["time", "ids"]),
-    ("record", &["time", "ids"]),
+    ("record", &["time", "ids", "placement"]),
     ("claims", &["ids"]),
     ("event", &["time", "ids", "claims", "placement", "record"]),
     ("parts", &["time", "ids", "placement", "record", "claims", "event"]),
     ("protocols", &["time", "ids", "placement", "record", "claims", "event", "parts"]),
     ("service", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols"]),
-    ("refresh", &["ids", "record"]),
+    ("refresh", &["ids", "placement", "record"]),
 ];
 
 const ORDERED: &str = "crates/onecopy";

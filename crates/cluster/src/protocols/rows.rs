@@ -23,6 +23,7 @@ mod choices;
 mod commit_groups;
 mod commits;
 mod members;
+mod options;
 mod reads;
 mod replicas;
 mod rules;
@@ -49,13 +50,14 @@ use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
 use crate::parts::version_index::VersionIndex;
-use crate::placement::Placement;
+use crate::placement::{Holdings, LastHolder, Placement};
 use crate::record::SealedBody;
 use crate::time::Time;
 use apply_batching::Alarm;
 
 pub use crate::parts::version_index::KEYS_MAX;
 pub use choices::{Choices, Order};
+pub use options::{AnchorError, Options};
 pub use rules::Rules;
 
 /// Most versions in one refresh transaction.
@@ -73,31 +75,6 @@ pub const REFRESH_PAUSE_US: u64 = 20_000;
 /// Statements of one transaction that are certified apart. Those after them are certified as if the last of these had
 /// written their rows, which is stricter.
 pub const TURNS_MAX: usize = 4_096;
-
-/// The start of an instance.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The protocol of the family.
-    pub choices: Choices,
-    /// Number of replicas; they are numbered from 0.
-    pub replicas: u16,
-    /// The first anchor: the home of what cannot be bounded, and the server of the catalogues.
-    pub anchor: ReplicaId,
-    /// The tables that each replica holds.
-    pub placement: Placement,
-    /// The term of this leader.
-    pub epoch: Epoch,
-    /// The last version in the log. All versions up to it are needed.
-    pub last: Version,
-    /// [`REFRESH_PAUSE_US`], except in tests and simulations.
-    pub refresh_pause_us: u64,
-    /// [`KEYS_MAX`], except in tests and simulations.
-    pub keys_max: usize,
-    /// [`REFRESH_VERSIONS_MAX`], except in tests and simulations.
-    pub refresh_versions_max: u64,
-    /// All on, except in tests.
-    pub rules: Rules,
-}
 
 /// A transaction whose statements are all done.
 #[derive(Debug)]
@@ -171,8 +148,8 @@ struct Assigned {
     tables: Arc<[TableId]>,
     /// Of a schema change, the objects whose definitions it changes.
     defined: Option<Defined>,
-    /// Every replica has to move sequences for it.
-    is_everywhere: bool,
+    /// Every replica must apply it: it changes the schema, or moves sequences.
+    is_for_all: bool,
     /// Home may commit it in a group with others.
     can_be_grouped: bool,
     /// Size of its body.
@@ -253,8 +230,8 @@ pub struct Rows {
 
 impl Rows {
     /// A leader at the start of its term; every replica is down.
-    pub fn new(options: Options) -> Self {
-        assert!(options.anchor.0 < options.replicas, "the anchor is one of the replicas");
+    pub fn new(options: Options) -> Result<Self, AnchorError> {
+        options.check_anchor()?;
         let floor = if options.rules.home_catches_up { options.last } else { Version::ZERO };
         let index = if options.rules.whole_log_is_needed {
             VersionIndex::recovered(options.last)
@@ -262,7 +239,7 @@ impl Rows {
             VersionIndex::forgetful(options.last)
         };
         let home = |_| HomeSide { floor, ..HomeSide::default() };
-        Self {
+        Ok(Self {
             rules: options.rules,
             refresh_pause_us: options.refresh_pause_us,
             refresh_versions_max: options.refresh_versions_max,
@@ -297,7 +274,7 @@ impl Rows {
             conflicts: Conflicts::default(),
             server_waits: ServerWaits::default(),
             turns_unended: 0,
-        }
+        })
     }
 
     fn wait_at(&mut self, index: usize, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
@@ -465,6 +442,14 @@ impl Protocol for Rows {
             open: self.open_at(usize::from(r.id.0)),
         };
         self.replicas.iter().filter(|r| r.state != State::Absent).map(status).collect()
+    }
+
+    fn holdings(&self, replica: ReplicaId) -> Holdings {
+        self.placement.holdings(replica)
+    }
+
+    fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
+        self.placement.may_leave(replica)
     }
 
     fn durable(&self) -> Version {

@@ -5,6 +5,9 @@
 //! replica comes back that was away for longer. It needs all records since then anyway, which is more to read. So memory does
 //! not grow with the log, which is kept for replicas that are away.
 //!
+//! A replica that holds only some tables lacks the identities of records that it need not apply. Those are no gaps, which
+//! only their records tell; so the log is asked about missing versions, unless the replica holds everything.
+//!
 //! Invariant: an identity that is neither in memory nor in the log is of no use to any member, since the log is trimmed
 //! behind them all.
 
@@ -13,7 +16,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
+use cluster::placement::Holdings;
 use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
+use cluster::record::Record;
 use commitlog::{BoxFuture, LogEngine, LogError, NEWEST_IDENTITIES};
 
 /// Most identities forgotten at a time.
@@ -54,6 +59,9 @@ pub(crate) trait Records: Sync {
     /// The identities of the versions from this one on, or from the lowest that can be read, in order: not all, but at
     /// least one if there is one.
     fn identities_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>>;
+
+    /// The records of these versions, likewise.
+    fn records_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<Arc<Record>>, LogError>>;
 }
 
 impl Records for Arc<dyn LogEngine> {
@@ -63,13 +71,19 @@ impl Records for Arc<dyn LogEngine> {
 
     fn identities_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>> {
         Box::pin(async move {
-            let records = match self.read_from(version, READ_BYTES_MAX).await {
-                Err(LogError::Trimmed { first_retained, .. }) => {
-                    self.read_from(first_retained, READ_BYTES_MAX).await?
-                }
-                other => other?,
-            };
+            let records = self.records_from(version).await?;
             Ok(records.iter().map(|record| (record.header().identity, record.header().last)).collect())
+        })
+    }
+
+    fn records_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<Arc<Record>>, LogError>> {
+        Box::pin(async move {
+            match self.read_from(version, READ_BYTES_MAX).await {
+                Err(LogError::Trimmed { first_retained, .. }) => {
+                    self.read_from(first_retained, READ_BYTES_MAX).await
+                }
+                other => other,
+            }
         })
     }
 }
@@ -171,10 +185,12 @@ impl Identities {
         Ok((found.into_iter().map(|(identity, _)| identity).collect(), reached))
     }
 
-    /// What an applied set says. Reads the log if it has identities that are not in memory.
+    /// What the applied set of a replica with these holdings says. Reads the log if the set has identities that are not in
+    /// memory, or versions are missing that a partial replica may not have had to apply.
     pub(crate) async fn judge(
         &self,
         applied: &[Identity],
+        holdings: &Holdings,
         log: &impl Records,
     ) -> Result<AppliedVerdict, AppliedSetError> {
         let found = self.find(applied, log).await?;
@@ -189,13 +205,14 @@ impl Identities {
         let first = versions.first().copied().unwrap_or(Version::ZERO);
         // What is forgotten is older than all that can have been committed together with the last one.
         let together = Version(last.0.saturating_sub(COMMITS_TOGETHER_MAX - 1)).max(first_retained);
-        if let Some(gap) =
-            versions.windows(2).find(|pair| pair[1] != pair[0].next() && pair[0].next() < together)
-        {
-            return Err(AppliedSetError::Gap { has: gap[1], lacks: gap[0].next() });
-        }
         let is_missing = |version: &Version| versions.binary_search(version).is_err();
-        let missing = (together.0.max(1)..=last.0).map(Version).filter(is_missing).collect();
+        let from = first.min(together).0.max(1);
+        let missing = (from..=last.0).map(Version).filter(is_missing).collect();
+        let missing = due(missing, holdings, log).await?;
+        if let Some(lacks) = missing.first().filter(|version| **version < together) {
+            let after = versions.partition_point(|version| version < lacks);
+            return Err(AppliedSetError::Gap { has: versions[after], lacks: *lacks });
+        }
         Ok(AppliedVerdict { first, last, missing, strangers })
     }
 
@@ -226,6 +243,29 @@ impl Identities {
     }
 }
 
+/// Of these versions, in order, those that a replica with these holdings must apply.
+async fn due(
+    mut versions: Vec<Version>,
+    holdings: &Holdings,
+    log: &impl Records,
+) -> Result<Vec<Version>, LogError> {
+    if holdings.is_everything() {
+        return Ok(versions);
+    }
+    let mut next = versions.first().copied();
+    while let Some(from) = next {
+        let piece = log.records_from(from).await?;
+        let Some(end) = piece.last().map(|record| record.header().last) else { break };
+        let passed: BTreeSet<Version> = (piece.iter())
+            .filter(|record| !holdings.must_apply(record.as_ref()))
+            .map(|record| record.header().last)
+            .collect();
+        versions.retain(|version| !passed.contains(version));
+        next = versions.get(versions.partition_point(|version| *version <= end)).copied();
+    }
+    Ok(versions)
+}
+
 /// What an applied set says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AppliedVerdict {
@@ -241,7 +281,9 @@ pub(crate) struct AppliedVerdict {
 
 #[cfg(test)]
 mod tests {
-    use cluster::ids::{Epoch, Nonce};
+    use cluster::ids::{ClusterId, DatabaseId, Epoch, FragmentId, Nonce, ReplicaId, ServiceId};
+    use cluster::placement::{Placement, ReplicaSet};
+    use cluster::record::{Header, RecordBuilder};
 
     use super::*;
 
@@ -266,6 +308,35 @@ mod tests {
             let piece = (from..=self.1.min(from + PIECE)).map(|n| (identity(n), Version(n))).collect();
             Box::pin(std::future::ready(Ok(piece)))
         }
+
+        fn records_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<Arc<Record>>, LogError>> {
+            const PIECE: u64 = 7;
+            let from = version.0.max(self.0);
+            let piece = (from..=self.1.min(from + PIECE)).map(record).collect();
+            Box::pin(std::future::ready(Ok(piece)))
+        }
+    }
+
+    /// The record of a version: every fifth one changes table 5, the others table 1.
+    fn record(n: u64) -> Arc<Record> {
+        let table = DatabaseId::FIRST.table(if n.is_multiple_of(5) { 5 } else { 1 });
+        let mut body = RecordBuilder::new(DatabaseId::FIRST);
+        body.push_delete(table, &[0, 0, 0, 0]).unwrap();
+        Arc::new(body.finish(Header {
+            cluster: ClusterId(1),
+            identity: identity(n),
+            first: Version(n),
+            last: Version(n),
+            database: DatabaseId::FIRST,
+            service: ServiceId(0),
+        }))
+    }
+
+    /// The holdings of a replica without table 1.
+    fn without_table_1() -> Holdings {
+        let mut placement = Placement::full(2);
+        placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
+        placement.holdings(ReplicaId(1))
     }
 
     fn known(upto: u64) -> Identities {
@@ -281,17 +352,21 @@ mod tests {
     #[tokio::test]
     async fn an_applied_set_begins_where_it_was_last_forgotten() {
         let (log, known) = (Kept(1, 100), known(100));
-        let verdict = known.judge(&has(40, 80), &log).await.unwrap();
+        let verdict = known.judge(&has(40, 80), &Holdings::everything(), &log).await.unwrap();
         assert_eq!((verdict.first, verdict.last, verdict.strangers), (Version(40), Version(80), vec![]));
-        let verdict = known.judge(&[], &log).await.unwrap();
+        let verdict = known.judge(&[], &Holdings::everything(), &log).await.unwrap();
         assert_eq!((verdict.first, verdict.last), (Version::ZERO, Version::ZERO));
         let gap = [has(20, 30), has(32, 80)].concat();
-        let reason = known.judge(&gap, &log).await.unwrap_err().to_string();
+        let reason = known.judge(&gap, &Holdings::everything(), &log).await.unwrap_err().to_string();
         assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let verdict = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).await.unwrap();
+        let verdict = known
+            .judge(&[has(40, 80), vec![stranger]].concat(), &Holdings::everything(), &log)
+            .await
+            .unwrap();
         assert_eq!((verdict.last, verdict.strangers), (Version(80), vec![stranger]));
-        let behind = known.judge(&has(1, 2), &Kept(5, 10)).await.unwrap_err().to_string();
+        let behind =
+            known.judge(&has(1, 2), &Holdings::everything(), &Kept(5, 10)).await.unwrap_err().to_string();
         assert!(behind.contains("the log begins with version 5"), "{behind}");
     }
 
@@ -300,7 +375,9 @@ mod tests {
         const LAST: u64 = 100;
         const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
         let (log, known) = (Kept(1, LAST), known(LAST));
-        let missing = async |set: Vec<Identity>| known.judge(&set, &log).await.map(|verdict| verdict.missing);
+        let missing = async |set: Vec<Identity>| {
+            known.judge(&set, &Holdings::everything(), &log).await.map(|verdict| verdict.missing)
+        };
         assert_eq!(
             missing([has(1, 96), has(98, 98), has(100, 100)].concat()).await.unwrap(),
             [Version(97), Version(99)]
@@ -310,8 +387,30 @@ mod tests {
         missing([has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).await.unwrap_err();
         // The first ones of all.
         assert_eq!(missing(has(3, 4)).await.unwrap(), [Version(1), Version(2)]);
-        let verdict = known.judge(&has(3, 4), &Kept(3, LAST)).await.unwrap();
+        let verdict = known.judge(&has(3, 4), &Holdings::everything(), &Kept(3, LAST)).await.unwrap();
         assert_eq!(verdict.missing, vec![], "what every replica has is not in the log any more");
+    }
+
+    #[tokio::test]
+    async fn a_record_that_need_not_be_applied_is_no_gap() {
+        const LAST: u64 = 100;
+        let (log, known, holdings) = (Kept(1, LAST), known(LAST), without_table_1());
+        let fifths =
+            |from, upto| has(from, upto).into_iter().filter(|one| one.n % 5 == 0).collect::<Vec<_>>();
+        let judge = async |set: Vec<Identity>| known.judge(&set, &holdings, &log).await;
+        let verdict = judge(fifths(10, 90)).await.unwrap();
+        assert_eq!((verdict.first, verdict.last), (Version(10), Version(90)));
+        assert_eq!(verdict.missing, []);
+        // Of the versions that it must apply it may lack those that were committed together with the last one.
+        let verdict = judge([fifths(10, 70), fifths(80, 80), fifths(90, 90)].concat()).await.unwrap();
+        assert_eq!(verdict.missing, [Version(75), Version(85)]);
+        let gap = judge([fifths(10, 20), fifths(30, 90)].concat()).await.unwrap_err().to_string();
+        assert!(gap.starts_with("it has version 30 but not version 25"), "{gap}");
+        // Where it was told that it stands, although that record is nothing to it.
+        let verdict = judge([fifths(10, 90), has(93, 93)].concat()).await.unwrap();
+        assert_eq!((verdict.last, verdict.missing), (Version(93), vec![]));
+        let everything = known.judge(&fifths(10, 90), &Holdings::everything(), &log).await;
+        everything.unwrap_err();
     }
 
     #[tokio::test]
@@ -323,7 +422,10 @@ mod tests {
         let first = MANY - NEWEST_IDENTITIES as u64 + 1;
         // Before what is in memory, across its beginning, and in it.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
-            let verdict = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).await.unwrap();
+            let verdict = known
+                .judge(&[has(from, upto), vec![stranger]].concat(), &Holdings::everything(), &log)
+                .await
+                .unwrap();
             let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
             let wanted = AppliedVerdict {
                 first: Version(from),
@@ -333,8 +435,11 @@ mod tests {
             };
             assert_eq!(verdict, wanted);
         }
-        let gap =
-            known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).await.unwrap_err().to_string();
+        let gap = known
+            .judge(&[has(10, 11), has(first, first + 1)].concat(), &Holdings::everything(), &log)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(gap.contains("but not version 12"), "{gap}");
         known.trim(Version(MANY - 4));
         assert_eq!(known.in_memory(), 5);

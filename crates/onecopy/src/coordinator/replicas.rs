@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
+use cluster::placement::Holdings;
 use commitlog::LogError;
 use tokio::runtime::Handle;
 
@@ -24,15 +25,16 @@ impl Coordinator {
         seat.unless_given_up(seat.incarnation(), work).await
     }
 
-    /// What a replica's applied set says. If it was away for long, much of the log is read for it. A large set takes a
-    /// while to search, so a thread for blocking work does it.
+    /// What the applied set of a replica with these holdings says. If it was away for long, much of the log is read for it.
+    /// A large set takes a while to search, so a thread for blocking work does it.
     pub(crate) async fn judge(
         self: &Arc<Self>,
         applied: Vec<Identity>,
+        holdings: Holdings,
     ) -> Result<AppliedVerdict, AppliedSetError> {
         let (coordinator, runtime) = (Arc::clone(self), Handle::current());
         let judging = tokio::task::spawn_blocking(move || {
-            runtime.block_on(coordinator.identities.judge(&applied, &coordinator.log))
+            runtime.block_on(coordinator.identities.judge(&applied, &holdings, &coordinator.log))
         });
         judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
     }

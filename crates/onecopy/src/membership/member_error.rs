@@ -23,6 +23,8 @@ pub(crate) enum MemberError {
     Underway,
     /// No other replica is up that could take its place, or be copied.
     NoOther,
+    /// No other replica holds this table, so the replica cannot leave.
+    LastHolder { table: String },
     /// The members are as they were.
     Failed(MemberFailure),
     /// The replica is a member now, and does not come up to the others.
@@ -56,6 +58,7 @@ impl fmt::Display for MemberError {
             Self::Unsupported { what, .. } => f.write_str(what),
             Self::Underway => f.write_str("it is being given data just now"),
             Self::NoOther => f.write_str("no other replica is up that takes statements"),
+            Self::LastHolder { table } => write!(f, "no other replica holds {table}"),
             Self::Failed(failure) => failure.fmt(f),
             Self::Stuck(standstill) => standstill.fmt(f),
         }

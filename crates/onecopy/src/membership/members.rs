@@ -23,8 +23,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::ReplicaId;
+use cluster::ids::{ReplicaId, TableId};
 use cluster::parts::replica::State;
+use cluster::placement::LastHolder;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -35,6 +36,7 @@ use super::initial_copy::ServerCondition;
 use super::member_error::{MemberError, MemberFailure};
 use super::resync;
 use super::resync::{Rebuilt, Underway};
+use crate::capture::quoting::quoted;
 use crate::config::Replica;
 use crate::coordinator::QuarantineDuration;
 use crate::coordinator::requests::{Data, Invited, Invitee, MemberRequest, RequestError};
@@ -178,6 +180,9 @@ pub(crate) async fn dismiss(
     if coordinator.lead.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
+    if let Some(LastHolder { fragment, .. }) = coordinator.core.last_held(replica) {
+        return Err(MemberError::LastHolder { table: table_name(coordinator, fragment.table) });
+    }
     let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);
     drain(coordinator, replica).await?;
     let (done, answer) = oneshot::channel();
@@ -191,6 +196,14 @@ pub(crate) async fn dismiss(
     coordinator.leave(replica);
     let (done, answer) = oneshot::channel();
     ask(coordinator, MemberRequest::Dismiss { replica, done }, answer).await
+}
+
+fn table_name(coordinator: &Coordinator, table: TableId) -> String {
+    let catalogue = coordinator.database.catalogue();
+    match catalogue.table(table) {
+        Some(found) => format!("table {}.{}", quoted(&found.schema), quoted(&found.name)),
+        None => format!("table number {}", table.number),
+    }
 }
 
 /// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.

@@ -103,6 +103,9 @@ pub(crate) enum Command {
         incarnation: Incarnation,
         /// What the owner knows to be applied.
         applied: Version,
+        /// The identity of that version, where the replica holds only some tables: it has no other sign of a record that it
+        /// did not have to apply, and the log is trimmed up to that record.
+        stands_at: Option<Identity>,
         /// Identities of records that are far behind that, or that belong to no record.
         forget: Vec<Identity>,
         /// Marks of sequences, of records up to that, to be remembered with it.

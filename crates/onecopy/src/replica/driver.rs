@@ -6,6 +6,7 @@
 
 mod home;
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use cluster::record::{Item, Record};
+use commitlog::LogError;
 use tokio::sync::mpsc;
 
 use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
@@ -46,11 +48,11 @@ pub(crate) struct ReplicaDriver {
     delay: Duration,
     /// The replica is being brought up to this version before it serves.
     recovering: Option<Version>,
-    /// It has a later version than these, which were committed together with that when it was lost.
-    missing: Vec<Version>,
     /// What the coordinator has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
     /// since all of it need not fit into memory.
     ordered: Option<Version>,
+    /// The agent was given every record up to this version that the replica must apply.
+    given: Version,
     /// The replica's server has the marks of sequences up to this version.
     marked: Option<Version>,
 }
@@ -90,8 +92,8 @@ impl ReplicaDriver {
             strangers: Vec::new(),
             delay,
             recovering: None,
-            missing: Vec::new(),
             ordered: None,
+            given: Version::ZERO,
             marked: None,
         };
         let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
@@ -133,8 +135,8 @@ impl ReplicaDriver {
                 if incarnation != self.incarnation {
                     return None;
                 }
-                self.ordered = Some(upto);
-                self.next_piece(from, upto).await
+                (self.given, self.ordered) = (Version(from.0.saturating_sub(1)), Some(upto));
+                self.go_on().await
             }
             AgentOrder::Leave => None,
             AgentOrder::TakeBack => {
@@ -149,25 +151,50 @@ impl ReplicaDriver {
         }
     }
 
-    /// As many of these versions as fit into memory.
-    async fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
-        let reason = match self.coordinator.log.read_from(from, READ_BYTES_MAX).await {
-            Ok(mut records) => {
-                records.retain(|record| record.header().last <= upto);
-                if !records.is_empty() {
-                    if records.iter().any(|record| takes_lent_back(record)) {
-                        // Applying it takes back what was lent here.
-                        self.coordinator.database.sequences().leases.close(self.replica);
-                    }
-                    let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
-                    return Some(Command::Apply { incarnation, records, last_ddl });
+    /// The next records for the agent, of those that are ordered or that a replica lacks which comes back. After the last
+    /// ones the coordinator hears that they are applied.
+    async fn go_on(&mut self) -> Option<Command> {
+        let target = self.recovering.or(self.ordered)?;
+        while self.given < target {
+            let records = match self.next_piece(target).await {
+                Ok(records) => records,
+                Err(error) => {
+                    self.quarantine(&error.to_string(), QuarantineDuration::UntilRestart);
+                    return None;
                 }
-                format!("the log does not have version {from}")
+            };
+            if !records.is_empty() {
+                return Some(self.apply(records));
             }
-            Err(error) => error.to_string(),
-        };
-        self.quarantine(&reason, QuarantineDuration::UntilRestart);
+        }
+        self.applied = self.applied.max(target);
+        if self.recovering.take().is_some() {
+            return self.recovered(target).await;
+        }
+        self.ordered = None;
+        let (replica, incarnation) = (self.replica, self.incarnation);
+        self.coordinator.core.tell(Event::Applied { replica, incarnation, upto: target });
         None
+    }
+
+    /// As many of the next versions as fit into memory, without those that the replica need not apply.
+    async fn next_piece(&mut self, target: Version) -> Result<Vec<Arc<Record>>, PieceError> {
+        let from = self.given.next();
+        let mut records = self.coordinator.log.read_from(from, READ_BYTES_MAX).await?;
+        records.retain(|record| record.header().last <= target);
+        self.given = records.last().ok_or(PieceError::Missing(from))?.header().last;
+        let holdings = self.coordinator.core.holdings(self.replica);
+        records.retain(|record| holdings.must_apply(record.as_ref()));
+        Ok(records)
+    }
+
+    fn apply(&self, records: Vec<Arc<Record>>) -> Command {
+        if records.iter().any(|record| takes_lent_back(record)) {
+            // Applying it takes back what was lent here.
+            self.coordinator.database.sequences().leases.close(self.replica);
+        }
+        let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
+        Command::Apply { incarnation, records, last_ddl }
     }
 
     fn quarantine(&mut self, reason: &str, lasting: QuarantineDuration) {
@@ -205,7 +232,6 @@ impl ReplicaDriver {
                 self.is_up = false;
                 self.coordinator.database.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
-                self.missing.clear();
                 self.catching_up(false);
                 self.coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
                 self.coordinator.seats[replica].give_up();
@@ -217,17 +243,11 @@ impl ReplicaDriver {
             AgentEvent::Suspect { incarnation, is_suspect } => {
                 self.coordinator.core.tell(Event::Suspect { replica, incarnation, is_suspect });
             }
-            AgentEvent::Applied { incarnation, upto } => {
+            AgentEvent::Applied { incarnation, .. } if incarnation != self.incarnation => {}
+            AgentEvent::Applied { upto, .. } => {
                 self.applied = self.applied.max(upto);
                 self.coordinator.database.sequences().leases.open(replica);
-                if self.recovering.is_some() {
-                    return self.recover().await;
-                }
-                if let Some(ordered) = self.ordered.filter(|ordered| *ordered > upto) {
-                    return self.next_piece(upto.next(), ordered).await;
-                }
-                self.ordered = None;
-                self.coordinator.core.tell(Event::Applied { replica, incarnation, upto });
+                return self.go_on().await;
             }
             AgentEvent::Diverged { version, misfit, reason } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
@@ -267,7 +287,7 @@ impl ReplicaDriver {
             // connected anew.
             return None;
         }
-        match self.coordinator.judge(applied).await {
+        match self.coordinator.judge(applied, self.coordinator.core.holdings(self.replica)).await {
             Ok(AppliedVerdict { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
                 self.coordinator.term.note_lost_log();
                 let reason = "it has transactions that the log has not: the log was lost or removed";
@@ -275,8 +295,7 @@ impl ReplicaDriver {
             }
             Ok(AppliedVerdict { first, last: version, missing, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
-                self.missing = missing;
-                self.applied = version;
+                (self.applied, self.given) = (version, version);
                 // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
                 self.strangers =
@@ -285,7 +304,11 @@ impl ReplicaDriver {
                 self.marked = None;
                 self.recovering = Some(durable);
                 self.catching_up(true);
-                return self.recover().await;
+                return if missing.is_empty() {
+                    self.go_on().await
+                } else {
+                    self.apply_missing(&missing).await
+                };
             }
             Err(error) => self.quarantine(&error.to_string(), QuarantineDuration::UntilRestart),
         }
@@ -300,18 +323,10 @@ impl ReplicaDriver {
             && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.term.epoch)
     }
 
-    /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have
-    /// lost the last moves of its sequences, and the marks by which they are mended are about what all records have made
-    /// of them.
-    async fn recover(&mut self) -> Option<Command> {
-        let target = self.recovering?;
-        if !self.missing.is_empty() {
-            return self.apply_missing().await;
-        }
-        if self.applied < target {
-            return self.next_piece(self.applied.next(), target).await;
-        }
-        self.recovering = None;
+    /// A replica serves only after it was brought up to the log. It may be the home, or become it at any time: a crash may
+    /// have lost the last moves of its sequences, and the marks by which they are mended are about what all records have
+    /// made of them.
+    async fn recovered(&mut self, target: Version) -> Option<Command> {
         let mending = home::mend_sequences(&self.coordinator, self.replica, target);
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
         if let Err(error) = mended.unwrap_or(Err(MendError::NoAnswer)) {
@@ -323,14 +338,12 @@ impl ReplicaDriver {
     }
 
     /// What would be there as well, had the replica not been lost in the midst of COMMITs.
-    async fn apply_missing(&mut self) -> Option<Command> {
-        let missing = std::mem::take(&mut self.missing);
+    async fn apply_missing(&mut self, missing: &[Version]) -> Option<Command> {
         let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
         let mut records = found.unwrap_or_default();
         records.retain(|record| missing.contains(&record.header().last));
         if records.len() == missing.len() {
-            let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
-            return Some(Command::Apply { incarnation, records, last_ddl });
+            return Some(self.apply(records));
         }
         let reason = format!("it lacks version {}, which cannot be read", missing[0]);
         self.quarantine(&reason, QuarantineDuration::UntilRestart);
@@ -367,11 +380,43 @@ impl ReplicaDriver {
             }
         }
         forget.append(&mut self.strangers);
+        let holdings = self.coordinator.core.holdings(self.replica);
+        let stands_at = if holdings.is_everything() { None } else { self.identity_of(self.applied).await };
         // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
         let durable = self.coordinator.log.durable();
         let marks = self.coordinator.database.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
-        Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
+        let (incarnation, applied) = (self.incarnation, self.applied);
+        Some(Command::Maintain { incarnation, applied, stands_at, forget, marks })
+    }
+
+    async fn identity_of(&self, version: Version) -> Option<Identity> {
+        let before = Version(version.0.saturating_sub(1));
+        let found = self.coordinator.identities.range(before, version, &self.coordinator.log).await;
+        found.ok()?.0.pop()
+    }
+}
+
+/// Records for the agent cannot be read.
+#[derive(Debug)]
+enum PieceError {
+    Log(LogError),
+    /// The log does not have this version.
+    Missing(Version),
+}
+
+impl From<LogError> for PieceError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl fmt::Display for PieceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(error) => error.fmt(f),
+            Self::Missing(version) => write!(f, "the log does not have version {version}"),
+        }
     }
 }
 

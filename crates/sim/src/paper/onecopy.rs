@@ -92,7 +92,8 @@ impl Onecopy {
             refresh_versions_max: rows::REFRESH_VERSIONS_MAX,
             rules: rows::Rules::default(),
         };
-        let mut cluster = Cluster::new(Box::new(rows::Rows::new(options)));
+        let rows = rows::Rows::new(options).expect("every replica holds everything");
+        let mut cluster = Cluster::new(Box::new(rows));
         let mut effects = Vec::new();
         for replica in 0..replicas {
             let (replica, incarnation, applied) = (ReplicaId(replica), INCARNATION, Version::ZERO);

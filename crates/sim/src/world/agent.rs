@@ -87,7 +87,8 @@ impl World {
         self.agenda.enter(after, Happening::Reset { epoch, replica, incarnation, stage: next });
     }
 
-    /// The longest prefix of the log that the replica has applied. Records without its tables count as applied.
+    /// The longest prefix of the log that the replica has applied. Records that it need not apply count as applied,
+    /// and so do empty ones.
     fn applied_prefix(&mut self, replica: usize) -> u64 {
         let remembered = self.agent(replica).remembered;
         if !self.rules.applied_is_read_again && remembered > 0 {
@@ -101,7 +102,8 @@ impl World {
 
     fn has(&self, replica: usize, record: &Record) -> bool {
         self.servers[replica].applied().contains(&record.header().identity)
-            || !record.row_changes().any(|change| self.holds(replica, change))
+            || record.rows() == 0
+            || !self.plan.placement.holdings(ReplicaId(replica as u16)).must_apply(record)
     }
 
     /// The versions that the replica lacks although it has a later one, because it was lost in the middle of a commit

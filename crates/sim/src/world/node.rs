@@ -154,6 +154,7 @@ impl World {
             refresh_versions_max: self.plan.refresh_versions_max,
             rules: self.rules.core,
         });
+        let protocol = protocol.expect("replica 0 holds everything");
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));
         self.node = Some(Node {
             cluster: Cluster::new(Box::new(protocol)),

@@ -4,11 +4,12 @@ use super::apply_batching::Alarm;
 use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
-use crate::ids::{SessionId, Version};
+use crate::ids::{SessionId, TableId, Version};
 use crate::parts::in_flight::Place;
 use crate::parts::replica::State;
 use crate::parts::schema_changes::Defined;
 use crate::parts::version_index::Written;
+use crate::placement::Writes;
 
 impl Rows {
     /// Gives a certified transaction the next version. From here on the log alone decides.
@@ -30,7 +31,7 @@ impl Rows {
             place: finished.place,
             tables: body.tables().collect(),
             defined: body.writes_everything().then(|| Defined::of(&claims)),
-            is_everywhere: body.writes_everything() && self.rules.schema_changes_go_everywhere
+            is_for_all: body.writes_everything() && self.rules.schema_changes_go_everywhere
                 || body.moves_sequences(),
             can_be_grouped: self.can_be_grouped(level, &body),
             bytes: body.len_bytes(),
@@ -93,8 +94,7 @@ impl Rows {
                 self.commit_group(index, next, out);
                 return;
             }
-            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
-            {
+            if assigned.is_some_and(|assigned| !self.placement.holdings(replica.id).must_apply(assigned)) {
                 self.replicas[index].applied = next;
                 self.let_wait_end(index, out);
                 continue;
@@ -153,5 +153,15 @@ impl Rows {
         {
             entry.remove();
         }
+    }
+}
+
+impl Writes for Assigned {
+    fn is_for_all(&self) -> bool {
+        self.is_for_all
+    }
+
+    fn changed_tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables.iter().copied()
     }
 }

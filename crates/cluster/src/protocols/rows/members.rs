@@ -42,15 +42,19 @@ impl Rows {
         self.placement.join(id);
     }
 
-    /// The replica is lost, and will not come back.
+    /// The replica is lost, and will not come back. The last holder of a table stays a member that is down.
     pub(super) fn left(&mut self, id: ReplicaId, out: &mut Out<'_>) {
         let index = usize::from(id.0);
         if self.replicas.get(index).is_none_or(|replica| replica.state == State::Absent) {
             return;
         }
+        // The driver asks before ([`crate::protocols::Protocol::may_leave`]). Forgetting the last holder of a table would lose it.
+        if self.placement.leave(id).is_err() {
+            self.replica_lost(id, State::Down, out);
+            return;
+        }
         self.replica_lost(id, State::Absent, out);
         self.replicas[index].is_drained = false;
-        self.placement.leave(id);
         if index == self.anchor {
             self.is_anchor_overdue = true;
             self.move_anchor(out);

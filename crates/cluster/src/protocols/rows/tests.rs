@@ -58,7 +58,11 @@ impl Bench {
             refresh_versions_max: REFRESH_VERSIONS_MAX,
             rules: Rules::default(),
         };
-        let mut bench = Self { protocol: Rows::new(options), effects: Vec::new(), now: 0 };
+        let mut bench = Self {
+            protocol: Rows::new(options).expect("the anchor holds everything"),
+            effects: Vec::new(),
+            now: 0,
+        };
         for replica in 0..3 {
             let (replica, incarnation, applied) = (ReplicaId(replica), Incarnation(1), Version::ZERO);
             bench.feed(Event::ReplicaUp { replica, incarnation, applied });

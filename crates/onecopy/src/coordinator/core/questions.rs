@@ -9,8 +9,9 @@ use std::time::Duration;
 use cluster::Cluster;
 use cluster::claims::Claims;
 use cluster::event::Rival;
-use cluster::ids::{DatabaseId, SessionId, Version};
+use cluster::ids::{DatabaseId, ReplicaId, SessionId, Version};
 use cluster::parts::conflicts::Count;
+use cluster::placement::{Holdings, LastHolder};
 use cluster::protocols::{ReplicaStatus, Waiting};
 use cluster::time::Time;
 
@@ -20,6 +21,16 @@ impl Core {
     /// The members, in the order of their numbers.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
         self.query(Cluster::replicas)
+    }
+
+    /// What a replica holds. In a kind of node without a core each one holds everything.
+    pub(crate) fn holdings(&self, replica: ReplicaId) -> Holdings {
+        self.query(|core| core.holdings(replica))
+    }
+
+    /// The table that no other replica holds, if there is one: then the replica cannot leave.
+    pub(crate) fn last_held(&self, replica: ReplicaId) -> Option<LastHolder> {
+        self.query(|core| core.may_leave(replica).err())
     }
 
     /// Whether a schema change after this version may have changed the definition of an object that is mentioned in a

@@ -27,7 +27,7 @@ fn state(view: &View) -> State {
         refresh_versions_max: REFRESH_VERSIONS_MAX,
         rules: Rules::default(),
     };
-    let cluster = Cluster::new(Box::new(Rows::new(options)));
+    let cluster = Cluster::new(Box::new(Rows::new(options).unwrap()));
     let mut state = State { cluster: Some(cluster), effects: Vec::new() };
     let (incarnation, applied) = (Incarnation(1), Version::ZERO);
     for event in [

@@ -129,7 +129,7 @@ impl MemberRegistry {
         let named = (u32::from(number) + 1..).map(|number| format!("replica-{number}"));
         let name = named.into_iter().find(|name| !is_taken(name)).unwrap_or_default();
         let newcomer = Replica { name, address };
-        let data = self.look_at(&newcomer).await?;
+        let data = self.look_at(&newcomer, ReplicaId(number)).await?;
         let member = Member { number, name: newcomer.name.clone(), url: Some(url) };
         Ok((member, newcomer, data))
     }
@@ -144,7 +144,7 @@ impl MemberRegistry {
     }
 
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
-    async fn look_at(&self, newcomer: &Replica) -> Result<Data, NewcomerError> {
+    async fn look_at(&self, newcomer: &Replica, replica: ReplicaId) -> Result<Data, NewcomerError> {
         let address = || newcomer.address.to_string();
         let mut found = match initial_copy::standing(&self.coordinator.database.served, newcomer).await? {
             ServerCondition::Member(found) => *found,
@@ -163,7 +163,7 @@ impl MemberRegistry {
         let unreadable = |source: BackendError| NewcomerError::Unreadable { address: address(), source };
         let applied =
             identity::read(&mut found.connection, &self.coordinator.local.seal).await.map_err(unreadable)?;
-        let judged = self.coordinator.judge(applied).await;
+        let judged = self.coordinator.judge(applied, self.coordinator.core.holdings(replica)).await;
         judged.map_err(|source| NewcomerError::Outdated { address: address(), source })?;
         let run = run(&mut found.connection).await.map_err(unreadable)?;
         for member in self.members.values() {

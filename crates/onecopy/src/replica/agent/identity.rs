@@ -157,6 +157,15 @@ pub(super) fn forget_sql(identities: &[Identity]) -> String {
     )
 }
 
+/// The statement, with its semicolon, that puts an identity in if it is not there.
+pub(super) fn put_sql(identity: Identity, seal: &Seal) -> String {
+    format!(
+        "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({}) \
+         ON CONFLICT (epoch, n, nonce) DO UPDATE SET proof = EXCLUDED.proof; ",
+        literals(identity, seal)
+    )
+}
+
 /// A part of the table.
 struct Piece {
     proven: Vec<Identity>,

@@ -115,8 +115,9 @@ impl Agent {
                     }
                 }
             }
-            Command::Maintain { applied, forget, marks, .. } => {
-                maintain(control, &forget, &marks).await?;
+            Command::Maintain { applied, stands_at, forget, marks, .. } => {
+                let stands_at = stands_at.map(|identity| identity::put_sql(identity, &self.assignment.seal));
+                maintain(control, &stands_at.unwrap_or_default(), &forget, &marks).await?;
                 self.swept = identity::sweep(control, self.swept, &self.assignment.seal).await?;
                 AgentEvent::Durable { upto: applied }
             }
@@ -169,10 +170,11 @@ pub(super) async fn until_lost(connection: &mut Connection) -> BackendError {
     }
 }
 
-/// Deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
+/// Puts in where the replica stands, deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
 /// commits synchronously waits until the server's log is on disk up to there.
 async fn maintain(
     control: &mut Connection,
+    put_stand: &str,
     forget: &[Identity],
     marks: &[Sequence],
 ) -> Result<(), BackendError> {
@@ -182,7 +184,7 @@ async fn maintain(
     control
         .simple(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); {keep}\
-             {forget}; \
+             {forget}; {put_stand}\
              DELETE FROM onecopy_capture.vouched v WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a \
              WHERE a.pid = v.pid AND a.backend_start = v.started); COMMIT"
         ))

@@ -528,6 +528,7 @@ async fn a_crash_is_survived_and_shows_in_the_proof() {
     let maintain = Command::Maintain {
         incarnation,
         applied: insert.header().last,
+        stands_at: None,
         forget: vec![junk],
         marks: Vec::new(),
     };

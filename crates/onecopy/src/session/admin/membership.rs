@@ -305,6 +305,11 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
             message,
             "SHOW REPLICAS shows the state of each; wait until another one is up, or UNDRAIN one.",
         ),
+        MemberError::LastHolder { table } => Refusal::new(
+            sqlstate::DEPENDENT_OBJECTS_STILL_EXIST,
+            message,
+            format!("Nothing has changed. Let another replica hold {table} first, or drop it."),
+        ),
         MemberError::Failed(_) => {
             Refusal::new(state, message, "Nothing has changed. When the cause is removed, try it again.")
         }
@@ -319,6 +324,17 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_holder_of_a_table_is_named_with_what_to_do() {
+        let error = MemberError::LastHolder { table: "table public.orders".to_owned() };
+        let refusal = member_refusal("replica \"b\" cannot be dropped", &error);
+        assert_eq!(refusal.sqlstate, "2BP01");
+        let message = "replica \"b\" cannot be dropped: no other replica holds table public.orders";
+        assert_eq!(refusal.message, message);
+        let hint = "Nothing has changed. Let another replica hold table public.orders first, or drop it.";
+        assert_eq!(refusal.hint.as_deref(), Some(hint));
+    }
 
     #[test]
     fn an_order_is_words_in_any_case_and_a_name_as_it_is_written() {

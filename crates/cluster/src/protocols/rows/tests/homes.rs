@@ -278,6 +278,23 @@ fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
 }
 
 #[test]
+fn a_record_is_applied_only_where_its_table_is() {
+    let mut placement = Placement::full(3);
+    placement.restrict(FragmentId::whole(TABLE), ReplicaSet::first(2));
+    let mut bench = Bench::placed(placement);
+    bench.begin(S1, false);
+    bench.finish(S1, 7, 6);
+    let logged = bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(logged, ["acknowledge 1", "commit 1", "apply 1..1 at 1"]);
+    assert_eq!(bench.protocol.replicas()[2].applied, Version(1), "it is nothing to replica 2");
+    bench.feed(Event::Committed { session: S1 });
+    bench.begin(S2, false);
+    bench.finish(S2, 8, 6);
+    let logged = bench.feed(Event::Logged { upto: Version(2) });
+    assert_eq!(logged, ["acknowledge 2", "commit 2", "apply 2..2 at 2"], "replica 1 is busy");
+}
+
+#[test]
 fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
     let mut placement = Placement::full(3);
     placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));

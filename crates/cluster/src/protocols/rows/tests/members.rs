@@ -1,6 +1,8 @@
 //! Replicas that join, leave and are drained.
 
 use super::*;
+use crate::ids::FragmentId;
+use crate::placement::ReplicaSet;
 
 const NEW: ReplicaId = ReplicaId(3);
 
@@ -110,6 +112,25 @@ fn an_anchor_that_leaves_is_followed_at_once() {
     assert_eq!(bench.feed(Event::Left { replica: ANCHOR })[..2], ["abort 1", "anchor 1"]);
     assert_eq!(bench.begin(S2, false), ["execute 2 at 1"]);
     assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty());
+}
+
+/// A driver that did not ask whether the replica may leave.
+#[test]
+fn the_last_holder_of_a_table_is_lost_but_stays_a_member() {
+    let mut placement = Placement::full(3);
+    placement.restrict(FragmentId::whole(TABLE), ReplicaSet::first(1));
+    let mut bench = Bench::placed(placement);
+    let refused = LastHolder { replica: ANCHOR, fragment: FragmentId::whole(TABLE) };
+    assert_eq!(bench.protocol.may_leave(ANCHOR), Err(refused));
+    assert_eq!(bench.protocol.may_leave(ReplicaId(2)), Ok(()));
+    bench.begin(S1, false);
+    assert_eq!(bench.feed(Event::Left { replica: ANCHOR }), ["reset 0", "abort 1"]);
+    assert_eq!(bench.protocol.replicas()[0].state, State::Down);
+    assert!(bench.read(S2, 7).is_empty(), "a read waits for the one replica that has the table");
+    bench.feed(Event::Left { replica: ReplicaId(2) });
+    assert!(bench.feed(up(ANCHOR, 2, 0)).contains(&"execute 2 at 0".to_owned()));
+    assert!(bench.protocol.holdings(ANCHOR).is_everything());
+    assert!(!bench.protocol.holdings(ReplicaId(1)).holds(TABLE));
 }
 
 #[test]

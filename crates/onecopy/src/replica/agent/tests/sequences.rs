@@ -134,8 +134,13 @@ async fn marks_move_sequences_and_are_kept() {
     // What the home knows of its own marks it is told; its sequences do not move by that.
     let applied = cluster::ids::Version(99);
     let marks = vec![mark(1, 2, 3, true), mark(1, 1, 9999, true)];
-    let maintain =
-        Command::Maintain { incarnation: pair.second.incarnation, applied, forget: Vec::new(), marks };
+    let maintain = Command::Maintain {
+        incarnation: pair.second.incarnation,
+        applied,
+        stands_at: None,
+        forget: Vec::new(),
+        marks,
+    };
     pair.second.commands.send(maintain).await.unwrap();
     assert!(matches!(pair.second.event().await, AgentEvent::Durable { .. }));
     assert_eq!(load_marks(&mut superuser, DatabaseId::FIRST).await.unwrap()[0], mark(1, 2, 3, true));
