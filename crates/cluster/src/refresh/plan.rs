@@ -10,6 +10,7 @@ use super::fold::{Folded, Folds};
 use super::net::Net;
 use super::{ColumnSet, Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Value, Values};
 use crate::ids::TableId;
+use crate::placement::Holdings;
 use crate::record::{Change, Item, Sequence};
 
 /// Up to so many rows have a statement for their number, with their values one by one. It is quicker than a statement for
@@ -77,13 +78,16 @@ pub enum Step<'a> {
     Sequence(Sequence),
 }
 
-/// Plans the items of each record of a batch, in their order. A statement may change the tables, so what follows it must
+/// Plans the items of each record of a batch, in their order, without the rows and TRUNCATEs of tables that the replica does
+/// not hold. A statement may change the tables, so what follows it must
 /// be planned anew: callers that have statements call this for the items in between.
 pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
     tables: &RefreshTables,
+    holdings: &Holdings,
     records: impl IntoIterator<Item = I>,
 ) -> Result<Vec<Step<'a>>, RefreshError> {
-    let mut planner = Planner { tables, waiting: BTreeMap::new(), waiting_rows: 0, steps: Vec::new() };
+    let waiting = BTreeMap::new();
+    let mut planner = Planner { tables, holdings, waiting, waiting_rows: 0, steps: Vec::new() };
     for items in records {
         for item in items {
             match item {
@@ -102,6 +106,7 @@ pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
 
 struct Planner<'t, 'a> {
     tables: &'t RefreshTables,
+    holdings: &'t Holdings,
     waiting: BTreeMap<TableId, Waiting<'a>>,
     waiting_rows: usize,
     steps: Vec<Step<'a>>,
@@ -154,6 +159,9 @@ impl<'a> Planner<'_, 'a> {
     /// Takes rows of the present record.
     fn rows(&mut self, rows: impl Iterator<Item = crate::record::RowChange<'a>>) -> Result<(), RefreshError> {
         for row in rows {
+            if !self.holdings.holds(row.table) {
+                continue;
+            }
             let table = self.tables.table(row.table)?;
             if matches!(row.change, Change::Truncate) {
                 self.truncate(row.table)?;

@@ -10,7 +10,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{ClusterId, DatabaseId, Identity, ServiceId, Version};
+use crate::ids::{ClusterId, DatabaseId, FragmentId, Identity, ReplicaId, ServiceId, Version};
+use crate::placement::{Holdings, Placement, ReplicaSet};
 use crate::record::{Header, Record, RecordBuilder, Sequence, Statement};
 
 const INT: u32 = 23;
@@ -156,7 +157,7 @@ fn planned_over(tables: &RefreshTables, count: u32) -> Vec<String> {
         builder.push_insert(DatabaseId::FIRST.table(1), image).unwrap();
     }
     let record = builder.finish(*records("")[0].header());
-    let steps = plan(tables, [record.items()]).unwrap();
+    let steps = plan(tables, &Holdings::everything(), [record.items()]).unwrap();
     steps.iter().map(|step| format!("{step:?}").chars().take(200).collect()).collect()
 }
 
@@ -165,8 +166,12 @@ fn columns(places: impl IntoIterator<Item = usize>) -> ColumnSet {
 }
 
 fn planned(script: &str) -> Vec<String> {
+    planned_at(&Holdings::everything(), script)
+}
+
+fn planned_at(holdings: &Holdings, script: &str) -> Vec<String> {
     let records = records(script);
-    let steps = plan(&tables(), records.iter().map(Record::items)).unwrap();
+    let steps = plan(&tables(), holdings, records.iter().map(Record::items)).unwrap();
     let shown_rows = |rows: &[RowImages<'_>]| {
         let rows: Vec<_> = rows.iter().map(|row| format!("{} {}", shown(row.old), shown(row.new))).collect();
         rows.join(", ")
@@ -355,7 +360,7 @@ fn rows_written_as_they_were_are_written() {
 fn images_that_do_not_fit_are_rejected() {
     let error = |script: &str| {
         let records = records(script);
-        plan(&tables(), records.iter().map(Record::items)).unwrap_err()
+        plan(&tables(), &Holdings::everything(), records.iter().map(Record::items)).unwrap_err()
     };
     assert_eq!(error("9 T"), RefreshError::UnknownTable { table: DatabaseId::FIRST.table(9) });
     assert!(matches!(error("1 I 5a | 1 I 5b, 1 D 7a"), RefreshError::Inconsistent { .. }));
@@ -371,7 +376,7 @@ fn images_that_do_not_fit_are_rejected() {
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     builder.push_statement(&Statement::default()).unwrap();
     let record = builder.finish(*records("")[0].header());
-    assert_eq!(plan(&tables(), [record.items()]), Err(RefreshError::Statement));
+    assert_eq!(plan(&tables(), &Holdings::everything(), [record.items()]), Err(RefreshError::Statement));
 }
 
 #[test]
@@ -383,12 +388,29 @@ fn user_types_have_other_numbers_elsewhere() {
 }
 
 #[test]
+fn rows_of_tables_that_the_replica_does_not_hold_are_left_out() {
+    let mut placement = Placement::full(2);
+    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(2)), ReplicaSet::first(1));
+    let script = "1 I 1a, 2 I 1a, 3 I 1a | 2 T, 2 I 2a | 2 U 2a 2b, 1 U 1a 1b";
+    assert_eq!(planned_at(&placement.holdings(ReplicaId(0)), script), planned(script));
+    let held = planned("1 I 1a, 3 I 1a | 1 U 1a 1b");
+    assert_eq!(planned_at(&placement.holdings(ReplicaId(1)), script), held);
+    assert!(planned_at(&placement.holdings(ReplicaId(1)), "2 T").is_empty());
+    // A table that no server knows any more is of no concern where it is not held.
+    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(99)), ReplicaSet::first(1));
+    assert!(planned_at(&placement.holdings(ReplicaId(1)), "99 I 1a").is_empty());
+}
+
+#[test]
 fn sequences_pass_through() {
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let sequence = Sequence { value: 7, called: true, ..Sequence::default() };
     builder.push_sequence(&sequence).unwrap();
     let record = builder.finish(*records("")[0].header());
-    assert_eq!(plan(&tables(), [record.items()]), Ok(vec![Step::Sequence(sequence)]));
+    assert_eq!(
+        plan(&tables(), &Holdings::everything(), [record.items()]),
+        Ok(vec![Step::Sequence(sequence)])
+    );
 }
 
 /// Takes a length and that many bytes off the front.
@@ -473,7 +495,7 @@ fn values_that_travel_as_text_are_bound_as_text() {
         record.push_insert(DatabaseId::FIRST.table(9), image).unwrap();
     }
     let record = record.finish(*records("")[0].header());
-    let steps = plan(&tables, [record.items()]).unwrap();
+    let steps = plan(&tables, &Holdings::everything(), [record.items()]).unwrap();
     let inserted = |step: &Step<'_>| match step {
         Step::Execute { statement, rows } if statement.kind.is_insert() => rows.len(),
         other => panic!("{other:?}"),

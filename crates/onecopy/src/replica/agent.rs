@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
+use cluster::placement::Holdings;
 use cluster::record::{Record, Sequence};
 use commitlog::SpillStore;
 use sql::Catalogue;
@@ -94,6 +95,8 @@ pub(crate) enum Command {
         incarnation: Incarnation,
         /// In version order.
         records: Vec<Arc<Record>>,
+        /// The tables whose rows are applied.
+        holdings: Holdings,
         /// The last schema change that is durable.
         last_ddl: Version,
     },

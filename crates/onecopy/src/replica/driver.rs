@@ -194,7 +194,8 @@ impl ReplicaDriver {
             self.coordinator.database.sequences().leases.close(self.replica);
         }
         let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
-        Command::Apply { incarnation, records, last_ddl }
+        let holdings = self.coordinator.core.holdings(self.replica);
+        Command::Apply { incarnation, records, holdings, last_ddl }
     }
 
     fn quarantine(&mut self, reason: &str, lasting: QuarantineDuration) {

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::{INT, column, columns, image, records};
 use crate::ids::DatabaseId;
+use crate::placement::Holdings;
 use crate::record::{Record, RecordBuilder};
 
 const COLUMNS: usize = 70;
@@ -45,7 +46,7 @@ fn updates(rows: &[(i32, &[&[usize]])]) -> Vec<Record> {
 
 fn kinds(rows: &[(i32, &[&[usize]])]) -> Vec<Kind> {
     let (tables, records) = (wide(), updates(rows));
-    plan(&tables, records.iter().map(Record::items))
+    plan(&tables, &Holdings::everything(), records.iter().map(Record::items))
         .unwrap()
         .into_iter()
         .map(|step| match step {
@@ -132,7 +133,7 @@ fn a_table_that_no_update_can_write_has_its_rows_put_in_again() {
         record(|builder, image| builder.push_delete(DatabaseId::FIRST.table(1), image).unwrap()),
         record(|builder, image| builder.push_insert(DatabaseId::FIRST.table(1), image).unwrap()),
     ];
-    let steps = plan(&tables, records.iter().map(Record::items)).unwrap();
+    let steps = plan(&tables, &Holdings::everything(), records.iter().map(Record::items)).unwrap();
     let kinds: Vec<_> = steps
         .iter()
         .map(|step| match step {

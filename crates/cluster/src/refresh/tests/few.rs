@@ -3,6 +3,7 @@
 use super::super::*;
 use super::{INT, TEXT, columns, image, planned, row, table, tables};
 use crate::ids::DatabaseId;
+use crate::placement::Holdings;
 
 /// `count` changes of table 1: inserts, updates or deletes.
 fn script(table: u32, operation: &str, count: usize) -> String {
@@ -51,7 +52,8 @@ fn a_table_without_columns_to_write_gets_its_rows_one_by_one() {
     let mut tables = RefreshTables::default();
     tables.insert(own);
     let records = super::records("1 I 1a, 1 I 2b");
-    let steps = plan(&tables, records.iter().map(crate::record::Record::items)).unwrap();
+    let steps =
+        plan(&tables, &Holdings::everything(), records.iter().map(crate::record::Record::items)).unwrap();
     assert_eq!(steps.len(), 2);
 }
 
@@ -66,7 +68,7 @@ fn large_rows_are_cut_into_several_statements() {
         record.push_insert(DatabaseId::FIRST.table(1), image).unwrap();
     }
     let record = record.finish(*super::records("")[0].header());
-    let steps = plan(&tables(), [record.items()]).unwrap();
+    let steps = plan(&tables(), &Holdings::everything(), [record.items()]).unwrap();
     let counts: Vec<_> = steps
         .iter()
         .map(|step| match step {

@@ -10,6 +10,7 @@ use proptest::sample::Index;
 use super::super::*;
 use super::{records, tables};
 use crate::ids::DatabaseId;
+use crate::placement::Holdings;
 use crate::record::Record;
 
 /// What a row becomes in a record: keys and texts are drawn from the free ones; None is gone.
@@ -142,7 +143,7 @@ proptest! {
             let table = tables.table(DatabaseId::FIRST.table(number)).unwrap();
             let batches = if pieces { records.chunks(1) } else { records.chunks(records.len()) };
             for batch in batches {
-                for step in plan(&tables, batch.iter().map(Record::items)).unwrap() {
+                for step in plan(&tables, &Holdings::everything(), batch.iter().map(Record::items)).unwrap() {
                     match step {
                         Step::Execute { statement, rows } => apply(table, &mut replica, statement.kind, &rows),
                         Step::CopyIn { rows, .. } => {

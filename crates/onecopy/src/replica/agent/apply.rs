@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{DatabaseId, Version};
+use cluster::placement::Holdings;
 use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
 use commitlog::SpillStore;
@@ -87,6 +88,8 @@ pub(super) struct Applier {
     connection: Connection,
     database: DatabaseId,
     tables: RefreshTables,
+    /// The tables whose rows are applied. Every record leaves its identity.
+    holdings: Holdings,
     /// The tables may be others than that by now; they are read again when the next row needs them.
     is_outdated: bool,
     prepared: Prepared,
@@ -104,7 +107,19 @@ impl Applier {
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
         let (prepared, is_outdated) = (Prepared::default(), false);
         let database = assignment.served.id;
-        Self { connection, database, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
+        let holdings = Holdings::everything();
+        Self {
+            connection,
+            database,
+            tables,
+            holdings,
+            is_outdated,
+            prepared,
+            spills,
+            seal,
+            known_to,
+            unchecked,
+        }
     }
 
     /// Its server process.
@@ -122,8 +137,10 @@ impl Applier {
     pub(super) async fn apply_after(
         &mut self,
         last_ddl: Version,
+        holdings: Holdings,
         records: &[Arc<Record>],
     ) -> Result<(), Failure> {
+        self.holdings = holdings;
         if last_ddl > self.known_to || self.prepared.are_many() {
             self.forget_tables().await?;
         }
@@ -260,7 +277,8 @@ impl Applier {
 
     async fn plan<'a>(&mut self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, Trouble> {
         self.know_tables().await?;
-        plan(&self.tables, records.iter().map(|record| record.items())).map_err(Trouble::Refresh)
+        plan(&self.tables, &self.holdings, records.iter().map(|record| record.items()))
+            .map_err(Trouble::Refresh)
     }
 
     /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
@@ -355,7 +373,7 @@ impl Applier {
             return Ok(());
         }
         self.know_tables().await?;
-        let steps = plan(&self.tables, [items]).map_err(Trouble::Refresh)?;
+        let steps = plan(&self.tables, &self.holdings, [items]).map_err(Trouble::Refresh)?;
         self.exchange(steps).await
     }
 

@@ -94,7 +94,7 @@ impl Agent {
     ) -> Result<(), Ended> {
         let event = match command {
             Command::Reset { .. } => return Err(Ended::Connections("reset".to_owned())),
-            Command::Apply { incarnation, records, last_ddl } => {
+            Command::Apply { incarnation, records, holdings, last_ddl } => {
                 let Some(last) = records.last() else { return Ok(()) };
                 let upto = last.header().last;
                 let name = self.assignment.name.as_str();
@@ -105,7 +105,7 @@ impl Agent {
                     evictions: &self.assignment.evictions,
                     events: &self.events,
                 };
-                let work = applier.apply_after(last_ddl, &records);
+                let work = applier.apply_after(last_ddl, holdings, &records);
                 match watched(control, way, &mut self.pace, work).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),

@@ -6,6 +6,7 @@ mod checksums;
 mod few;
 mod guard;
 mod known;
+mod partial;
 mod planner;
 mod raised;
 mod sequences;
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ServiceId, Version};
+use cluster::placement::Holdings;
 use cluster::record::{Header, Record, RecordBuilder, Statement};
 use commitlog::SpillFolder;
 use tokio::sync::mpsc;
@@ -90,7 +92,12 @@ impl Running {
     }
 
     async fn apply(&mut self, records: Vec<Arc<Record>>) -> AgentEvent {
-        let command = Command::Apply { incarnation: self.incarnation, records, last_ddl: Version::ZERO };
+        self.apply_held(records, Holdings::everything()).await
+    }
+
+    async fn apply_held(&mut self, records: Vec<Arc<Record>>, holdings: Holdings) -> AgentEvent {
+        let (incarnation, last_ddl) = (self.incarnation, Version::ZERO);
+        let command = Command::Apply { incarnation, records, holdings, last_ddl };
         self.commands.send(command).await.unwrap();
         self.event().await
     }
