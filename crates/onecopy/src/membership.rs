@@ -2,7 +2,7 @@
 //!
 //! [`members`] lets replicas join, drain and leave. [`adoption`] recognises servers of this cluster,
 //! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, for which [`base_backup`]
-//! copies its files, [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`].
+//! copies its files, [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`] ([`comparison`]).
 //!
 //! Invariant: a replica serves only after it holds the effect of every record up to the version where it joins.
 
@@ -11,9 +11,11 @@ pub(crate) mod base_backup;
 pub(crate) mod check;
 pub(crate) mod checksum;
 pub(crate) mod cluster_file;
+pub(crate) mod comparison;
 pub(crate) mod initial_copy;
 pub(crate) mod member_error;
 pub(crate) mod members;
+mod not_held;
 pub(crate) mod reach;
 pub(crate) mod resync;
 pub(crate) mod supervisor;

@@ -39,6 +39,12 @@ impl Coordinator {
         judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
     }
 
+    /// Whether a replica holds a table of the database, by the number of the table.
+    pub(crate) fn holds(&self, replica: ReplicaId) -> impl Fn(u32) -> bool {
+        let (holdings, database) = (self.core.holdings(replica), self.database.served.id);
+        move |number| holdings.holds(database.table(number))
+    }
+
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
     pub(crate) async fn note_durable(&self, replica: ReplicaId, upto: Version) {
         self.lead.retention.log().note_durable(replica, upto);

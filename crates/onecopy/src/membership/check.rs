@@ -1,7 +1,7 @@
 //! CHECK REPLICAS: as VERIFY, and a replica that is not like the others serves nothing from then on.
 //!
-//! What most of the checked replicas have is taken to be right, since every one of them has made it from the same
-//! records by itself; where there are as many of one kind as of another, it is what the home of updates has. A replica
+//! What most holders of a table have is taken to be right ([`super::comparison`]); where there are as many of one kind as of
+//! another, the anchor's. If that left no replica that holds everything, the anchor alone is taken to be right. A replica
 //! that is down or in quarantine is not looked at: when it comes back it has to be checked again.
 //!
 //! If that is the home of updates, another one takes its place.
@@ -10,13 +10,15 @@
 //!
 //! Non-goal: mending. The answer and SHOW REPLICAS say which command does.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use wire::sqlstate;
 
+use super::checksum::checksums;
+use super::comparison::{Checksums, differing};
 use super::verify;
 use crate::backend::BackendError;
 use crate::coordinator::{Coordinator, QuarantineDuration};
@@ -32,8 +34,8 @@ const DAMAGE_CLASS: &[u8] = b"XX";
 /// What was found at a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contents {
-    /// Its checksums by name.
-    Sums(BTreeMap<String, String>),
+    /// The checksums of what it holds.
+    Sums(Checksums),
     /// Its server cannot read its own data: what the server said.
     Damaged(String),
 }
@@ -66,11 +68,11 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     }
     let _turn = verify::Turn::take(coordinator)?;
     let (version, sums) = sums(coordinator, &checked).await?;
-    let right = &sums[most_common(coordinator.view.anchor(), &checked, &sums)];
+    let anchor = checked.iter().position(|replica| *replica == coordinator.view.anchor());
     let mut rows = Vec::new();
-    for (replica, found) in checked.iter().zip(&sums) {
+    for (replica, difference) in checked.iter().zip(differences(&sums, anchor)) {
         let name = coordinator.seats[usize::from(replica.0)].name.clone();
-        let Some(what) = difference(found, right) else {
+        let Some(what) = difference else {
             rows.push(vec![name, version.to_string(), "identical".to_owned(), String::new()]);
             continue;
         };
@@ -93,8 +95,8 @@ pub(crate) async fn compare_with_anchor(
     replica: ReplicaId,
 ) -> Result<Option<Difference>, Refusal> {
     let _turn = verify::Turn::take(coordinator)?;
-    let (version, sums) = sums(coordinator, &[replica, coordinator.view.anchor()]).await?;
-    let what = difference(&sums[0], &sums[1]);
+    let (version, sums) = sums(coordinator, &[coordinator.view.anchor(), replica]).await?;
+    let what = differences(&sums, Some(0)).pop().flatten();
     Ok(what.map(|what| Difference { version, what }))
 }
 
@@ -106,7 +108,7 @@ async fn sums(
     let (version, mut open) = verify::snapshots(coordinator, replicas).await?;
     let mut all = Vec::new();
     for (connection, replica) in open.iter_mut().zip(replicas) {
-        let found = match super::checksum::checksums(connection).await {
+        let found = match checksums(connection, coordinator.holds(*replica)).await {
             Ok(sums) => Contents::Sums(sums),
             Err(error) if is_damage(&error) => Contents::Damaged(error.to_string()),
             Err(error) => {
@@ -126,31 +128,52 @@ fn is_damage(error: &BackendError) -> bool {
     error.sqlstate().is_some_and(|state| state.starts_with(DAMAGE_CLASS))
 }
 
-/// The place of what most replicas have; of equally many, what the anchor is among.
-fn most_common(anchor: ReplicaId, replicas: &[ReplicaId], sums: &[Contents]) -> usize {
-    let count = |at: &usize| {
-        let alike = sums.iter().filter(|other| **other == sums[*at]).count();
-        let has_anchor = replicas.iter().zip(sums).any(|(r, s)| *r == anchor && *s == sums[*at]);
-        (matches!(sums[*at], Contents::Sums(_)), alike, has_anchor)
+/// What is not as it should be, for each of these replicas; `None` when all is. `anchor` is the place of the anchor.
+fn differences(found: &[Contents], anchor: Option<usize>) -> Vec<Option<String>> {
+    let sums = |place: &usize| match &found[*place] {
+        Contents::Sums(sums) => Some((*place, sums)),
+        Contents::Damaged(_) => None,
     };
-    (0..sums.len()).max_by_key(count).unwrap_or_default()
+    let places: Vec<usize> = (0..found.len()).collect();
+    let (readable, sums): (Vec<usize>, Vec<&Checksums>) = places.iter().filter_map(sums).unzip();
+    let whole = || sums.iter().position(|one| one.not_held.is_empty());
+    let preferred =
+        readable.iter().position(|place| Some(*place) == anchor).or_else(whole).unwrap_or_default();
+    let mut wrong: Vec<Vec<&str>> = vec![Vec::new(); sums.len()];
+    for (name, places) in differing(&sums, preferred) {
+        for place in places {
+            wrong[place].push(name);
+        }
+    }
+    let is_whole = |place: &usize| wrong[*place].is_empty() && sums[*place].not_held.is_empty();
+    if !sums.is_empty() && !(0..sums.len()).any(|place| is_whole(&place)) {
+        wrong = sums.iter().map(|one| unequal(one, sums[preferred])).collect();
+    }
+    let mut differences: Vec<Option<String>> = (found.iter())
+        .map(|one| match one {
+            Contents::Damaged(error) => Some(format!("its data cannot be read: {error}")),
+            Contents::Sums(_) => None,
+        })
+        .collect();
+    for (place, names) in readable.iter().zip(wrong) {
+        differences[*place] = named(names);
+    }
+    differences
 }
 
-/// What is not as it should be; `None` when all is.
-fn difference(found: &Contents, right: &Contents) -> Option<String> {
-    let (found, right) = match (found, right) {
-        (Contents::Damaged(error), _) => return Some(format!("its data cannot be read: {error}")),
-        (Contents::Sums(_), Contents::Damaged(_)) => return None,
-        (Contents::Sums(found), Contents::Sums(right)) => (found, right),
+/// The names in which two replicas differ, of those that both hold.
+fn unequal<'a>(one: &'a Checksums, other: &'a Checksums) -> Vec<&'a str> {
+    let both = [one, other];
+    let differs = |name: &&String| {
+        let is_held = both.iter().all(|replica| !replica.not_held.contains(*name));
+        is_held && one.sums.get(*name) != other.sums.get(*name)
     };
-    let mut names: Vec<&str> = found
-        .keys()
-        .chain(right.keys())
-        .filter(|name| found.get(*name) != right.get(*name))
-        .map(String::as_str)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    let names: BTreeSet<&String> = both.iter().flat_map(|replica| replica.sums.keys()).collect();
+    names.into_iter().filter(differs).map(String::as_str).collect()
+}
+
+/// Some of the names, as a text; none if there are none.
+fn named(mut names: Vec<&str>) -> Option<String> {
     let more = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);
     let named = names.join(", ");
@@ -165,36 +188,66 @@ fn difference(found: &Contents, right: &Contents) -> Option<String> {
 mod tests {
     use super::*;
 
-    const IDS: [ReplicaId; 3] = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
-
     fn is(of: &str) -> Contents {
-        Contents::Sums(BTreeMap::from([("table public.a".to_owned(), of.to_owned())]))
+        has(&[("table public.a", of)], &[])
+    }
+
+    fn has(sums: &[(&str, &str)], not_held: &[&str]) -> Contents {
+        let sums = sums.iter().map(|(name, sum)| ((*name).to_owned(), (*sum).to_owned())).collect();
+        let not_held = not_held.iter().map(|name| (*name).to_owned()).collect();
+        Contents::Sums(Checksums { sums, not_held })
+    }
+
+    fn damaged() -> Contents {
+        Contents::Damaged("invalid page".to_owned())
+    }
+
+    /// The places of the replicas that differ.
+    fn differ(found: &[Contents], anchor: usize) -> Vec<usize> {
+        let differences = differences(found, Some(anchor));
+        differences.iter().enumerate().filter_map(|(place, one)| one.as_ref().map(|_| place)).collect()
     }
 
     #[test]
-    fn most_are_right_and_between_two_the_home_is() {
-        let all = [is("x"), is("y"), is("y")];
-        assert_eq!(all[most_common(IDS[0], &IDS, &all)], is("y"));
-        let two = [is("x"), is("y")];
-        for anchor in [0, 1] {
-            assert_eq!(two[most_common(IDS[anchor], &IDS[..2], &two)], two[anchor]);
+    fn most_are_right_and_between_two_the_anchor_is() {
+        assert_eq!(differ(&[is("x"), is("y"), is("y")], 0), [0]);
+        for (anchor, other) in [(0, 1), (1, 0)] {
+            assert_eq!(differ(&[is("x"), is("y")], anchor), [other]);
         }
         // What cannot be read is never right, however many there are.
-        let broken = [Contents::Damaged("gone".to_owned()), Contents::Damaged("gone".to_owned()), is("y")];
-        assert_eq!(most_common(IDS[0], &IDS, &broken), 2);
+        assert_eq!(differ(&[damaged(), damaged(), is("y")], 0), [0, 1]);
+        assert_eq!(differ(&[damaged(), damaged()], 0), [0, 1]);
+    }
+
+    #[test]
+    fn one_replica_that_holds_everything_stays() {
+        let each_wrong_somewhere = [["y", "1", "1"], ["x", "2", "1"], ["x", "1", "2"]]
+            .map(|[a, b, c]| has(&[("a", a), ("b", b), ("c", c)], &[]));
+        assert_eq!(differ(&each_wrong_somewhere, 1), [0, 2]);
+        // Two partial ones agree on table a, but nothing would hold table b any more.
+        let a = |sum| has(&[("a", sum)], &["b"]);
+        let full = has(&[("a", "y"), ("b", "1")], &[]);
+        assert_eq!(differ(&[full, a("x"), a("x")], 0), [1, 2]);
+    }
+
+    #[test]
+    fn a_table_that_a_replica_does_not_hold_is_no_difference() {
+        let full = has(&[("a", "x"), ("b", "1")], &[]);
+        let partial = has(&[("a", "x")], &["b"]);
+        assert!(differ(&[full.clone(), partial.clone(), full.clone()], 0).is_empty());
+        let wrong = has(&[("a", "y")], &["b"]);
+        assert_eq!(differ(&[full.clone(), wrong, full], 0), [1]);
     }
 
     #[test]
     fn what_differs_is_named() {
-        assert_eq!(difference(&is("x"), &is("x")), None);
-        assert_eq!(difference(&is("x"), &is("y")).as_deref(), Some("table public.a"));
-        let many = Contents::Sums((0..7).map(|i| (format!("table t{i}"), String::new())).collect());
-        let text = difference(&many, &Contents::Sums(BTreeMap::new())).unwrap();
-        assert!(text.ends_with("table t4 and 2 more"), "{text}");
-        assert!(
-            difference(&Contents::Damaged("invalid page".to_owned()), &is("x"))
-                .unwrap()
-                .contains("invalid page")
-        );
+        let text = |found: Contents, right: Contents| differences(&[right, found], Some(0)).pop().unwrap();
+        assert_eq!(text(is("x"), is("x")), None);
+        assert_eq!(text(is("x"), is("y")).as_deref(), Some("table public.a"));
+        let names: Vec<String> = (0..7).map(|i| format!("table t{i}")).collect();
+        let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let text_of_many = text(has(&many, &[]), has(&[], &[])).unwrap();
+        assert!(text_of_many.ends_with("table t4 and 2 more"), "{text_of_many}");
+        assert!(text(damaged(), is("x")).unwrap().contains("invalid page"));
     }
 }

@@ -10,8 +10,10 @@
 //!
 //! They are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::comparison::Checksums;
+use super::not_held::{NUMBERED_TABLES, not_held};
 use crate::backend::{BackendError, Connection};
 use crate::capture::quoting::quoted;
 
@@ -143,21 +145,28 @@ pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
     )
 }
 
-/// The checksums of every table and of each kind of schema object, by name. The connection is a superuser's, in a
-/// transaction that has the snapshot to look at.
-pub(crate) async fn checksums(connection: &mut Connection) -> Result<BTreeMap<String, String>, BackendError> {
+/// The checksums of every table that the replica holds, as `is_held` says of our number for the table, and of each kind of
+/// schema object. The connection is a superuser's, in a transaction that has the snapshot to look at.
+pub(crate) async fn checksums(
+    connection: &mut Connection,
+    is_held: impl Fn(u32) -> bool,
+) -> Result<Checksums, BackendError> {
+    let not_held = not_held(&connection.simple(NUMBERED_TABLES).await?, is_held)?;
+    let not_held: BTreeSet<String> = not_held.iter().map(|table| format!("table {table}")).collect();
     connection.simple(PIN_TEXT).await?;
     let mut sums = BTreeMap::new();
     for row in connection.simple(TABLES).await? {
         let [Some(schema), Some(table)] = row.as_slice() else { return Err(SHAPE) };
-        let sum = one(connection, &checksum_sql(schema, table)).await?;
-        sums.insert(format!("table {}.{}", quoted(schema), quoted(table)), sum);
+        let name = format!("table {}.{}", quoted(schema), quoted(table));
+        if !not_held.contains(&name) {
+            sums.insert(name, one(connection, &checksum_sql(schema, table)).await?);
+        }
     }
     sums.append(&mut schema_checksums(connection).await?);
     for (kind, query) in SHARED {
         sums.insert((*kind).to_owned(), lines_checksum(connection, query).await?);
     }
-    Ok(sums)
+    Ok(Checksums { sums, not_held })
 }
 
 /// The checksums of each kind of schema object, under the same conditions.

@@ -1,4 +1,4 @@
-//! VERIFY: every table of every replica, compared at one version.
+//! VERIFY: every table, compared among all replicas that hold it, at one version.
 //!
 //! The node holds: it assigns no version until every replica stands at the last one. VERIFY opens a snapshot on each
 //! replica, which takes milliseconds, and the node goes on. The checksums are then computed in those snapshots, however
@@ -13,6 +13,7 @@ use tokio::sync::MutexGuard;
 use wire::sqlstate;
 
 use super::checksum::{checksums, schema_checksums};
+use super::comparison::{Checksums, differing};
 use crate::backend::{BackendError, Connection};
 use crate::coordinator::Coordinator;
 use crate::coordinator::node_kind::HoldingSession;
@@ -62,10 +63,12 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     let replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
     let (version, mut open) = snapshots(coordinator, &replicas).await?;
     let mut sums = Vec::new();
-    for connection in &mut open {
-        sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
+    for (connection, replica) in open.iter_mut().zip(&replicas) {
+        let is_held = coordinator.holds(*replica);
+        sums.push(checksums(connection, is_held).await.map_err(|error| failed(&error))?);
     }
-    Ok(compare(coordinator, version, &replicas, &sums))
+    let names: Vec<&str> = replicas.iter().map(|replica| coordinator.seats[*replica].name.as_str()).collect();
+    Ok(compare(version, &names, &sums))
 }
 
 /// A snapshot of each of these replicas, which are up, at one version.
@@ -127,31 +130,39 @@ async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<
     opened.unwrap_or_else(|elapsed| Err(BackendError::Io(elapsed.into())))
 }
 
-fn compare(
-    coordinator: &Coordinator,
-    version: Version,
-    replicas: &[ReplicaId],
-    sums: &[BTreeMap<String, String>],
-) -> Vec<Vec<String>> {
-    let mut names: Vec<&String> = sums.iter().flat_map(BTreeMap::keys).collect();
-    names.sort_unstable();
-    names.dedup();
-    let first = &sums[0];
-    names
-        .into_iter()
-        .map(|name| {
-            let differ: Vec<String> = sums
-                .iter()
-                .zip(replicas)
-                .filter(|(sum, _)| sum.get(name) != first.get(name))
-                .map(|(_, replica)| coordinator.seats[*replica].name.clone())
-                .collect();
-            let result = if differ.is_empty() {
-                "identical".to_owned()
-            } else {
-                format!("DIFFERENT at {}", differ.join(", "))
-            };
-            vec![name.clone(), version.to_string(), result]
-        })
-        .collect()
+/// The replicas by name, with their checksums in the same order. Where two values are equally common, the first replica's is
+/// right.
+fn compare(version: Version, replicas: &[&str], sums: &[Checksums]) -> Vec<Vec<String>> {
+    let sums: Vec<&Checksums> = sums.iter().collect();
+    let row = |(name, places): (&str, Vec<usize>)| {
+        let differ: Vec<&str> = places.iter().map(|place| replicas[*place]).collect();
+        let result = match differ.as_slice() {
+            [] => "identical".to_owned(),
+            differ => format!("DIFFERENT at {}", differ.join(", ")),
+        };
+        vec![name.to_owned(), version.to_string(), result]
+    };
+    differing(&sums, 0).into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_compared_where_it_is_held() {
+        let sums = |table: Option<&str>| {
+            let sums = table.map(|sum| ("table t".to_owned(), sum.to_owned())).into_iter();
+            let not_held = if table.is_none() { ["table t".to_owned()].into() } else { [].into() };
+            Checksums { sums: sums.collect(), not_held }
+        };
+        let said = |tables: [Option<&str>; 3]| {
+            let rows = compare(Version(7), &["a", "b", "c"], &tables.map(sums));
+            rows.iter().map(|row| row.join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(said([Some("1"), None, Some("1")]), ["table t 7 identical"]);
+        assert_eq!(said([Some("1"), None, Some("2")]), ["table t 7 DIFFERENT at c"]);
+        assert_eq!(said([Some("1"), Some("2"), Some("2")]), ["table t 7 DIFFERENT at a"]);
+        assert_eq!(said([None, None, Some("2")]), ["table t 7 identical"]);
+    }
 }

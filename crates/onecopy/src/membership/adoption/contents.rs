@@ -63,7 +63,8 @@ pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<
 
 async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
     connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let mut sums = checksum::checksums(connection).await?;
+    // The servers are no replicas yet, so nothing says that one holds less than another.
+    let mut sums = checksum::checksums(connection, |_| true).await?.sums;
     let (what, sql) = POSITIONS;
     let rows = connection.simple(sql).await?;
     sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());

@@ -4,6 +4,7 @@ use cluster::ids::{FragmentId, ReplicaId, TableId};
 use cluster::placement::{Placement, ReplicaSet};
 
 use super::*;
+use crate::membership::comparison::Checksums;
 
 /// The holdings of a replica that holds every table but this one.
 fn all_but(table: TableId) -> Holdings {
@@ -29,7 +30,7 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
         pair.home.write("INSERT INTO other VALUES (3, 'd', 4)").await,
     ];
     let identities: Vec<Identity> = records.iter().map(|record| record.header().identity).collect();
-    let applied = pair.second.apply_held(records, holdings).await;
+    let applied = pair.second.apply_held(records, holdings.clone()).await;
     assert!(matches!(applied, AgentEvent::Applied { .. }), "{applied:?}");
 
     let mut session = pair.servers[1].connect("").await;
@@ -38,6 +39,20 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
     assert!(session.simple("SELECT id, v, w FROM other").await.unwrap().is_empty());
     let all = crate::replica::agent::identity::read(&mut session, &pair.servers[1].seal()).await.unwrap();
     assert!(identities.iter().all(|identity| all.contains(identity)));
+
+    let mut whole = checksums(&pair, 0, &Holdings::everything()).await;
+    let partial = checksums(&pair, 1, &holdings).await;
+    let name = r#"table "public"."other""#;
+    assert_eq!(partial.not_held, [name.to_owned()].into());
+    assert!(whole.sums.remove(name).is_some_and(|sum| sum.starts_with("32 rows")));
+    assert_eq!(whole.sums, partial.sums, "all else is equal");
+}
+
+async fn checksums(pair: &Pair, server: usize, holdings: &Holdings) -> Checksums {
+    let mut connection = pair.servers[server].connect("").await;
+    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
+    let is_held = |number| holdings.holds(DatabaseId::FIRST.table(number));
+    checksum::checksums(&mut connection, is_held).await.unwrap()
 }
 
 #[tokio::test]
