@@ -30,6 +30,7 @@ use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 
 use super::checksum::schema_checksums;
+use super::not_held::{NUMBERED_TABLES, not_held};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::config::Replica;
@@ -67,11 +68,13 @@ pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopy
         .map(|_| ())
 }
 
-/// Fills the server; it is not a member yet, and nobody else uses its database. `is_former`: what it has may go.
+/// Fills the server, which is not a member yet and whose database has no other users: with the whole schema, and with the rows
+/// of the tables that it is to hold. If the server `is_former`, its present contents may be dropped.
 pub(crate) async fn run(
     coordinator: &Coordinator,
     donor: ReplicaId,
     target: &Replica,
+    is_held: impl Fn(u32) -> bool,
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), InitialCopyError> {
@@ -86,6 +89,9 @@ pub(crate) async fn run(
         source,
     };
     let mut source = open(coordinator, donor, &program).await?;
+    let numbered = source.connection.simple(NUMBERED_TABLES).await.map_err(at_donor)?;
+    let not_held = not_held(&numbered, is_held).map_err(at_donor)?;
+    source.tables.retain(|table| !not_held.contains(table.name()));
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
     let mut outside = target::connect_beside(&coordinator.database.served, target).await?;
@@ -93,8 +99,8 @@ pub(crate) async fn run(
         roles::WriteError::Server(error) => there(error),
         roles::WriteError::Strangers(roles) => InitialCopyError::Strangers { address: address(), roles },
     })?;
-    let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
-    target::make_anew(&mut outside, &coordinator.database.served, &database, is_former)
+    let properties = roles::database(&mut source.connection).await.map_err(at_donor)?;
+    target::make_anew(&mut outside, &coordinator.database.served, &properties, is_former)
         .await
         .map_err(there)?;
     let mut connection = target::connect(target, coordinator).await.map_err(there)?;

@@ -159,7 +159,8 @@ async fn give_data(
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
     coordinator.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
-        initial_copy::run(coordinator, donor, server, *is_former, transfer).await?;
+        let is_held = coordinator.holds(replica);
+        initial_copy::run(coordinator, donor, server, is_held, *is_former, transfer).await?;
     }
     let (done, answer) = oneshot::channel();
     let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };

@@ -1,6 +1,6 @@
 //! Rebuilding a replica online: it gets the data of another one, and catches up from the log.
 //!
-//! The donor is a replica that is up, the anchor only if there is no other. The replica leaves service first. From the
+//! The donor is a replica that is up and holds all that the target holds, the anchor only if there is no other. The replica leaves service first. From the
 //! version on at which the donor stood before the copy began, the log is kept. When the server runs on the copy, the
 //! replica is as one that was away for a while: its agent fences it and reads the applied set, which came along with the
 //! data and says exactly which version the copy has; so no moment is needed at which everybody stands still. It joins when
@@ -13,6 +13,9 @@
 //!
 //! Invariant: a replica leaves quarantine only after its server has started on a complete copy, or to be tried again as above.
 //!
+//! A copy of files brings the tables along that the donor holds and the target does not. They are not kept up to date there,
+//! and nothing reads them.
+//!
 //! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`super::members`]).
 
 use std::fmt;
@@ -22,6 +25,7 @@ use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
+use cluster::placement::Holdings;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -46,7 +50,7 @@ pub(crate) enum RebuildError {
     Underway,
     /// Its server is not one that we run.
     NotOurs,
-    /// No other replica is up.
+    /// No other replica is up that holds all that this one holds.
     NoDonor,
     /// The server did not get other data; it is as it was, and in quarantine.
     Failed(CopyFailure),
@@ -262,9 +266,22 @@ impl Drop for Underway {
     }
 }
 
-/// Who could be copied.
+/// The replicas that are up and hold all that this one holds.
 pub(crate) fn donors(coordinator: &Coordinator, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
-    coordinator.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
+    let able = able_donors(coordinator.replicas(), replica, |id| coordinator.core.holdings(id));
+    able.into_iter()
+}
+
+fn able_donors(
+    mut replicas: Vec<ReplicaStatus>,
+    target: ReplicaId,
+    holdings: impl Fn(ReplicaId) -> Holdings,
+) -> Vec<ReplicaStatus> {
+    let wanted = holdings(target);
+    replicas.retain(|other| {
+        other.state == State::Up && other.replica != target && holdings(other.replica).cover(&wanted)
+    });
+    replicas
 }
 
 /// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
@@ -305,5 +322,58 @@ pub(crate) async fn caught_up(
             return Err(Standstill::NoProgress { version: seen });
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Cluster;
+    use cluster::event::Event;
+    use cluster::ids::{DatabaseId, Epoch, FragmentId, Incarnation};
+    use cluster::placement::{Placement, ReplicaSet};
+    use cluster::protocols::onecopy::ONECOPY;
+    use cluster::protocols::rows;
+    use cluster::time::Time;
+
+    use super::*;
+
+    /// Three replicas, of which the first two are up. Only replica 0 holds table 1, and only 0 and 2 hold table 2.
+    fn cluster() -> Cluster {
+        let mut placement = Placement::full(3);
+        let zero = ReplicaSet::first(1);
+        for (number, holders) in [(1, zero), (2, zero.with(ReplicaId(2)))] {
+            placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(number)), holders);
+        }
+        let options = rows::Options {
+            choices: ONECOPY,
+            replicas: 3,
+            anchor: ReplicaId(0),
+            placement,
+            epoch: Epoch(1),
+            last: Version::ZERO,
+            refresh_pause_us: rows::REFRESH_PAUSE_US,
+            keys_max: rows::KEYS_MAX,
+            refresh_versions_max: rows::REFRESH_VERSIONS_MAX,
+            rules: rows::Rules::default(),
+        };
+        let mut cluster = Cluster::new(Box::new(rows::Rows::new(options).unwrap()));
+        for replica in [0, 1].map(ReplicaId) {
+            let up = Event::ReplicaUp { replica, incarnation: Incarnation(1), applied: Version::ZERO };
+            cluster.handle(Time::default(), up, &mut Vec::new());
+        }
+        cluster
+    }
+
+    #[test]
+    fn a_donor_is_up_and_holds_all_that_the_target_holds() {
+        let cluster = cluster();
+        let donors_of = |target| {
+            let able = able_donors(cluster.replicas(), ReplicaId(target), |id| cluster.holdings(id));
+            able.iter().map(|donor| donor.replica.0).collect::<Vec<_>>()
+        };
+        assert_eq!(donors_of(0), [0_u16; 0]);
+        assert_eq!(donors_of(1), [0]);
+        assert_eq!(donors_of(2), [0], "replica 1 lacks table 2");
+        assert_eq!(donors_of(3), [0, 1], "a new replica holds what every replica holds");
     }
 }

@@ -61,6 +61,13 @@ struct Sandbox {
     path: String,
 }
 
+impl Table {
+    /// Schema and name, in quotes.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
