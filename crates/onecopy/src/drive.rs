@@ -20,7 +20,7 @@ use crate::client::cancel::CancelState;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::error::{Fault, broken};
-use crate::pool::servers::Server;
+use crate::pool::server::Server;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::open::Transaction;
@@ -62,7 +62,10 @@ impl Driver<'_> {
         };
         let server = self.link.servers.get(update.replica);
         let expected = write(server);
-        self.link.registration.cancel.set(CancelState::Running(Arc::clone(&server.registration.running)));
+        self.link
+            .registration
+            .cancel
+            .set(CancelState::Running(Arc::clone(&server.backend_registration.running)));
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
         self.link.registration.cancel.set(CancelState::Nothing);

@@ -35,9 +35,10 @@ use crate::database::Database;
 use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
 use crate::local::{LocalState, count};
+use crate::pool::Pools;
 use crate::pool::leftovers::Look;
+use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
-use crate::pool::{Pools, Thread};
 use node_kind::ServesClients;
 
 /// What all sessions of one thread share.

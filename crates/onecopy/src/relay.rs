@@ -19,7 +19,7 @@ use wire::{encode, frame, sqlstate};
 
 use crate::client::{Client, FLUSH_BYTES};
 use crate::error::{Fault, Refusal};
-use crate::pool::servers::Server;
+use crate::pool::server::Server;
 use crate::writeset::Capture;
 use position::shift_position;
 
@@ -256,7 +256,7 @@ impl<'a> Relay<'a> {
     pub(crate) async fn show(&mut self) -> Result<(), Fault> {
         let shown = self.client.flush().await;
         if shown.is_err() {
-            self.server.registration.running.cancel().await;
+            self.server.backend_registration.running.cancel().await;
         }
         shown
     }
@@ -286,7 +286,7 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         if let Some(fault) = self.client.leaves() {
-            self.server.registration.running.cancel().await;
+            self.server.backend_registration.running.cancel().await;
             return Err(fault);
         }
         Ok(())

@@ -37,7 +37,7 @@ const SENDERS: [(&str, &str); 15] = [
     ("client/credentials.rs", "on a connection of Onecopy's own"),
     ("pool/state_sync.rs", "the client's settings"),
     ("pool/opening.rs", "own statements, checked"),
-    ("pool/servers.rs", "own statements, checked, and the client's"),
+    ("pool/server.rs", "own statements, checked, and the client's"),
     ("session/simple.rs", "the client's text, to be parsed only"),
     ("relay/work.rs", "the client's text"),
     ("shipping/connections.rs", "own statements, checked"),

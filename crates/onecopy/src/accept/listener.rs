@@ -26,7 +26,9 @@ use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
 use crate::local::half_open::HalfOpen;
-use crate::pool::{Pools, REAP_EVERY, Thread};
+use crate::pool::Pools;
+use crate::pool::pools::REAP_EVERY;
+use crate::pool::request::Thread;
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;

@@ -1,7 +1,7 @@
 //! Checks server connections out of the shared pools and back in.
 //!
 //! A session holds a connection while a transaction of it is open there, or while state of the session exists there
-//! alone ([`crate::pool::pins`]). Otherwise it gives the connection back after each answer.
+//! alone ([`crate::local::pins`]). Otherwise it gives the connection back after each answer.
 //!
 //! Sessions must not wait for each other in a ring. So a session that waits for a connection holds nothing that others
 //! wait for: it first gives back what it does not need, and an update transaction leaves its place in the order and
@@ -30,7 +30,7 @@ use crate::local::limits::Pooling;
 use crate::local::pins::{Pin, Pins};
 use crate::local::session_registry::{Doing as Shown, SessionEntry};
 use crate::pool::check_out::Ticket;
-use crate::pool::wait_queue::Want;
+use crate::pool::request::Want;
 use crate::transaction::open::Assignment;
 use crate::transaction::view::View;
 
@@ -243,7 +243,7 @@ impl Connector<'_> {
             Err(pins) => return pins,
         };
         // A cancel request that is sent from now on finds that nothing runs.
-        if server.registration.running.is_left_alone().await && server.connection.is_at_rest() {
+        if server.backend_registration.running.is_left_alone().await && server.connection.is_at_rest() {
             server.take_eviction();
             self.link.worker.pools.give_back(server);
         }

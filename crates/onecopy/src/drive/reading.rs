@@ -9,7 +9,7 @@ use sql::TransactionOptions;
 use crate::client::cancel::CancelState;
 use crate::drive::Driver;
 use crate::error::Fault;
-use crate::pool::servers::Server;
+use crate::pool::server::Server;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
 use crate::transaction::open::{Admission, Transaction};
@@ -72,7 +72,10 @@ impl Driver<'_> {
     pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         let server = self.link.servers.get(replica);
         let expected = work.write(server);
-        self.link.registration.cancel.set(CancelState::Running(Arc::clone(&server.registration.running)));
+        self.link
+            .registration
+            .cancel
+            .set(CancelState::Running(Arc::clone(&server.backend_registration.running)));
         let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
         self.link.registration.cancel.set(CancelState::Nothing);
         self.link.executed();

@@ -70,11 +70,11 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
-        self.link.servers.asks_draws = true;
+        self.link.servers.draws.is_asked = true;
         if !self.link.servers.recover_draws() {
             return Some(Err(lost_draws().into()));
         }
-        let place = self.link.servers.draws_at()?;
+        let place = self.link.servers.draws.certain_place()?;
         let open_at = match &self.txn.state {
             Transaction::Update(update) => Some(update.replica),
             Transaction::Read(read) => Some(read.replica),

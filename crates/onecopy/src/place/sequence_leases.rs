@@ -6,7 +6,7 @@
 //! nothing of it.
 //!
 //! Only one server connection knows what `currval` and `lastval` return: that on which the session drew last. The session
-//! remembers which it is ([`crate::pool::servers::Servers::draws_at`]) and asks there. When it draws at another place, it
+//! remembers which it is ([`crate::pool::draws`]) and asks there. When it draws at another place, it
 //! discards what the former one knows, so an answer can be missing (55000) but not stale.
 //!
 //! Invariant: at a replica that is not the anchor, a transaction draws only from leased ranges.
@@ -119,7 +119,8 @@ impl Placer<'_> {
     /// Whether it asks for what is known at another replica than the anchor.
     pub(crate) fn asks_draws_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
         let anchor = self.link.anchor();
-        analysis.sequences.asks_draws() && self.link.servers.draws_at().is_some_and(|place| place != anchor)
+        analysis.sequences.asks_draws()
+            && self.link.servers.draws.certain_place().is_some_and(|place| place != anchor)
     }
 
     /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
@@ -221,9 +222,10 @@ impl Placer<'_> {
 
     /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
     pub(crate) fn home_of_draws(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
-        self.link.servers.asks_draws |= analysis.sequences.asks_draws();
-        let Some(place) = self.link.servers.draws_at() else { return home };
-        if !analysis.sequences.asks_draws() && (!self.link.servers.asks_draws || analysis.draws().is_empty())
+        self.link.servers.draws.is_asked |= analysis.sequences.asks_draws();
+        let Some(place) = self.link.servers.draws.certain_place() else { return home };
+        if !analysis.sequences.asks_draws()
+            && (!self.link.servers.draws.is_asked || analysis.draws().is_empty())
         {
             return home;
         }

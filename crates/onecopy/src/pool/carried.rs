@@ -9,13 +9,7 @@
 
 use std::sync::Arc;
 
-use cluster::ids::ReplicaId;
 use sql::Statement;
-
-use super::servers::{Server, Servers};
-use super::state_sync::prepare_again;
-use crate::error::Fault;
-use crate::local::pins::Pin;
 
 /// One prepared statement.
 #[derive(Debug)]
@@ -48,35 +42,4 @@ pub(crate) struct CarriedHere {
     pub(crate) is_here: bool,
     /// The names of those that could not be prepared again.
     pub(crate) lacking: Vec<String>,
-}
-
-impl Server {
-    /// Prepares the session's statements here again.
-    async fn prepare_again(&mut self, all: &AllCarried) -> Result<(), Fault> {
-        for carried in &all.0 {
-            if !prepare_again(self, &carried.text).await? {
-                self.carried.lacking.push(carried.name.clone());
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Servers {
-    /// Prepares the statements on the connection to the anchor, if that is a new one.
-    pub(crate) async fn carry(&mut self, anchor: ReplicaId) -> Result<(), Fault> {
-        if self.carried.is_empty() || self.find(anchor).is_none_or(|server| server.carried.is_here) {
-            return Ok(());
-        }
-        // A connection to a former anchor would keep statements that are deallocated from now on.
-        for slot in &mut self.all {
-            drop(slot.take_if(|server| server.carried.is_here && server.connection.is_at_rest()));
-        }
-        let Some(server) = self.all.get_mut(usize::from(anchor.0)).and_then(Option::as_mut) else {
-            return Ok(());
-        };
-        server.carried.is_here = true;
-        server.pins.add(Pin::Prepare);
-        server.prepare_again(&self.carried).await
-    }
 }

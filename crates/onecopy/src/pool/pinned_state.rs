@@ -12,16 +12,10 @@
 //!
 //! Invariant: [`super::servers::Servers::ensure`] gives no connection to a session that has lost such state.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
-
-use cluster::ids::{ReplicaId, SessionId};
 use wire::sqlstate;
 
-use super::servers::{Server, Servers};
+use super::server::Server;
 use crate::coordinator::Coordinator;
-use crate::coordinator::evictions::Tenancy;
 use crate::error::{Fault, Refusal};
 use crate::local::pins::Pins;
 
@@ -36,50 +30,34 @@ pub(crate) fn lost(what: Pins) -> Fault {
     Fault::Fatal(Refusal::new(sqlstate::ADMIN_SHUTDOWN, message, hint))
 }
 
-impl Server {
-    /// Notes that an update transaction of the session begins here.
-    pub(crate) fn move_in(&self, session: SessionId) -> Tenancy {
-        let tenancy = self.registration.evictions.move_in(self.registration.running.pid, session);
-        if !self.pins.held().is_empty() {
-            tenancy.hold();
-        }
-        tenancy
-    }
-}
+/// State that was only on connections that are gone or cannot be used any more.
+#[derive(Debug, Default)]
+pub(crate) struct LostState(Pins);
 
-impl Servers {
-    /// State that was only on a connection that is gone or cannot be used any more.
-    pub(crate) fn lost_state(&mut self, coordinator: &Coordinator) -> Option<Pins> {
+impl LostState {
+    /// The session has closed a connection.
+    pub(super) fn note_closed(&mut self, server: &Server) {
+        self.0 = self.0.with(server.pins.held());
+    }
+
+    /// Looks at the open connections, too. None if nothing is lost.
+    pub(super) fn among<'a>(
+        &mut self,
+        servers: impl Iterator<Item = &'a Server>,
+        coordinator: &Coordinator,
+    ) -> Option<Pins> {
         let anchor = coordinator.view.anchor();
-        for server in self.all.iter().flatten() {
-            let held = server.pins.held();
+        for server in servers {
             let is_usable = || {
                 let seat = &coordinator.seats[usize::from(server.replica.0)];
                 server.replica == anchor
                     && !coordinator.local.sessions.is_leaving(anchor)
                     && seat.proof_of(server.incarnation).is_some()
             };
-            if !held.is_empty() && !is_usable() {
-                self.lost = self.lost.with(held);
+            if !server.pins.held().is_empty() && !is_usable() {
+                self.note_closed(server);
             }
         }
-        (!self.lost.is_empty()).then_some(self.lost)
-    }
-
-    /// Waits until a connection that holds state receives bytes, or ends.
-    pub(crate) async fn heard(&mut self) -> (ReplicaId, std::io::Result<()>) {
-        std::future::poll_fn(|context| {
-            for server in self.all.iter_mut().flatten() {
-                if server.pins.held().is_empty() {
-                    continue;
-                }
-                let filling = pin!(server.connection.listen());
-                if let Poll::Ready(filled) = filling.poll(context) {
-                    return Poll::Ready((server.replica, filled));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        (!self.0.is_empty()).then_some(self.0)
     }
 }

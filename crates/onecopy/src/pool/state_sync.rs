@@ -8,56 +8,13 @@
 //! Invariant: on a connection whose settings are unknown (`applied` is none, or it is tainted) nothing of another session
 //! runs before `RESET ALL`.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use cluster::ids::SessionId;
 use wire::sqlstate;
 
-use super::kind::Kind;
-use super::servers::Server;
-use super::{Asker, Permit, Thread};
+use super::server::Server;
 use crate::backend::{BackendError, Connection};
 use crate::client::settings::{NO_ROLE_NOR_SETTING, Settings};
 use crate::error::{Fault, Refusal};
-
-/// What the pool has to know of a connection that sessions share.
-#[derive(Debug)]
-pub(crate) struct SharedConnection {
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) permit: Option<Permit>,
-    /// The epoch of its role when it was opened.
-    pub(crate) epoch: u64,
-    /// The session that used it last.
-    pub(crate) last_session: SessionId,
-    /// The thread that it wakes.
-    pub(crate) thread: Thread,
-    /// The statements that lead from its start-up settings to its present ones; none if those are not known.
-    pub(crate) applied: Option<Arc<str>>,
-    /// Code ran that may have changed settings without a report.
-    pub(crate) is_tainted: bool,
-    pub(crate) opened: Instant,
-    /// When it was given back.
-    pub(crate) since: Instant,
-}
-
-impl SharedConnection {
-    /// A connection that was opened just now.
-    pub(crate) fn new(kind: Arc<Kind>, epoch: u64, permit: Permit, owner: Asker) -> Self {
-        let now = Instant::now();
-        Self {
-            kind,
-            permit: Some(permit),
-            epoch,
-            last_session: owner.session,
-            thread: owner.thread,
-            applied: Some("".into()),
-            is_tainted: false,
-            opened: now,
-            since: now,
-        }
-    }
-}
 
 /// Attempts to lift the `statement_timeout` of the last session, which may be short enough to cancel the statement that
 /// lifts it.
@@ -70,7 +27,7 @@ const LIMITS_OF_PREPARE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock
 
 /// Brings the connection to the settings of this session. `forgets_draws` ends the values that the session has drawn from
 /// sequences there.
-pub(crate) async fn sync_state(
+pub(super) async fn sync_state(
     server: &mut Server,
     settings: &mut Settings,
     session: SessionId,
@@ -144,7 +101,7 @@ async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
 
 /// Prepares a statement of the session again; false if the server refuses, because a table is gone or is locked for longer
 /// than other statements may be made to wait.
-pub(crate) async fn prepare_again(server: &mut Server, text: &str) -> Result<bool, Fault> {
+pub(super) async fn prepare_again(server: &mut Server, text: &str) -> Result<bool, Fault> {
     server.prepared.remove(b"");
     match repeat_if_cancelled(&mut server.connection, &format!("{LIMITS_OF_PREPARE}{text}")).await {
         Ok(()) => Ok(true),

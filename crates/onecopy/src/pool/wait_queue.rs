@@ -1,4 +1,4 @@
-//! The queue of sessions that wait for a shared connection, and which one is next.
+//! The queue of sessions that wait for a shared connection, and which one is next. It does not know what it grants.
 //!
 //! Sessions are served in the order in which they came, with two exceptions:
 //!
@@ -13,35 +13,32 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Granted, Thread};
+use super::request::{Thread, Want};
 
 /// A session of another thread is served first if it has waited for so much longer.
 const PREFERENCE_MAX: Duration = Duration::from_millis(20);
 
-/// Why a session wants a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// It has no transaction open.
-    First,
-    /// It has a transaction open at another replica.
-    Second,
-}
-
 #[derive(Debug)]
-struct Waiting {
+struct Waiting<T> {
     want: Want,
     thread: Thread,
     since: Instant,
-    sender: oneshot::Sender<Granted>,
+    sender: oneshot::Sender<T>,
 }
 
 /// Sessions that want a second connection, followed by those that want a first one.
-#[derive(Debug, Default)]
-pub(crate) struct WaitQueue(VecDeque<Waiting>);
+#[derive(Debug)]
+pub(super) struct WaitQueue<T>(VecDeque<Waiting<T>>);
 
-impl WaitQueue {
+impl<T> Default for WaitQueue<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> WaitQueue<T> {
     /// Adds a session.
-    pub(crate) fn enter(&mut self, want: Want, thread: Thread) -> oneshot::Receiver<Granted> {
+    pub(super) fn enter(&mut self, want: Want, thread: Thread) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
         if self.0.len() == self.0.capacity() {
             self.0.retain(|other| !other.sender.is_closed());
@@ -56,11 +53,7 @@ impl WaitQueue {
 
     /// Removes the next session, for a connection that was used in this thread, or in none. Without room only sessions that
     /// want a second connection are served.
-    pub(crate) fn next(
-        &mut self,
-        thread: Option<Thread>,
-        has_room: bool,
-    ) -> Option<oneshot::Sender<Granted>> {
+    pub(super) fn next(&mut self, thread: Option<Thread>, has_room: bool) -> Option<oneshot::Sender<T>> {
         while self.0.front().is_some_and(|first| first.sender.is_closed()) {
             self.0.pop_front();
         }
@@ -68,8 +61,8 @@ impl WaitQueue {
             Want::Second => 0,
             Want::First if !has_room => return None,
             Want::First => {
-                let line = self.0.iter().map(|waiting| (waiting.thread, waiting.since));
-                thread.map_or(Some(0), |thread| turn(line, thread))?
+                let waiting = self.0.iter().map(|waiting| (waiting.thread, waiting.since));
+                thread.map_or(Some(0), |thread| next_index(waiting, thread))?
             }
         };
         self.0.remove(index).map(|waiting| waiting.sender)
@@ -77,12 +70,12 @@ impl WaitQueue {
 }
 
 /// The index of the next session.
-fn turn(mut line: impl Iterator<Item = (Thread, Instant)>, thread: Thread) -> Option<usize> {
-    let (first, since) = line.next()?;
+fn next_index(mut waiting: impl Iterator<Item = (Thread, Instant)>, thread: Thread) -> Option<usize> {
+    let (first, since) = waiting.next()?;
     if first == thread {
         return Some(0);
     }
-    let mut soon = line.take_while(|(_, later)| later.saturating_duration_since(since) <= PREFERENCE_MAX);
+    let mut soon = waiting.take_while(|(_, later)| later.saturating_duration_since(since) <= PREFERENCE_MAX);
     Some(soon.position(|(other, _)| other == thread).map_or(0, |index| index + 1))
 }
 
@@ -93,34 +86,34 @@ mod tests {
     #[test]
     fn a_connection_stays_in_its_thread_unless_others_wait_longer() {
         let start = Instant::now();
-        let line = |waits: &[(usize, u64)]| -> Vec<_> {
+        let queue = |waits: &[(usize, u64)]| -> Vec<_> {
             waits.iter().map(|(thread, us)| (Thread(*thread), start + Duration::from_micros(*us))).collect()
         };
-        let turn_of = |waits: &[(usize, u64)], thread| turn(line(waits).into_iter(), Thread(thread));
-        assert_eq!(turn_of(&[], 0), None);
-        assert_eq!(turn_of(&[(0, 0), (1, 1), (0, 2)], 0), Some(0));
-        assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 2), (1, 3)], 1), Some(2));
-        assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 20_001)], 1), Some(0), "one has waited clearly longer");
-        assert_eq!(turn_of(&[(0, 0), (0, 1)], 1), Some(0), "no session of that thread waits");
+        let next_of = |waits: &[(usize, u64)], thread| next_index(queue(waits).into_iter(), Thread(thread));
+        assert_eq!(next_of(&[], 0), None);
+        assert_eq!(next_of(&[(0, 0), (1, 1), (0, 2)], 0), Some(0));
+        assert_eq!(next_of(&[(0, 0), (0, 1), (1, 2), (1, 3)], 1), Some(2));
+        assert_eq!(next_of(&[(0, 0), (0, 1), (1, 20_001)], 1), Some(0), "one has waited clearly longer");
+        assert_eq!(next_of(&[(0, 0), (0, 1)], 1), Some(0), "no session of that thread waits");
     }
 
     #[test]
     fn a_session_with_an_open_transaction_comes_first_and_needs_no_room() {
-        let mut line = WaitQueue::default();
-        let mut tickets: Vec<_> = [Want::First, Want::Second, Want::First, Want::Second]
-            .map(|want| line.enter(want, Thread(0)))
+        let mut queue = WaitQueue::<()>::default();
+        let mut receivers: Vec<_> = [Want::First, Want::Second, Want::First, Want::Second]
+            .map(|want| queue.enter(want, Thread(0)))
             .into_iter()
             .map(Some)
             .collect();
         let mut serve = |has_room| {
-            let sender = line.next(None, has_room)?;
+            let sender = queue.next(None, has_room)?;
             drop(sender);
-            let served = |ticket: &mut Option<oneshot::Receiver<Granted>>| {
-                let told = ticket.as_mut().map(oneshot::Receiver::try_recv);
-                matches!(told, Some(Err(oneshot::error::TryRecvError::Closed)))
+            let served = |receiver: &mut Option<oneshot::Receiver<()>>| {
+                let received = receiver.as_mut().map(oneshot::Receiver::try_recv);
+                matches!(received, Some(Err(oneshot::error::TryRecvError::Closed)))
             };
-            let index = tickets.iter_mut().position(served)?;
-            tickets[index] = None;
+            let index = receivers.iter_mut().position(served)?;
+            receivers[index] = None;
             Some(index)
         };
         assert_eq!([serve(false), serve(false), serve(false)], [Some(1), Some(3), None]);

@@ -9,7 +9,7 @@ use wire::frontend::Target;
 use super::{CloseReply, Expected};
 use crate::client::prepared_statement::PreparedStatement;
 use crate::pool::cached::NOTHING;
-use crate::pool::servers::Server;
+use crate::pool::server::Server;
 
 /// Work that can run on any connection.
 #[derive(Clone, Copy, Debug)]

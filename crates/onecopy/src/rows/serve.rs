@@ -19,8 +19,8 @@ use crate::error::{Fault, Refusal};
 use crate::link::node_kind::{LoggedIn, Unserved};
 use crate::link::{Leftovers, Link, Registration, Worker};
 use crate::logging::InSession;
-use crate::pool::check_out::Sharing;
 use crate::pool::servers::Servers;
+use crate::pool::sharing::Sharing;
 use crate::session::Session;
 use crate::transaction::open::OpenTransaction;
 

@@ -162,7 +162,7 @@ impl Session {
                 self.link.prepared.clear();
                 self.link.leftovers = Leftovers::default();
                 self.link.servers.forget_state();
-                self.link.servers.forget_draws();
+                self.link.servers.draws.discard();
             }
         }
         Ok(ended)

@@ -135,7 +135,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let ended = self.run_beside(statement, work, alone).await?;
         if statement.verb == Verb::Discard(Discard::Sequences) && ended.error.is_none() {
-            self.link.servers.forget_draws();
+            self.link.servers.draws.discard();
         }
         Ok(ended)
     }

@@ -15,7 +15,8 @@ use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::local::pins::Pins;
 use crate::local::session_registry::{Counted, Doing, STATS_PERIOD, SessionEntry};
-use crate::pool::{POOL_MODE_TRANSACTION, Usage};
+use crate::pool::POOL_MODE_TRANSACTION;
+use crate::pool::pools::Usage;
 
 fn pool_mode(worker: &Worker) -> &'static str {
     if worker.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
