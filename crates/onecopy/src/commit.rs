@@ -152,7 +152,7 @@ impl Committer<'_> {
 
     /// Takes every step that can fail. Returns whether the transaction leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
-        self.link.registration.progress.set_phase(Phase::Checking);
+        self.link.session_registration.progress.set_phase(Phase::Checking);
         // A schema change may have outdated the analysis of a statement. Then the statement may have written anything.
         let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_analysis_outdated(update.capture.record.tables()));
@@ -288,7 +288,7 @@ impl Committer<'_> {
         } else {
             (claimed, changed)
         };
-        self.link.registration.progress.set_phase(Phase::Logging);
+        self.link.session_registration.progress.set_phase(Phase::Logging);
         while !self.link.coordinator().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -305,7 +305,7 @@ impl Committer<'_> {
         });
         self.link.settling = Some(home);
         loop {
-            match self.link.registration.mailbox.next().await {
+            match self.link.session_registration.mailbox.next().await {
                 Note::Effect(Effect::DrawLockLsn { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { version, .. }) => {
                     tracing::debug!(version = version.0, "the record is durable");
@@ -325,7 +325,7 @@ impl Committer<'_> {
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel | Note::Drained => {}
-                Note::End(end) => self.link.registration.note_end(end),
+                Note::End(end) => self.link.session_registration.note_end(end),
             }
         }
     }

@@ -63,12 +63,12 @@ impl Driver<'_> {
         let server = self.link.servers.get(update.replica);
         let expected = write(server);
         self.link
-            .registration
+            .session_registration
             .cancel
             .set(CancelState::Running(Arc::clone(&server.backend_registration.running)));
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
-        self.link.registration.cancel.set(CancelState::Nothing);
+        self.link.session_registration.cancel.set(CancelState::Nothing);
         self.txn.wait_stats.worked(sent);
         match result {
             Ok(ended) => Ok(ended),
@@ -136,10 +136,10 @@ impl Driver<'_> {
     /// Whether the core has ended the open transaction, and why.
     pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
         let mut why = None;
-        while let Some(note) = self.link.registration.mailbox.try_next() {
+        while let Some(note) = self.link.session_registration.mailbox.try_next() {
             match note {
                 Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
-                Note::End(end) => self.link.registration.note_end(end),
+                Note::End(end) => self.link.session_registration.note_end(end),
                 Note::Effect(_) | Note::Cancel | Note::Drained => {}
             }
         }

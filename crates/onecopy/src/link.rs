@@ -62,7 +62,7 @@ pub(crate) struct Worker {
 pub(crate) struct Link {
     pub(crate) worker: Rc<Worker>,
     pub(crate) id: SessionId,
-    pub(crate) registration: Registration,
+    pub(crate) session_registration: SessionRegistration,
     pub(crate) client: Client,
     pub(crate) servers: Servers,
     pub(crate) settings: Settings,
@@ -75,7 +75,7 @@ pub(crate) struct Link {
 }
 
 /// How others reach the session, and what they see of it.
-pub(crate) struct Registration {
+pub(crate) struct SessionRegistration {
     /// Effects of the core, and requests to end, arrive here.
     pub(crate) mailbox: Arc<Mailbox>,
     /// Where a cancel request goes.
@@ -88,7 +88,7 @@ pub(crate) struct Registration {
     pub(crate) ending: Option<End>,
 }
 
-impl Registration {
+impl SessionRegistration {
     /// Remembers a request to end; the more urgent one counts.
     pub(crate) fn note_end(&mut self, end: End) {
         self.ending = self.ending.max(Some(end));
@@ -116,7 +116,7 @@ impl Link {
 
     pub(crate) fn forget_update(&mut self) {
         self.worker.coordinator.core.tell(Event::End { session: self.id });
-        self.registration.mailbox.clear();
+        self.session_registration.mailbox.clear();
     }
 
     /// The coordinator.

@@ -49,7 +49,7 @@ impl Session {
 impl View<'_> {
     /// Ends the session if that was requested, and no work is half done.
     fn check_ending(self) -> Result<(), Fault> {
-        match self.link.registration.ending.max(self.link.registration.mailbox.called()) {
+        match self.link.session_registration.ending.max(self.link.session_registration.mailbox.called()) {
             None => Ok(()),
             Some(End::AfterTransaction) if !matches!(self.txn.state, Transaction::None) => Ok(()),
             Some(end) => Err(Fault::Fatal(ended(end))),
@@ -79,7 +79,11 @@ impl Session {
             }
             self.connector().leave_drained();
             let is_open = !matches!(self.txn.state, Transaction::None);
-            self.link.registration.entry.rest(is_open, self.link.client.received, self.link.client.sent);
+            self.link.session_registration.entry.rest(
+                is_open,
+                self.link.client.received,
+                self.link.client.sent,
+            );
             self.link.take_notifications();
             self.view().check_ending()?;
             self.link.keep_state()?;
@@ -113,13 +117,13 @@ impl Session {
                 return Ok(found);
             }
             self.link.client.flush().await?;
-            let Link { client, servers, registration, .. } = &mut self.link;
+            let Link { client, servers, session_registration, .. } = &mut self.link;
             tokio::select! {
                 filled = client.fill() => filled?,
                 (replica, filled) = servers.heard() => self.link.take_unasked(replica, filled.is_err())?,
-                note = registration.mailbox.next() => match note {
+                note = session_registration.mailbox.next() => match note {
                     Note::End(end) => {
-                        self.link.registration.note_end(end);
+                        self.link.session_registration.note_end(end);
                         self.view().check_ending()?;
                     }
                     Note::Effect(Effect::Abort { cause, .. }) => {
@@ -144,14 +148,14 @@ impl Session {
         if tag == tag::TERMINATE {
             return Ok(());
         }
-        self.link.registration.entry.work();
+        self.link.session_registration.entry.work();
         while self.link.local().sessions.is_paused() && matches!(self.txn.state, Transaction::None) {
-            let _shown = self.link.registration.entry.wait(Doing::Paused);
+            let _shown = self.link.session_registration.entry.wait(Doing::Paused);
             tokio::select! {
                 () = self.link.worker.local.sessions.resumed() => {}
-                note = self.link.registration.mailbox.next() => {
+                note = self.link.session_registration.mailbox.next() => {
                     if let Note::End(end) = note {
-                        self.link.registration.note_end(end);
+                        self.link.session_registration.note_end(end);
                         self.view().check_ending()?;
                     }
                 }
@@ -172,7 +176,7 @@ impl Session {
             self.driver().roll_back_home().await;
         }
         self.driver().leave_read().await;
-        if self.link.registration.mailbox.called() == Some(End::Killed) {
+        if self.link.session_registration.mailbox.called() == Some(End::Killed) {
             // The process that was named to pg_terminate_backend ends, even where sessions share it.
             self.link.servers.close_all();
         }

@@ -128,7 +128,7 @@ impl Connector<'_> {
             return Ok(true);
         };
         self.link.worker.coordinator.core.tell(Event::Yield { session: self.link.id });
-        self.link.registration.mailbox.clear();
+        self.link.session_registration.mailbox.clear();
         self.txn.last_ran_at = Some(place.replica);
         let wait_limit = *wait_limit.get_or_insert_with(|| self.view().wait_limit());
         let waited = self.await_server(place, ticket, wait_limit).await;
@@ -146,18 +146,18 @@ impl Connector<'_> {
         WaitLimit { until, is_clients }: WaitLimit,
     ) -> Result<(), Fault> {
         self.give_back().await;
-        self.link.registration.mailbox.forget_cancel();
-        self.link.registration.cancel.set(CancelState::Waiting);
-        let _shown = self.link.registration.entry.wait(Shown::Waiting);
+        self.link.session_registration.mailbox.forget_cancel();
+        self.link.session_registration.cancel.set(CancelState::Waiting);
+        let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
         let mut later = Vec::new();
-        let mailbox = Arc::clone(&self.link.registration.mailbox);
+        let mailbox = Arc::clone(&self.link.session_registration.mailbox);
         let granted = loop {
             tokio::select! {
                 biased;
                 granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
                 note = mailbox.next() => match note {
                     Note::Cancel => break Err(cancelled().into()),
-                    Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
+                    Note::End(End::AfterTransaction) => self.link.session_registration.note_end(End::AfterTransaction),
                     Note::End(end) => break Err(Fault::Fatal(ended(end))),
                     effect @ Note::Effect(_) => later.push(effect),
                     Note::Drained => {}
@@ -175,7 +175,7 @@ impl Connector<'_> {
         for note in later {
             mailbox.push(note);
         }
-        self.link.registration.cancel.set(CancelState::Nothing);
+        self.link.session_registration.cancel.set(CancelState::Nothing);
         self.link.servers.take(granted?, place.replica, place.incarnation);
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Connector<'_> {
             return self.look_around().await;
         }
         self.link.servers.drop_permits(keep);
-        self.link.registration.cancel.set(CancelState::Nothing);
+        self.link.session_registration.cancel.set(CancelState::Nothing);
         let mut kept = Pins::default();
         for number in self.link.servers.numbers() {
             let Some(replica) = self.link.servers.held(number) else { continue };
@@ -201,14 +201,14 @@ impl Connector<'_> {
             }
         }
         if keep.is_none() {
-            self.link.registration.entry.pins.store(kept.bits(), Ordering::Relaxed);
+            self.link.session_registration.entry.pins.store(kept.bits(), Ordering::Relaxed);
         }
     }
 
     /// Shows where the transaction is open, and closes connections to drained replicas. It keeps one that is in use,
     /// or that alone knows the last values drawn from sequences.
     pub(crate) fn leave_drained(&mut self) {
-        self.link.registration.entry.open_at(self.txn.open_at());
+        self.link.session_registration.entry.open_at(self.txn.open_at());
         let coordinator = Arc::clone(&self.link.worker.coordinator);
         let drains = coordinator.local.sessions.drains();
         if self.link.servers.drains_seen != drains {

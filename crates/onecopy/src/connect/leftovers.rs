@@ -165,7 +165,7 @@ impl Connector<'_> {
             }
         }
         let held = self.link.servers.iter_mut().fold(Pins::default(), |all, server| all.with(server.pins));
-        self.link.registration.entry.pins.store(held.bits(), Ordering::Relaxed);
+        self.link.session_registration.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
     /// Asks a server what the session has left on its connection there. If the server refuses the answer, for example

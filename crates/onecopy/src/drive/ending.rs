@@ -26,9 +26,9 @@ impl Driver<'_> {
         }
         self.txn.state = Transaction::None;
         if self.link.settling.is_some() {
-            self.link.registration.progress.set_phase(Phase::Committing);
+            self.link.session_registration.progress.set_phase(Phase::Committing);
         } else {
-            self.link.registration.progress.set_phase(Phase::None);
+            self.link.session_registration.progress.set_phase(Phase::None);
             self.link.tenancy = None;
         }
         self.txn.failed = false;

@@ -77,7 +77,7 @@ impl Driver<'_> {
         }
         let asked = names_in(&writes);
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
-        self.link.registration.cancel.set(CancelState::Waiting);
+        self.link.session_registration.cancel.set(CancelState::Waiting);
         match self.place(event, nowait).await {
             Ok(Admission::Granted(_)) => {
                 if let Transaction::Update(update) = &mut self.txn.state {
@@ -117,7 +117,7 @@ impl Driver<'_> {
         nowait: bool,
     ) -> impl Future<Output = Result<Admission, Fault>> {
         async move {
-            self.link.registration.mailbox.forget_cancel();
+            self.link.session_registration.mailbox.forget_cancel();
             let target = self.view().target(&event);
             let is_inside = matches!(event, Event::Statement { .. });
             let is_free = is_free(&event);
@@ -132,8 +132,8 @@ impl Driver<'_> {
             }
             tracing::debug!("waits for its turn");
             let asked = Instant::now();
-            let _shown = self.link.registration.entry.wait(Shown::Waiting);
-            let _wanted = self.link.registration.progress.want(self.txn.named_rows.last());
+            let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
+            let _wanted = self.link.session_registration.progress.want(self.txn.named_rows.last());
             let mut wait = Wait::begin(target, &self.link.settings.noted.timeouts);
             loop {
                 let Some(note) = self.link.next_note(&mut wait).await? else {
@@ -154,7 +154,7 @@ impl Driver<'_> {
                     Note::Cancel => return self.give_up(is_inside, cancelled()),
                     // The session ends after the transaction.
                     Note::End(End::AfterTransaction) => {
-                        self.link.registration.note_end(End::AfterTransaction);
+                        self.link.session_registration.note_end(End::AfterTransaction);
                     }
                     Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
                 }

@@ -48,7 +48,7 @@ impl Driver<'_> {
             near: self.txn.last_ran_at,
             catalogue: generation,
         };
-        self.link.registration.cancel.set(CancelState::Waiting);
+        self.link.session_registration.cancel.set(CancelState::Waiting);
         let place = match self.place(event, false).await? {
             Admission::Granted(place) => place,
             Admission::Reclassify | Admission::Aborted(_) => {
@@ -73,11 +73,11 @@ impl Driver<'_> {
         let server = self.link.servers.get(replica);
         let expected = work.write(server);
         self.link
-            .registration
+            .session_registration
             .cancel
             .set(CancelState::Running(Arc::clone(&server.backend_registration.running)));
         let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
-        self.link.registration.cancel.set(CancelState::Nothing);
+        self.link.session_registration.cancel.set(CancelState::Nothing);
         self.link.executed();
         result
     }

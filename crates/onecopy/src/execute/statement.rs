@@ -267,7 +267,7 @@ impl Executor<'_> {
     pub(crate) async fn connect_home(&mut self) -> Result<ReplicaId, Fault> {
         let home = self.driver().place_read(&Reads::Catalogue, None, Version::ZERO).await?;
         self.link.executed();
-        self.link.registration.cancel.set(CancelState::Nothing);
+        self.link.session_registration.cancel.set(CancelState::Nothing);
         Ok(home)
     }
 

@@ -14,7 +14,7 @@ impl Link {
     pub(crate) async fn settle(&mut self) {
         let Some(home) = self.settling else { return };
         while self.settling.is_some() {
-            match self.registration.mailbox.next().await {
+            match self.session_registration.mailbox.next().await {
                 Note::Effect(Effect::Commit { .. }) => {
                     let committed = self.send_commit(home).await;
                     self.settling = None;
@@ -26,7 +26,7 @@ impl Link {
                         }
                     };
                     self.worker.coordinator.core.tell(event);
-                    self.registration.mailbox.clear();
+                    self.session_registration.mailbox.clear();
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
                     self.servers.close(home);
@@ -34,11 +34,11 @@ impl Link {
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
                 Note::Cancel | Note::Drained => {}
-                Note::End(end) => self.registration.note_end(end),
+                Note::End(end) => self.session_registration.note_end(end),
             }
         }
         self.tenancy = None;
-        self.registration.progress.set_phase(Phase::None);
+        self.session_registration.progress.set_phase(Phase::None);
     }
 
     /// Sends COMMIT. The error is the incarnation of a home that did not confirm it.

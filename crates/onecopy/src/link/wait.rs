@@ -16,7 +16,7 @@ use crate::client::timeouts::Timeouts;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::error::{Fault, Refusal};
-use crate::link::{Link, Registration};
+use crate::link::{Link, SessionRegistration};
 use crate::replica::lock_wait_probe::{FIRST_LOOK, NEXT_LOOK};
 
 impl Link {
@@ -24,10 +24,11 @@ impl Link {
     /// the transaction end.
     pub(crate) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
         loop {
-            if let Some(note) = self.registration.mailbox.try_next() {
+            if let Some(note) = self.session_registration.mailbox.try_next() {
                 return Ok(Some(note));
             }
-            let Self { worker, registration: Registration { mailbox, .. }, client, .. } = &mut *self;
+            let Self { worker, session_registration: SessionRegistration { mailbox, .. }, client, .. } =
+                &mut *self;
             tokio::select! {
                 biased;
                 note = wait.next(&worker.coordinator, mailbox) => return Ok(note),

@@ -12,7 +12,7 @@ use wire::sqlstate;
 
 use crate::client::cancel::CancelState;
 use crate::error::{Fault, Refusal, broken};
-use crate::link::{Link, Registration};
+use crate::link::{Link, SessionRegistration};
 use crate::logging::stage_span;
 use crate::place::Placer;
 use crate::place::home_choice::{PlaceDecision, inside};
@@ -55,7 +55,7 @@ impl Placer<'_> {
             loop {
                 let needs = self.view().needs(reads.clone(), writes.clone());
                 let event = self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?;
-                self.link.registration.cancel.set(CancelState::Waiting);
+                self.link.session_registration.cancel.set(CancelState::Waiting);
                 let admission = self.driver().place(event, nowait).await?;
                 let Admission::Granted(place) = admission else { continue };
                 if self.view().is_stale_at(place.replica, generation) {
@@ -110,7 +110,8 @@ impl Placer<'_> {
         uses: HeldLeases,
         asked: &Claims,
     ) -> Result<(), Fault> {
-        let Link { id, worker, servers, registration: Registration { progress, .. }, .. } = &mut *self.link;
+        let Link { id, worker, servers, session_registration: SessionRegistration { progress, .. }, .. } =
+            &mut *self.link;
         let server = servers.get(place.replica);
         // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
         server.begin(inside(options), options.read_only == Some(true));

@@ -151,9 +151,9 @@ impl Placer<'_> {
         }
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
-        self.link.registration.mailbox.forget_cancel();
-        self.link.registration.cancel.set(CancelState::Waiting);
-        let _shown = self.link.registration.entry.wait(Shown::Waiting);
+        self.link.session_registration.mailbox.forget_cancel();
+        self.link.session_registration.cancel.set(CancelState::Waiting);
+        let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
         let mut look = LOOK;
         while !self.view().are_refused(draws) && !self.link.database().sequences().leases.is_barred(replica) {
             if let Some(uses) = self.view().take_leases(draws, replica) {
@@ -170,7 +170,7 @@ impl Placer<'_> {
 
     /// Lets some time pass, unless somebody says that there is nothing more to wait for.
     async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
-        let Ok(note) = tokio::time::timeout(time, self.link.registration.mailbox.next()).await else {
+        let Ok(note) = tokio::time::timeout(time, self.link.session_registration.mailbox.next()).await else {
             return self.link.client.leaves_by_now().map_or(Ok(()), Err);
         };
         match note {
@@ -180,7 +180,9 @@ impl Placer<'_> {
                 self.driver().step_back().await;
                 return Err(fault);
             }
-            Note::End(End::AfterTransaction) => self.link.registration.note_end(End::AfterTransaction),
+            Note::End(End::AfterTransaction) => {
+                self.link.session_registration.note_end(End::AfterTransaction);
+            }
             Note::End(end) => return Err(Fault::Fatal(ended(end))),
             Note::Effect(_) | Note::Drained => {}
         }

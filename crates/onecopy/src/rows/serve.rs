@@ -17,7 +17,7 @@ use crate::client::signals::Signals;
 use crate::client::{DEFAULTS_SQL, welcome};
 use crate::error::{Fault, Refusal};
 use crate::link::node_kind::{LoggedIn, Unserved};
-use crate::link::{Leftovers, Link, Registration, Worker};
+use crate::link::{Leftovers, Link, SessionRegistration, Worker};
 use crate::logging::InSession;
 use crate::pool::servers::Servers;
 use crate::pool::sharing::Sharing;
@@ -61,7 +61,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
     let link = Link {
         worker,
         id,
-        registration: Registration { mailbox, cancel, entry, progress, ending: None },
+        session_registration: SessionRegistration { mailbox, cancel, entry, progress, ending: None },
         client,
         servers,
         settings,
@@ -123,7 +123,7 @@ impl Session {
 
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
-        self.link.registration.entry.tell_beginning();
+        self.link.session_registration.entry.tell_beginning();
         let anchor = self.connect_first().await?;
         let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
@@ -134,7 +134,7 @@ impl Session {
             &mut self.link.client,
             connection,
             self.link.settings.defaults.read_only,
-            &self.link.registration.cancel,
+            &self.link.session_registration.cancel,
         );
         for refusal in useless {
             let Refusal { sqlstate, message, hint, .. } = refusal;
