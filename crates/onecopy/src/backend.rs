@@ -5,6 +5,9 @@ mod buffer;
 mod connection;
 mod error;
 mod lines;
+mod own_connection;
+mod pending_replies;
+mod process;
 mod proof;
 mod qualified;
 mod server_info;
@@ -14,6 +17,8 @@ pub(crate) use buffer::Buffer;
 pub(crate) use connection::{Connection, Rows, cancel};
 pub(crate) use error::BackendError;
 pub(crate) use lines::{Line, Lines};
+pub(crate) use own_connection::OwnConnection;
+pub(crate) use process::Process;
 pub(crate) use qualified::assert_qualified;
 pub(crate) use server_info::{ServerInfo, Unservable};
 

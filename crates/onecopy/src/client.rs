@@ -388,7 +388,7 @@ pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM 
 pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: bool, cancel: &CancelTarget) {
     let out = &mut client.out;
     encode::authentication_ok(out);
-    for (name, value) in &connection.parameters {
+    for (name, value) in &connection.process.parameters {
         let shown: &[u8] = match (name == b"default_transaction_read_only", read_only) {
             (false, _) => value,
             (true, true) => b"on",

@@ -189,7 +189,7 @@ impl Committer<'_> {
         self.view().check_room()?;
         // Only COMMIT follows the append. The client's time-outs, which code can set, too, must not make it fail.
         if self.link.settings.has_timeouts || is_suspect {
-            let version = self.link.servers.get(home).connection.version();
+            let version = self.link.servers.get(home).connection.process.version();
             self.driver().own_query(&lifted(version)).await?;
         }
         if !self.txn.is_identified() {

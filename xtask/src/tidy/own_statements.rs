@@ -1,7 +1,8 @@
 //! Onecopy's own statements mean the same under every search path.
 //!
-//! On a connection that has a client's settings, a statement of Onecopy's own passes `backend::assert_qualified`. So few
-//! files of the stages of a session and of the shipping protocols send SQL; the table below says what each of them sends.
+//! On a connection that has a client's settings, a statement of Onecopy's own passes `backend::assert_qualified`; on an
+//! `OwnConnection` it need not. So few files of the stages of a session and of the shipping protocols send SQL; the table
+//! below says what each of them sends.
 //! A function that is installed in the servers sets a search path; the few that run too often for that name the schema of
 //! everything.
 
@@ -32,7 +33,7 @@ const FOLDERS: [&str; 16] = [
 const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
 
 /// Files that may use them, and what they send.
-const SENDERS: [(&str, &str); 15] = [
+const SENDERS: [(&str, &str); 14] = [
     ("commit.rs", "own statements, checked"),
     ("client/credentials.rs", "on a connection of Onecopy's own"),
     ("pool/state_sync.rs", "the client's settings"),
@@ -47,7 +48,6 @@ const SENDERS: [(&str, &str); 15] = [
     ("shipping/rejoin.rs", "on a connection of Onecopy's own"),
     ("shipping/reply.rs", "own statements, checked"),
     ("shipping/shipment.rs", "the client's text"),
-    ("shipping/transaction.rs", "on a connection of Onecopy's own"),
 ];
 
 /// Files that are installed in every server.

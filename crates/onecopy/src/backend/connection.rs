@@ -1,7 +1,8 @@
 //! One connection to one PostgreSQL server, over its Unix socket or TCP.
 //!
 //! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
-//! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
+//! owner's affair. [`Connection::simple`] runs the few queries that Onecopy asks on
+//! its own account.
 //!
 //! Invariant: a connection never waits to send without receiving. A server whose replies fill the socket stops reading, so a
 //! writer that only writes would wait for ever.
@@ -16,26 +17,20 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::backend::{Authentication, Status, tag};
-use wire::frontend::tag as frontend;
 use wire::{encode, frame};
 
-use super::Served;
 use super::address::{Address, Stream};
 use super::buffer::Buffer;
 use super::error::BackendError;
+use super::pending_replies::PendingReplies;
+use super::process::Process;
 use super::proof::Proof;
 use crate::security::scram::Secret;
 
-/// How long a log-in of Onecopy's own may take.
-const OWN_LOG_IN_MAX: Duration = Duration::from_secs(30);
 /// How long a server may take to pass a cancel request on.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What every connection of Onecopy's own begins with: names and constants of its statements mean one thing, whatever
-/// ALTER DATABASE and ALTER ROLE have set.
-const OWN_OPTIONS: &str = "-c search_path=pg_catalog,pg_temp -c standard_conforming_strings=on -c quote_all_identifiers=off -c array_nulls=on";
-
-/// Notifications that nobody takes off are dropped beyond so many bytes.
+/// Notifications beyond so many bytes are dropped.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
 
 /// Limit of the replies that a server sends before it has read all of a request of ours. Sessions relay replies instead.
@@ -57,57 +52,14 @@ pub(crate) struct Connection {
     pub(crate) output: Vec<u8>,
     /// Bytes of `output` that are sent already.
     sent: usize,
-    /// Bytes of `output` whose answers `pace` counts already.
-    counted: usize,
     /// Notifications that came during a query of our own, as they came.
     pub(crate) notifications: Vec<u8>,
-    /// The server's process.
-    pub(crate) pid: i32,
-    /// Its key for cancel requests.
-    pub(crate) secret: Vec<u8>,
-    /// The settings that the server reported at log-in, in its order.
-    pub(crate) parameters: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What is known of how far the server has come with what it was sent.
-    pace: Pace,
-}
-
-/// How many answers are still to come, and what the last one said.
-#[derive(Clone, Copy, Debug)]
-struct Pace {
-    /// ReadyForQuery that the server owes.
-    owed: u32,
-    /// What the last one said.
-    status: Status,
-    /// Something was sent that was not understood here.
-    is_unsure: bool,
+    /// The server process at the other end.
+    pub(crate) process: Process,
+    replies: PendingReplies,
 }
 
 impl Connection {
-    /// A connection of Onecopy's own, with these start-up parameters besides. What the owner of the database has set for it
-    /// must not change what our statements mean. A server that takes the connection and then says nothing is not waited for
-    /// for ever.
-    pub(crate) async fn open_own(
-        address: &Address,
-        served: &Served,
-        more: &[(&str, &str)],
-    ) -> Result<Self, BackendError> {
-        let (more, rest): (Vec<_>, Vec<_>) = more.iter().partition(|(name, _)| *name == "options");
-        let options: Vec<&str> = std::iter::once(OWN_OPTIONS).chain(more.iter().map(|(_, it)| *it)).collect();
-        let options = options.join(" ");
-        let own = [
-            ("user", served.superuser.as_str()),
-            ("database", served.database.as_str()),
-            ("options", options.as_str()),
-        ];
-        let parameters = [&own, rest.as_slice()].concat();
-        let opening = Self::open(address, &served.secret, &parameters);
-        tokio::time::timeout(OWN_LOG_IN_MAX, opening).await.unwrap_or_else(|_| {
-            let text =
-                format!("the server accepts no login: no answer within {} s", OWN_LOG_IN_MAX.as_secs());
-            Err(BackendError::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
-        })
-    }
-
     /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...), and with the secret
     /// if the server asks for it.
     pub(crate) async fn open(
@@ -126,11 +78,11 @@ impl Connection {
                 tag::AUTHENTICATION => proof.step(Authentication::parse(body)?, &mut connection.output)?,
                 tag::BACKEND_KEY_DATA => {
                     let (pid, secret) = wire::backend::backend_key_data(body)?;
-                    (connection.pid, connection.secret) = (pid, secret.to_vec());
+                    (connection.process.pid, connection.process.secret) = (pid, secret.to_vec());
                 }
                 tag::PARAMETER_STATUS => {
                     let (name, value) = wire::backend::parameter_status(body)?;
-                    connection.parameters.push((name.to_vec(), value.to_vec()));
+                    connection.process.parameters.push((name.to_vec(), value.to_vec()));
                 }
                 tag::ERROR_RESPONSE => return Err(BackendError::Server(body.to_vec())),
                 _ => {}
@@ -138,41 +90,36 @@ impl Connection {
             connection.input.consume(total);
             connection.flush().await?;
             if tag == tag::READY_FOR_QUERY {
-                connection.pace = Pace { owed: 0, status: Status::Idle, is_unsure: false };
+                connection.replies = PendingReplies::none();
                 return Ok(connection);
             }
         }
     }
 
-    /// Nobody is logged in yet.
+    /// A connection before its log-in.
     pub(super) fn of(stream: Stream) -> Self {
         Self {
             stream,
             input: Buffer::default(),
             output: Vec::new(),
             sent: 0,
-            counted: 0,
             notifications: Vec::new(),
-            pid: 0,
-            secret: Vec::new(),
-            parameters: Vec::new(),
-            pace: Pace { owed: 0, status: Status::Idle, is_unsure: true },
+            process: Process::default(),
+            replies: PendingReplies::unknown(),
         }
     }
 
-    /// Whether the server has answered everything and no transaction is open on it, so that anybody may go on here.
+    /// Whether the server has answered everything and no transaction is open on it, so that another session may use it.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let Pace { owed, status, is_unsure } = self.pace;
-        let is_read = self.input.data().is_empty() && self.output.is_empty();
-        owed == 0 && status == Status::Idle && !is_unsure && is_read
+        self.replies.are_at_rest() && self.input.data().is_empty() && self.output.is_empty()
     }
 
-    /// Whether every answer was read, whatever the last one said.
+    /// Whether every reply was read. A transaction may be open.
     pub(crate) fn is_in_step(&self) -> bool {
-        self.pace.owed == 0 && !self.pace.is_unsure && self.input.data().is_empty()
+        self.replies.are_read() && self.input.data().is_empty()
     }
 
-    /// Whether the server has said nothing since, and is there: what came unasked may be its last words.
+    /// Whether the socket is open and has nothing to read. What arrives unasked may be the error that ends the connection.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut byte = [0];
         matches!(
@@ -181,12 +128,9 @@ impl Connection {
         )
     }
 
-    /// A ReadyForQuery was read.
+    /// A ReadyForQuery was read by the caller.
     pub(crate) fn note_ready(&mut self, status: Option<Status>) {
-        match (self.pace.owed.checked_sub(1), status) {
-            (Some(owed), Some(status)) => (self.pace.owed, self.pace.status) = (owed, status),
-            _ => self.pace.is_unsure = true,
-        }
+        self.replies.note_ready(status);
     }
 
     /// The same, which wakes the thread of the caller from now on.
@@ -195,30 +139,7 @@ impl Connection {
         Ok(Self { stream, ..self })
     }
 
-    /// Counts the answers that what is about to be sent will have.
-    fn note_sent(&mut self) {
-        while self.counted < self.output.len() {
-            let rest = &self.output[self.counted..];
-            let whole = frame::header(rest).ok().flatten().filter(|(_, total)| *total <= rest.len());
-            let Some((tag, total)) = whole else {
-                self.counted = self.output.len();
-                return self.pace.is_unsure = true;
-            };
-            self.pace.owed +=
-                u32::from(matches!(tag, frontend::QUERY | frontend::SYNC | frontend::FUNCTION_CALL));
-            self.counted += total;
-        }
-    }
-
-    /// The server's major version; 0 if it does not say.
-    pub(crate) fn version(&self) -> u32 {
-        let said = self.parameters.iter().find(|(name, _)| name == b"server_version");
-        let digits = said.map_or(&b""[..], |(_, version)| version);
-        let digits = digits.split(|byte| !byte.is_ascii_digit()).next().unwrap_or_default();
-        std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
-    }
-
-    /// The socket, for whoever may have to cut it.
+    /// The socket, which can be cut from outside.
     pub(super) fn socket(&self) -> std::io::Result<OwnedFd> {
         self.stream.socket()
     }
@@ -235,7 +156,8 @@ impl Connection {
     }
 
     fn clear_output(&mut self) {
-        (self.sent, self.counted) = (0, 0);
+        self.sent = 0;
+        self.replies.forget_output();
         self.output.clear();
         if self.output.capacity() > KEEP_BYTES {
             self.output = Vec::new();
@@ -244,7 +166,7 @@ impl Connection {
 
     /// Sends as much of `output` as the socket takes; ready when all of it is sent.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.note_sent();
+        self.replies.count(&self.output);
         while self.sent < self.output.len() {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.output[self.sent..]))? {
                 0 => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
@@ -262,7 +184,7 @@ impl Connection {
             return Poll::Ready(());
         }
         if ready!(self.poll_send(cx)).is_err() {
-            self.pace.is_unsure = true;
+            self.replies.lose_count();
             self.clear_output();
         }
         Poll::Ready(())

@@ -1,6 +1,6 @@
 //! What a server says of itself: which cluster it belongs to, and whether Onecopy can serve it at all.
 
-use super::{BackendError, Connection};
+use super::{BackendError, OwnConnection};
 
 /// The releases of PostgreSQL that are served.
 const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
@@ -54,8 +54,8 @@ impl std::fmt::Display for Unservable {
 
 impl ServerInfo {
     /// Asks a server about itself; nothing is changed there.
-    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, BackendError> {
-        let rows = connection.simple(ABOUT).await?;
+    pub(crate) async fn ask(connection: &mut OwnConnection) -> Result<Self, BackendError> {
+        let rows = connection.query(ABOUT).await?;
         let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
         let [version, encoding, messages, is_superuser, is_standby, is_installed, role] = row.as_slice()
         else {
@@ -78,7 +78,7 @@ impl ServerInfo {
         };
         let mut cluster = None;
         if is_installed == "t" {
-            let rows = connection.simple("SELECT id FROM onecopy.cluster").await?;
+            let rows = connection.query("SELECT id FROM onecopy.cluster").await?;
             cluster = Some(rows.into_iter().flatten().flatten().next().unwrap_or_default());
         }
         Ok(Self { cluster, unservable })

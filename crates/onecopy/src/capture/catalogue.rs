@@ -17,7 +17,7 @@ mod types;
 
 use sql::{Catalogue, Contents, DatabaseId, Parent};
 
-use crate::backend::{BackendError, Connection, Rows};
+use crate::backend::{BackendError, OwnConnection, Rows};
 pub(crate) use refresh::load_refresh_tables;
 use rows::{SHAPE, boolean, names, number, text, volatility};
 use tables::{COLUMNS, TABLES, tables_of};
@@ -96,25 +96,25 @@ const QUERIES: [&str; 21] = [
 
 /// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
 pub(crate) async fn load(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     database: DatabaseId,
     generation: u64,
 ) -> Result<Catalogue, BackendError> {
     let answers = ask(connection, str::to_owned).await?;
     let drawing = super::sequences::load_draws(connection, database).await?;
-    connection.simple("COMMIT").await?;
+    connection.query("COMMIT").await?;
     Ok(Catalogue::new(Contents { drawing, ..contents(database, generation, &answers)? }))
 }
 
 /// The same of a server whose tables are not under capture: their numbers are those of their names in order, which is the
 /// same for servers with the same schema, and another one after each schema change.
 pub(crate) async fn load_plain(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     database: DatabaseId,
     generation: u64,
 ) -> Result<Catalogue, BackendError> {
     let answers = ask(connection, as_if_captured).await?;
-    connection.simple("COMMIT").await?;
+    connection.query("COMMIT").await?;
     Ok(Catalogue::new(contents(database, generation, &answers)?))
 }
 
@@ -141,13 +141,13 @@ fn as_if_captured(query: &str) -> String {
 
 /// Asks everything in one snapshot, which stays open.
 async fn ask(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     form: impl Fn(&str) -> String,
 ) -> Result<[Rows; QUERIES.len()], BackendError> {
-    connection.simple(BEGIN).await?;
+    connection.query(BEGIN).await?;
     let mut answers = [const { Rows::new() }; QUERIES.len()];
     for (query, answer) in QUERIES.iter().zip(&mut answers) {
-        *answer = connection.simple(&form(query)).await?;
+        *answer = connection.query(&form(query)).await?;
     }
     Ok(answers)
 }

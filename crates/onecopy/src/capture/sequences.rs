@@ -13,7 +13,7 @@ use cluster::parts::sequences::leases::Range;
 use cluster::record::Sequence;
 use sql::{Draws, TableId};
 
-use crate::backend::{BackendError, Connection, Rows};
+use crate::backend::{BackendError, OwnConnection, Rows};
 
 /// The state of the sequences in the argument, an array of numbers or NULL for all, that the transaction has touched.
 pub(crate) const STATES_CALL: &str = "onecopy.sequences";
@@ -60,10 +60,10 @@ const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of
 
 /// Which tables draw from which sequences.
 pub(crate) async fn load_draws(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     database: DatabaseId,
 ) -> Result<Vec<(TableId, Draws)>, BackendError> {
-    let rows = connection.simple(DRAWS).await?;
+    let rows = connection.query(DRAWS).await?;
     rows.iter().map(|row| draws(row, database).ok_or(SHAPE)).collect()
 }
 
@@ -80,10 +80,10 @@ fn draws(row: &[Option<String>], database: DatabaseId) -> Option<(TableId, Draws
 
 /// The marks that a replica has.
 pub(crate) async fn load_marks(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     database: DatabaseId,
 ) -> Result<Vec<Sequence>, BackendError> {
-    let rows: Rows = connection.simple(MARKS).await?;
+    let rows: Rows = connection.query(MARKS).await?;
     rows.iter().map(|row| mark(row, database).ok_or(SHAPE)).collect()
 }
 

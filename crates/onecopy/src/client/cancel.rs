@@ -67,7 +67,7 @@ impl Drop for UnderWay<'_> {
 
 impl Running {
     pub(crate) fn new(address: Address, connection: &Connection) -> Self {
-        let (pid, secret) = (connection.pid, connection.secret.clone());
+        let (pid, secret) = (connection.process.pid, connection.process.secret.clone());
         Self { address, pid, secret, under_way: watch::channel(0).0 }
     }
 

@@ -10,7 +10,7 @@ use cluster::parts::replica::State;
 use tokio::sync::Mutex;
 use wire::encode::{self, Format};
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::{Coordinator, Seat};
 use crate::security::scram::Verifier;
 
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 2;
 pub(crate) struct Credentials {
     /// With the replica it is to. Not here while it is in use, so that one in an unknown
     /// state is never used again.
-    connection: Mutex<Option<(ReplicaId, Connection)>>,
+    connection: Mutex<Option<(ReplicaId, OwnConnection)>>,
 }
 
 impl Credentials {
@@ -78,12 +78,12 @@ async fn fresh_anchor(coordinator: &Coordinator) -> ReplicaId {
     }
 }
 
-type Answer = ((ReplicaId, Connection), Option<String>);
+type Answer = ((ReplicaId, OwnConnection), Option<String>);
 
 /// Asks the anchor; the next one, if it is given up meanwhile.
 async fn ask(
     coordinator: &Coordinator,
-    mut known: Option<(ReplicaId, Connection)>,
+    mut known: Option<(ReplicaId, OwnConnection)>,
     role: &str,
 ) -> Result<Answer, BackendError> {
     loop {
@@ -101,21 +101,22 @@ async fn ask(
 async fn ask_at(
     coordinator: &Coordinator,
     seat: &Seat,
-    known: Option<Connection>,
+    known: Option<OwnConnection>,
     role: &str,
 ) -> Result<Answer, BackendError> {
     let mut connection = if let Some(connection) = known {
         connection
     } else {
         let own = [("application_name", "onecopy log-in")];
-        Connection::open_own(&seat.address, &coordinator.database.served, &own).await?
+        OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?
     };
-    let out = &mut connection.output;
+    let exchange = connection.exchange();
+    let out = &mut exchange.output;
     encode::parse(out, b"", PASSWORD_SQL, &[]);
     encode::bind(out, b"", b"", &[Some(role.as_bytes())], Format::Text);
     encode::execute(out, b"", 0);
     encode::sync(out);
-    connection.flush().await?;
-    let kept = connection.drain().await?.into_iter().flatten().flatten().next();
+    exchange.flush().await?;
+    let kept = exchange.drain().await?.into_iter().flatten().flatten().next();
     Ok(((seat.replica, connection), kept))
 }

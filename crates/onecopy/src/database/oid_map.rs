@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use wire::oids::Kind;
 
-use crate::backend::{Address, BackendError, Connection, Served};
+use crate::backend::{Address, BackendError, OwnConnection, Served};
 
 /// The numbers and ids that a server has; see `onecopy.install()`.
 const NAMES_SQL: &str = "SELECT id, is_type, object FROM onecopy_capture.names";
@@ -101,7 +101,7 @@ impl OidMap {
 
     async fn read(&self, address: &Address) -> Result<Vec<(u32, Kind, u32)>, BackendError> {
         const SHAPE: BackendError = BackendError::Protocol("an answer about names of an unexpected shape");
-        let asked = async { Connection::open_own(address, &self.served, &[]).await?.simple(NAMES_SQL).await };
+        let asked = async { OwnConnection::open(address, &self.served, &[]).await?.query(NAMES_SQL).await };
         const SILENT: BackendError = BackendError::Protocol("no answer about names");
         let rows = tokio::time::timeout(ANSWER_DEADLINE, asked).await.map_err(|_| SILENT)??;
         let mut found = Vec::new();

@@ -26,7 +26,7 @@ use cluster::ids::{ClusterId, ReplicaId};
 
 use super::cluster_file::{self, ClusterFileError, DESCRIPTION, Member, Membership};
 use super::reach::{ReachError, ReachedServer, reach};
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, OwnConnection, Served};
 use crate::config::{Replica, address_of};
 pub(crate) use contents::what_is_there;
 pub(crate) use error::AdoptionError;
@@ -193,10 +193,10 @@ async fn check_members(
     Ok(())
 }
 
-async fn remove(connection: &mut Connection) -> Result<(), BackendError> {
+async fn remove(connection: &mut OwnConnection) -> Result<(), BackendError> {
     for name in EVENT_TRIGGERS {
-        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
+        connection.query(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
     }
-    connection.simple(REMOVE_SCHEMAS).await?;
+    connection.query(REMOVE_SCHEMAS).await?;
     Ok(())
 }

@@ -183,7 +183,7 @@ async fn unless_abandoned<T>(
 async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), BackupError> {
     let parameters = [("user", superuser), ("replication", "true"), ("application_name", "onecopy rebuild")];
     let mut connection = Connection::open(donor, &Secret::None, &parameters).await?;
-    let is_marked = major(&connection) >= MARKED_SINCE;
+    let is_marked = connection.process.version() >= MARKED_SINCE;
     // The server keeps its log from here on until the connection ends.
     let slot = getrandom::u64().map_err(|error| BackupError::Archive(error.to_string()))?;
     connection
@@ -197,13 +197,6 @@ async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), B
     encode::query(&mut connection.output, command.as_bytes());
     connection.flush().await.map_err(BackendError::from)?;
     Ok((connection, is_marked))
-}
-
-fn major(connection: &Connection) -> u32 {
-    let version = connection.parameters.iter().find(|(name, _)| name == b"server_version");
-    let text = version.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
-    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_default()
 }
 
 /// Why nothing more is received.

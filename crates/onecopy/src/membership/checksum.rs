@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::comparison::Checksums;
 use super::not_held::{NUMBERED_TABLES, not_held};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 
 /// Settings that the text of values and definitions depends on.
@@ -148,14 +148,14 @@ pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
 /// The checksums of every table that the replica holds, as `is_held` says of our number for the table, and of each kind of
 /// schema object. The connection is a superuser's, in a transaction that has the snapshot to look at.
 pub(crate) async fn checksums(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     is_held: impl Fn(u32) -> bool,
 ) -> Result<Checksums, BackendError> {
-    let not_held = not_held(&connection.simple(NUMBERED_TABLES).await?, is_held)?;
+    let not_held = not_held(&connection.query(NUMBERED_TABLES).await?, is_held)?;
     let not_held: BTreeSet<String> = not_held.iter().map(|table| format!("table {table}")).collect();
-    connection.simple(PIN_TEXT).await?;
+    connection.query(PIN_TEXT).await?;
     let mut sums = BTreeMap::new();
-    for row in connection.simple(TABLES).await? {
+    for row in connection.query(TABLES).await? {
         let [Some(schema), Some(table)] = row.as_slice() else { return Err(SHAPE) };
         let name = format!("table {}.{}", quoted(schema), quoted(table));
         if !not_held.contains(&name) {
@@ -171,11 +171,11 @@ pub(crate) async fn checksums(
 
 /// The checksums of each kind of schema object, under the same conditions.
 pub(crate) async fn schema_checksums(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
 ) -> Result<BTreeMap<String, String>, BackendError> {
-    connection.simple(PIN_TEXT).await?;
+    connection.query(PIN_TEXT).await?;
     let mut sums = BTreeMap::new();
-    let may_be_lent = !connection.simple(SEQUENCES_LENT).await?.is_empty();
+    let may_be_lent = !connection.query(SEQUENCES_LENT).await?.is_empty();
     for (kind, query) in SCHEMA {
         let query = with_rights(query);
         let query = if may_be_lent { query.replace(PLAIN_BOUNDS, OWN_BOUNDS) } else { query };
@@ -185,7 +185,7 @@ pub(crate) async fn schema_checksums(
 }
 
 /// The checksum of a query's lines, in no order.
-async fn lines_checksum(connection: &mut Connection, query: &str) -> Result<String, BackendError> {
+async fn lines_checksum(connection: &mut OwnConnection, query: &str) -> Result<String, BackendError> {
     let sql = format!(
         "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
          FROM ({query}) AS lines(line)"
@@ -203,7 +203,7 @@ const OWN_BOUNDS: &str = "FROM (SELECT q.seqrelid, q.seqtypid, q.seqstart, q.seq
 
 const SHAPE: BackendError = BackendError::Protocol("an answer about checksums of an unexpected shape");
 
-async fn one(connection: &mut Connection, sql: &str) -> Result<String, BackendError> {
-    let rows = connection.simple(sql).await?;
+async fn one(connection: &mut OwnConnection, sql: &str) -> Result<String, BackendError> {
+    let rows = connection.query(sql).await?;
     rows.into_iter().next().and_then(|mut row| row.pop()).flatten().ok_or(SHAPE)
 }

@@ -31,7 +31,7 @@ use cluster::protocols::ReplicaStatus;
 
 use super::checksum::schema_checksums;
 use super::not_held::{NUMBERED_TABLES, not_held};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
@@ -56,7 +56,7 @@ const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
 
 /// What the donor has, in one snapshot.
 struct Source {
-    connection: Connection,
+    connection: OwnConnection,
     tables: Vec<rows::Table>,
     schema: dump::Schema,
 }
@@ -89,7 +89,7 @@ pub(crate) async fn run(
         source,
     };
     let mut source = open(coordinator, donor, &program).await?;
-    let numbered = source.connection.simple(NUMBERED_TABLES).await.map_err(at_donor)?;
+    let numbered = source.connection.query(NUMBERED_TABLES).await.map_err(at_donor)?;
     let not_held = not_held(&numbered, is_held).map_err(at_donor)?;
     source.tables.retain(|table| !not_held.contains(table.name()));
     transfer.expect(rows::total_bytes(&source.tables));
@@ -106,23 +106,23 @@ pub(crate) async fn run(
     let mut connection = target::connect(target, coordinator).await.map_err(there)?;
     target::mark(&mut connection, coordinator).await.map_err(there)?;
     // A new database has it, and no dump takes it away.
-    if source.connection.simple(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
-        connection.simple("DROP SCHEMA public").await.map_err(there)?;
+    if source.connection.query(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
+        connection.query("DROP SCHEMA public").await.map_err(there)?;
     }
-    connection.simple(&source.schema.before_rows).await.map_err(there)?;
-    connection.simple(rows::SUSPEND_CHECKS).await.map_err(there)?;
+    connection.query(&source.schema.before_rows).await.map_err(there)?;
+    connection.query(rows::SUSPEND_CHECKS).await.map_err(there)?;
     for table in &source.tables {
         rows::copy(&mut source.connection, &mut connection, table, transfer)
             .await
             .map_err(|source| InitialCopyError::Table { table: table.to_string(), source })?;
     }
-    connection.simple("SELECT onecopy_capture.resume_checks()").await.map_err(there)?;
+    connection.query("SELECT onecopy_capture.resume_checks()").await.map_err(there)?;
     target::drop_guards(&mut connection).await.map_err(there)?;
-    connection.simple(&source.schema.after_rows).await.map_err(there)?;
+    connection.query(&source.schema.after_rows).await.map_err(there)?;
     state::copy(&mut source.connection, &mut connection).await?;
-    connection.simple("RESET ALL; BEGIN").await.map_err(there)?;
+    connection.query("RESET ALL; BEGIN").await.map_err(there)?;
     let sums = schema_checksums(&mut connection).await.map_err(there)?;
-    connection.simple("COMMIT").await.map_err(there)?;
+    connection.query("COMMIT").await.map_err(there)?;
     let kinds: Vec<String> = (source.schema.sums.iter())
         .filter(|(kind, sum)| sums.get(*kind) != Some(*sum))
         .map(|(kind, _)| kind.clone())
@@ -130,7 +130,7 @@ pub(crate) async fn run(
     if !kinds.is_empty() {
         return Err(InitialCopyError::SchemaDiffers { address: address(), donor: name.clone(), kinds });
     }
-    connection.simple("ANALYZE").await.map_err(there)?;
+    connection.query("ANALYZE").await.map_err(there)?;
     target::complete(&mut connection, coordinator).await.map_err(there)
 }
 
@@ -171,13 +171,13 @@ async fn read(
     }
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
     let mut connection =
-        Connection::open_own(&seat.address, &coordinator.database.served, &own).await.map_err(lost)?;
-    connection.simple(SNAPSHOT).await.map_err(lost)?;
-    connection.simple(capture::HIDE_CODE).await.map_err(lost)?;
-    connection.simple(dump::PIN).await.map_err(lost)?;
-    connection.simple(LOCK_PATIENCE).await.map_err(lost)?;
+        OwnConnection::open(&seat.address, &coordinator.database.served, &own).await.map_err(lost)?;
+    connection.query(SNAPSHOT).await.map_err(lost)?;
+    connection.query(capture::HIDE_CODE).await.map_err(lost)?;
+    connection.query(dump::PIN).await.map_err(lost)?;
+    connection.query(LOCK_PATIENCE).await.map_err(lost)?;
     let tables = rows::lock(&mut connection).await.map_err(lost)?.ok_or(InitialCopyError::SchemaChanges)?;
-    let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(lost)?;
+    let snapshot = connection.query("SELECT pg_export_snapshot()").await.map_err(lost)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
     if coordinator.view.last_ddl() != last_ddl {

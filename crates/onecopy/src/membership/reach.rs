@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wire::sqlstate;
 
-use crate::backend::{BackendError, Connection, Served, ServerInfo, Unservable};
+use crate::backend::{BackendError, OwnConnection, Served, ServerInfo, Unservable};
 use crate::config::Replica;
 
 /// How long one server may take to let us in.
@@ -14,7 +14,7 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A server that let us in.
 pub(crate) struct ReachedServer {
     /// The way to it.
-    pub(crate) connection: Connection,
+    pub(crate) connection: OwnConnection,
     /// The cluster that it belongs to.
     pub(crate) cluster: Option<String>,
 }
@@ -64,7 +64,7 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<ReachedS
     let server = || format!("{} ({})", replica.name, replica.address);
     let unreachable = |source: BackendError| ReachError::Unreachable { server: server(), source };
     let own = [("application_name", "onecopy start"), ("client_encoding", "UTF8")];
-    let opening = Connection::open_own(&replica.address, served, &own);
+    let opening = OwnConnection::open(&replica.address, served, &own);
     let Ok(opened) = tokio::time::timeout(CONNECT_DEADLINE, opening).await else {
         return Err(ReachError::Silent { server: server() });
     };

@@ -14,7 +14,7 @@ use wire::sqlstate;
 
 use super::checksum::{checksums, schema_checksums};
 use super::comparison::{Checksums, differing};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::Coordinator;
 use crate::coordinator::node_kind::HoldingSession;
 use crate::error::Refusal;
@@ -75,7 +75,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
 pub(crate) async fn snapshots(
     coordinator: &Coordinator,
     replicas: &[ReplicaId],
-) -> Result<(Version, Vec<Connection>), Refusal> {
+) -> Result<(Version, Vec<OwnConnection>), Refusal> {
     let (id, mailbox) = coordinator.open_session();
     let session = HoldingSession { id, mailbox };
     let snapshots = match tokio::time::timeout(HOLD_MAX, coordinator.kind.hold(coordinator, &session)).await {
@@ -109,7 +109,7 @@ fn failed(error: &BackendError) -> Refusal {
 async fn open_snapshots(
     coordinator: &Coordinator,
     replicas: &[ReplicaId],
-) -> Result<Vec<Connection>, BackendError> {
+) -> Result<Vec<OwnConnection>, BackendError> {
     let mut open = Vec::new();
     for replica in replicas {
         open.push(open_snapshot(coordinator, *replica).await?);
@@ -117,13 +117,13 @@ async fn open_snapshots(
     Ok(open)
 }
 
-async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<Connection, BackendError> {
+async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<OwnConnection, BackendError> {
     let seat = &coordinator.seats[usize::from(replica.0)];
     let own = [("application_name", "onecopy verify")];
     let opening = async {
-        let mut connection = Connection::open_own(&seat.address, &coordinator.database.served, &own).await?;
-        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
-        connection.simple(crate::capture::HIDE_CODE).await?;
+        let mut connection = OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?;
+        connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
+        connection.query(crate::capture::HIDE_CODE).await?;
         Ok(connection)
     };
     let opened = tokio::time::timeout(SNAPSHOT_MAX, opening).await;

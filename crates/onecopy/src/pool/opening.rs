@@ -37,7 +37,7 @@ async fn prove(
     let rows = connection.simple(&question).await?;
     let mut answers = rows.into_iter().flatten();
     let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
-    let vouch = coordinator.local.voucher.vouch_sql(connection.pid, &started);
+    let vouch = coordinator.local.voucher.vouch_sql(connection.process.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await?;
     Ok(Some(Defaults::new(answers.flatten().collect())))
@@ -74,7 +74,7 @@ pub(super) async fn open(
                 let running = Running::new(seat.address.clone(), &connection);
                 return Ok(Server {
                     backend_registration: BackendRegistration {
-                        shown: Some(entry.connect(replica, connection.pid)),
+                        shown: Some(entry.connect(replica, connection.process.pid)),
                         _line: line,
                         running: Arc::new(running),
                         evictions: Arc::clone(&seat.evictions),

@@ -15,6 +15,7 @@
 //!
 //! Not here: which records a replica needs, and in which versions they are.
 
+pub(crate) mod applied_set;
 mod apply;
 mod connect;
 mod exchange;

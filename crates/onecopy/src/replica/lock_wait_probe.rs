@@ -17,7 +17,7 @@ use cluster::event::Event;
 use cluster::ids::{ReplicaId, SessionId};
 use tokio::time::Instant;
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::{Coordinator, Seat};
 
 /// A session that has waited so long wants it to be looked.
@@ -38,7 +38,7 @@ const WAITS_SQL: &str = "SELECT a.pid, b.pid FROM pg_catalog.pg_stat_activity a,
     WHERE a.wait_event_type = 'Lock' AND a.backend_type = 'client backend'";
 
 /// The task's connections.
-type Connections = BTreeMap<ReplicaId, Connection>;
+type Connections = BTreeMap<ReplicaId, OwnConnection>;
 /// A backend that waits, and one that it waits for.
 type Pair = (i32, i32);
 
@@ -87,18 +87,18 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
 async fn waits_at(
     coordinator: &Coordinator,
     seat: &Seat,
-    connection: Option<Connection>,
-) -> Result<(Connection, Vec<Pair>), BackendError> {
+    connection: Option<OwnConnection>,
+) -> Result<(OwnConnection, Vec<Pair>), BackendError> {
     let known = match connection {
-        Some(mut connection) => connection.simple(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
+        Some(mut connection) => connection.query(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
         None => None,
     };
     let (connection, rows) = if let Some(known) = known {
         known
     } else {
         let own = [("application_name", "onecopy waits")];
-        let mut connection = Connection::open_own(&seat.address, &coordinator.database.served, &own).await?;
-        let rows = connection.simple(WAITS_SQL).await?;
+        let mut connection = OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?;
+        let rows = connection.query(WAITS_SQL).await?;
         (connection, rows)
     };
     let pid = |text: &Option<String>| text.as_deref()?.parse().ok();

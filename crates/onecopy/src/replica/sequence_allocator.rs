@@ -24,7 +24,7 @@ use cluster::ids::{Incarnation, ReplicaId};
 use cluster::parts::sequences::leases::{Loan, Range, Want, lendable};
 use tokio::time::Instant;
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{drawn_range, move_call, states};
 use crate::coordinator::{AgentOrder, Coordinator};
 
@@ -46,7 +46,7 @@ const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_cat
 /// The task's connections, each with the incarnation that it was made in.
 #[derive(Debug, Default)]
 struct SequenceAllocator {
-    connections: BTreeMap<ReplicaId, (Incarnation, Connection)>,
+    connections: BTreeMap<ReplicaId, (Incarnation, OwnConnection)>,
     /// Since when something waits for its mark.
     waits: Option<Instant>,
 }
@@ -146,7 +146,7 @@ impl SequenceAllocator {
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
         let connection = self.connect(coordinator, anchor).await?;
         // First a look without a draw, for its bounds.
-        let look = connection.simple(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
+        let look = connection.query(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
         let Some((state, values)) = look.and_then(|text| {
             let state = states(&text, coordinator.database.served.id)?.pop()?;
@@ -159,7 +159,7 @@ impl SequenceAllocator {
             return Ok(true);
         }
         let sql = format!("SELECT onecopy_capture.draw_range({}, {values})", want.id);
-        let rows = connection.simple(&sql).await.map_err(not_done)?;
+        let rows = connection.query(&sql).await.map_err(not_done)?;
         let Some((state, range)) =
             answer(&rows).and_then(|text| drawn_range(&text, coordinator.database.served.id))
         else {
@@ -215,7 +215,7 @@ impl SequenceAllocator {
         }
         let Range { first, last, .. } = loan.range;
         let sql = format!("SELECT onecopy_capture.lend({stint}, {}, '{first}', '{last}')", loan.want.id);
-        let put = tokio::time::timeout(STEP_DEADLINE, connection.simple(&sql)).await;
+        let put = tokio::time::timeout(STEP_DEADLINE, connection.query(&sql)).await;
         let put = put.map_err(|_| Failure::Unknown("it takes too long".to_owned()))?;
         let rows = put.map_err(|error| match error {
             BackendError::Server(_) => Failure::NotDone(error.to_string()),
@@ -238,9 +238,9 @@ impl SequenceAllocator {
         &mut self,
         coordinator: &Coordinator,
         replica: ReplicaId,
-    ) -> Result<(&mut Connection, String), Failure> {
+    ) -> Result<(&mut OwnConnection, String), Failure> {
         let connection = self.connect(coordinator, replica).await?;
-        let rows = connection.simple("SELECT n FROM onecopy_capture.stint").await;
+        let rows = connection.query("SELECT n FROM onecopy_capture.stint").await;
         let rows = rows.map_err(|error| Failure::NotDone(error.to_string()))?;
         let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
         Ok((connection, stint))
@@ -250,7 +250,7 @@ impl SequenceAllocator {
         &mut self,
         coordinator: &Coordinator,
         replica: ReplicaId,
-    ) -> Result<&mut Connection, Failure> {
+    ) -> Result<&mut OwnConnection, Failure> {
         let present = coordinator.seats[replica].incarnation();
         if self.connections.get(&replica).is_none_or(|(incarnation, _)| *incarnation != present) {
             let opened = open(coordinator, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
@@ -270,8 +270,8 @@ async fn open(
     coordinator: &Coordinator,
     replica: ReplicaId,
     options: &str,
-) -> Result<Connection, BackendError> {
-    Connection::open_own(
+) -> Result<OwnConnection, BackendError> {
+    OwnConnection::open(
         &coordinator.seats[replica].address,
         &coordinator.database.served,
         &[("options", options)],
@@ -308,16 +308,16 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
 /// Takes back what the server was lent, and moves these sequences to their marks; how many there were.
 pub(crate) async fn unlend(
     coordinator: &Coordinator,
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
 ) -> Result<usize, BackendError> {
-    connection.simple("BEGIN").await?;
-    let taken = connection.simple("SELECT onecopy_capture.unlend()").await?;
+    connection.query("BEGIN").await?;
+    let taken = connection.query("SELECT onecopy_capture.unlend()").await?;
     let marks = coordinator.database.sequences().all_marks();
     for mark in &marks {
         if taken.iter().any(|row| row.first().and_then(|id| id.as_deref()) == Some(&mark.id.to_string())) {
-            connection.simple(&format!("SELECT {}", move_call(mark))).await?;
+            connection.query(&format!("SELECT {}", move_call(mark))).await?;
         }
     }
-    connection.simple("COMMIT").await?;
+    connection.query("COMMIT").await?;
     Ok(taken.len())
 }

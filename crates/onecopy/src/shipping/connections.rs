@@ -108,7 +108,7 @@ impl SessionConnections {
         }
         prove(host, &mut connection).await?;
         let running = Arc::new(Running::new(address, &connection));
-        let shown = self.entry.connect(run.replica, connection.pid);
+        let shown = self.entry.connect(run.replica, connection.process.pid);
         let cached = Cached::default();
         Ok(ReplicaConnection { run, connection, running, settings: 0, cached, catalogue: 0, _shown: shown })
     }
@@ -127,7 +127,7 @@ async fn prove(host: &dyn LaneHost, connection: &mut Connection) -> Result<(), B
     assert_qualified(STARTED_SQL);
     let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
     let started = started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
-    let vouch = host.coordinator().local.voucher.vouch_sql(connection.pid, &started);
+    let vouch = host.coordinator().local.voucher.vouch_sql(connection.process.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await.map(|_| ())
 }

@@ -199,7 +199,7 @@ impl Lane {
         let ReplicaConnection { connection, cached, .. } = self.connection().await?;
         let mut ahead = 0;
         if begins {
-            let begin = begin(command, connection.version());
+            let begin = begin(command, connection.process.version());
             encode::query(&mut connection.output, begin.as_bytes());
             ahead += 1;
         }

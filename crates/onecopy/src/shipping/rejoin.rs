@@ -25,10 +25,11 @@ use super::replica_run::{LaneHost, ReplicaRun};
 use super::reply::is_deterministic;
 use super::shipment::{COPY_MARK, encode_copy};
 use super::state::{Rejoining, Standing};
-use crate::backend::{BackendError, Connection, ServerInfo};
+use crate::backend::{BackendError, OwnConnection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};
-use crate::replica::agent::{identity, lets_in};
+use crate::replica::agent::applied_set::AppliedSet;
+use crate::replica::agent::lets_in;
 use crate::security::seal::Seal;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -125,14 +126,14 @@ async fn rejoin(
     shipping: &Arc<Shipping>,
     id: ReplicaId,
     proves_all: bool,
-) -> Result<(ReplicaRun, Connection), RejoinError> {
+) -> Result<(ReplicaRun, OwnConnection), RejoinError> {
     let mut control = connect(shipping, id).await?;
     prepare(shipping, &mut control, proves_all).await?;
     let start = shipping.ask_to_return(id);
     while shipping.coordinator().log.durable() < start.upto {
         sleep(FENCE_PAUSE).await;
     }
-    let has = identity::read(&mut control, &shipping.coordinator().local.seal).await?;
+    let has = AppliedSet::at(&mut control, &shipping.coordinator().local.seal).read().await?;
     let has: BTreeSet<Identity> = has.into_iter().collect();
     roll_forward(shipping, &mut control, &start, &has).await?;
     if shipping.coordinator().database.catalogue().generation() == 0 {
@@ -147,18 +148,22 @@ async fn rejoin(
     Ok((start.run, control))
 }
 
-async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
+async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<OwnConnection, BackendError> {
     let via = capture::ddl_token(shipping.coordinator().term.cluster_id);
     let cluster = shipping.coordinator().term.cluster_id;
     let options =
         format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
         [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
-    Connection::open_own(&shipping.address(id), &shipping.coordinator().database.served, &own).await
+    OwnConnection::open(&shipping.address(id), &shipping.coordinator().database.served, &own).await
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
-async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool) -> Result<(), RejoinError> {
+async fn prepare(
+    shipping: &Shipping,
+    control: &mut OwnConnection,
+    proves_all: bool,
+) -> Result<(), RejoinError> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let coordinator = shipping.coordinator();
@@ -178,33 +183,28 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         }
         _ => {}
     }
-    let captures = control.simple("SELECT 1 FROM pg_trigger WHERE tgname = '!onecopy'").await?;
+    let captures = control.query("SELECT 1 FROM pg_trigger WHERE tgname = '!onecopy'").await?;
     if !captures.is_empty() {
         let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
         return Err(RejoinError::Lasting(text.into()));
     }
     let deadline = Instant::now() + FENCE_DEADLINE;
-    while !control.simple(FENCE).await?.is_empty() {
+    while !control.query(FENCE).await?.is_empty() {
         if Instant::now() > deadline {
             return Err(RejoinError::Passing("backends of before do not end".into()));
         }
         sleep(FENCE_PAUSE).await;
     }
-    identity::install(
-        control,
-        &capture::install_sql(cluster),
-        &shipping.coordinator().local.seal,
-        proves_all,
-    )
-    .await?;
-    control.simple(&shipping.coordinator().local.voucher.install_sql()).await?;
+    let applied_set = AppliedSet::at(control, &shipping.coordinator().local.seal);
+    applied_set.install(&capture::install_sql(cluster), proves_all).await?;
+    control.query(&shipping.coordinator().local.voucher.install_sql()).await?;
     Ok(())
 }
 
 /// Runs the transactions again that the log has and the replica has not.
 async fn roll_forward(
     shipping: &Shipping,
-    control: &mut Connection,
+    control: &mut OwnConnection,
     start: &RejoinPoint,
     has: &BTreeSet<Identity>,
 ) -> Result<(), RejoinError> {
@@ -254,12 +254,12 @@ fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
 
 /// One transaction, exactly as it was: what failed then fails again, and leaves its identity only.
 async fn redo(
-    control: &mut Connection,
+    control: &mut OwnConnection,
     record: &Record,
     reply_bytes_max: usize,
     seal: &Seal,
 ) -> Result<(), RejoinError> {
-    control.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
+    control.query("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
     let mut failed = false;
     for item in record.items() {
         let Item::Shipped(shipped) = item else { continue };
@@ -275,21 +275,22 @@ async fn redo(
     let insert = insert_identity(record.header().identity, seal);
     let reset = "SET LOCAL SESSION AUTHORIZATION DEFAULT; ";
     if failed {
-        control.simple("ROLLBACK").await?;
-        control.simple(&format!("BEGIN READ WRITE; {insert}; COMMIT")).await?;
+        control.query("ROLLBACK").await?;
+        control.query(&format!("BEGIN READ WRITE; {insert}; COMMIT")).await?;
     } else {
-        control.simple(&format!("{reset}{insert}; COMMIT")).await?;
+        control.query(&format!("{reset}{insert}; COMMIT")).await?;
     }
-    control.simple("RESET SESSION AUTHORIZATION; RESET ALL").await?;
+    control.query("RESET SESSION AUTHORIZATION; RESET ALL").await?;
     Ok(())
 }
 
 /// How much it returned in rows.
-async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Result<usize, BackendError> {
+async fn run(control: &mut OwnConnection, shipped: &Shipped, settles: bool) -> Result<usize, BackendError> {
     if settles {
         let role = shipped.role.replace('\'', "''");
-        control.simple(&format!("SET LOCAL SESSION AUTHORIZATION '{role}'; {}", shipped.settings)).await?;
+        control.query(&format!("SET LOCAL SESSION AUTHORIZATION '{role}'; {}", shipped.settings)).await?;
     }
+    let control = control.exchange();
     if shipped.is_extended {
         let out = &mut control.output;
         encode::parse_raw(out, b"", &shipped.text, &shipped.types);
@@ -323,7 +324,7 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
 }
 
 /// Watches a replica that takes part: the reason why it no longer does.
-async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: Connection) -> String {
+async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: OwnConnection) -> String {
     let deadline = shipping.coordinator().local.timeouts.health_deadline;
     let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
@@ -331,7 +332,7 @@ async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: Connection) ->
         if !shipping.is_present(run) {
             return "it was given up".into();
         }
-        let asked = timeout(deadline, control.simple("SELECT 1")).await;
+        let asked = timeout(deadline, control.query("SELECT 1")).await;
         match asked {
             Err(_) => return "the server does not answer".into(),
             Ok(Err(error)) => return error.to_string(),
@@ -395,7 +396,7 @@ impl Shipping {
     }
 
     /// Makes durable at a replica what is over there, and forgets what no recovery can need.
-    async fn note_durable(&self, run: ReplicaRun, control: &mut Connection) -> Result<(), BackendError> {
+    async fn note_durable(&self, run: ReplicaRun, control: &mut OwnConnection) -> Result<(), BackendError> {
         let index = usize::from(run.replica.0);
         let over = {
             let state = self.lock();
@@ -407,7 +408,7 @@ impl Shipping {
         let over = over.min(self.coordinator().log.durable());
         // A commit that waits for the disk takes all before it along, if it has something of its own to write.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
-        control.simple(beat).await?;
+        control.query(beat).await?;
         self.coordinator().note_durable(run.replica, over).await;
         let first = self.coordinator().log.first_retained();
         let first_number = {
@@ -429,7 +430,7 @@ impl Shipping {
         let forget = format!(
             "DELETE FROM onecopy.applied WHERE epoch < {oldest} OR (epoch = {epoch} AND n < {number})"
         );
-        control.simple(&forget).await?;
+        control.query(&forget).await?;
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use super::scheduler_client::PAUSE;
 use super::session::Session;
 use super::shipment::AccessMode;
 use super::transaction_state::{Block, Health, OpenTransaction, Shipped, TransactionState};
-use crate::backend::Connection;
+use crate::backend::OwnConnection;
 use crate::capture;
 use crate::error::{Fault, Refusal};
 
@@ -167,7 +167,7 @@ impl Session {
                 let loading = async {
                     let address = self.scheduler.shipping.address(run.replica);
                     let database = &coordinator.database;
-                    let mut connection = Connection::open_own(&address, &database.served, OWN).await?;
+                    let mut connection = OwnConnection::open(&address, &database.served, OWN).await?;
                     let generation = database.catalogue().generation() + 1;
                     capture::catalogue::load_plain(&mut connection, database.served.id, generation).await
                 };

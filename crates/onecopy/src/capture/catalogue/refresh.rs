@@ -6,17 +6,17 @@ use sql::DatabaseId;
 use super::rows::{Row, SHAPE, boolean, by_relation, number, text};
 use super::sandbox;
 use super::tables::{COLUMNS, TABLES, key_of, marked};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 
 /// Reads what the applier needs of every table under capture, in the open transaction if there is one. Only the applier
 /// changes a replica's schema.
 pub(crate) async fn load_refresh_tables(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     database: DatabaseId,
 ) -> Result<RefreshTables, BackendError> {
-    let tables = connection.simple(TABLES).await?;
-    let columns = connection.simple(COLUMNS).await?;
+    let tables = connection.query(TABLES).await?;
+    let columns = connection.query(COLUMNS).await?;
     let columns = by_relation(&columns)?;
     let (sandboxes, paths) = (sandbox::load(connection).await?, sandbox::load_paths(connection).await?);
     let sandboxes = by_relation(&sandboxes)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cluster::refresh::{Sandbox, StagedColumn};
 
 use super::rows::{Row, SHAPE, number, text};
-use crate::backend::{BackendError, Connection, Rows};
+use crate::backend::{BackendError, OwnConnection, Rows};
 
 /// The columns of such tables as they get into the sandbox; makes sandboxes for their owners.
 const SANDBOXED: &str = r"
@@ -31,14 +31,14 @@ WITH captured AS MATERIALIZED (
 SELECT oid, path FROM captured JOIN kinds USING (relowner, nspname)
 ";
 
-pub(super) async fn load(connection: &mut Connection) -> Result<Rows, BackendError> {
-    connection.simple(SANDBOXED).await
+pub(super) async fn load(connection: &mut OwnConnection) -> Result<Rows, BackendError> {
+    connection.query(SANDBOXED).await
 }
 
 pub(super) async fn load_paths(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
 ) -> Result<BTreeMap<String, String>, BackendError> {
-    let rows = connection.simple(PATHS).await?;
+    let rows = connection.query(PATHS).await?;
     rows.iter().map(|row| Ok((text(row, 0)?.to_owned(), text(row, 1)?.to_owned()))).collect()
 }
 

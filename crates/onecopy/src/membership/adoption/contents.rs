@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::difference::{Difference, DifferingPair};
 use super::error::AdoptionError;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::config::Replica;
 use crate::membership::checksum;
 use crate::membership::reach::ReachedServer;
@@ -51,7 +51,7 @@ pub(super) async fn compare(open: &mut [(&Replica, ReachedServer)]) -> Result<()
 }
 
 /// What a server's database has, some of it by name; nothing if it is empty.
-pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<String>, BackendError> {
+pub(crate) async fn what_is_there(connection: &mut OwnConnection) -> Result<Option<String>, BackendError> {
     let sums = sums(connection).await?;
     let mut names: Vec<&str> = sums.iter().filter(is_something).map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| !name.starts_with("table "));
@@ -61,14 +61,14 @@ pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<
     Ok((!names.is_empty()).then(|| names.join(", ") + &more))
 }
 
-async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+async fn sums(connection: &mut OwnConnection) -> Result<Sums, BackendError> {
+    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     // The servers are no replicas yet, so nothing says that one holds less than another.
     let mut sums = checksum::checksums(connection, |_| true).await?.sums;
     let (what, sql) = POSITIONS;
-    let rows = connection.simple(sql).await?;
+    let rows = connection.query(sql).await?;
     sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
-    connection.simple("COMMIT").await?;
+    connection.query("COMMIT").await?;
     Ok(sums)
 }
 

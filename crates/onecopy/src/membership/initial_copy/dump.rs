@@ -9,7 +9,7 @@ use pgserver::program_folders;
 use tokio::process::Command;
 
 use super::error::{DumpError, InitialCopyError};
-use crate::backend::{Address, BackendError, Connection, Served};
+use crate::backend::{Address, BackendError, OwnConnection, Served};
 use crate::membership::checksum::schema_checksums;
 use crate::security::scram::Secret;
 
@@ -51,8 +51,8 @@ impl Program {
     /// Finds the oldest one that is not older than the donor.
     pub(super) async fn find(served: &Served, donor: &Address) -> Result<Self, InitialCopyError> {
         let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
-        let mut connection = Connection::open_own(donor, served, &[]).await.map_err(lost)?;
-        let version = connection.simple("SHOW server_version_num").await.map_err(lost)?;
+        let mut connection = OwnConnection::open(donor, served, &[]).await.map_err(lost)?;
+        let version = connection.query("SHOW server_version_num").await.map_err(lost)?;
         let version = version.into_iter().flatten().flatten().next().unwrap_or_default();
         let wanted = version.parse::<u32>().map_or(0, |version| version / 10_000);
         let mut fit = BTreeMap::new();
@@ -70,14 +70,14 @@ impl Program {
     pub(super) async fn schema(
         &self,
         snapshot: &str,
-        donor: &mut Connection,
+        donor: &mut OwnConnection,
     ) -> Result<Schema, InitialCopyError> {
         let before_rows = self.section("pre-data", snapshot).await?;
         let after_rows = self.section("post-data", snapshot).await?;
         let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
         let sums = schema_checksums(donor).await.map_err(lost)?;
         // What the checksums set for themselves holds for the transaction, which goes on.
-        donor.simple(PIN).await.map_err(lost)?;
+        donor.query(PIN).await.map_err(lost)?;
         Ok(Schema { before_rows, after_rows, sums })
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 
 /// A role: its name, and what makes it what it is.
@@ -104,18 +104,21 @@ impl From<BackendError> for WriteError {
 }
 
 /// Reads the roles, in the snapshot of the connection.
-pub(super) async fn read(donor: &mut Connection) -> Result<Roles, BackendError> {
+pub(super) async fn read(donor: &mut OwnConnection) -> Result<Roles, BackendError> {
     let has_options = release(donor).await? >= OPTIONS_SINCE;
     let (mut names, mut attributes) = (BTreeSet::new(), Vec::new());
-    for row in donor.simple(ROLES).await? {
+    for row in donor.query(ROLES).await? {
         let [Some(name), Some(attribute), Some(comment)] = row.as_slice() else { continue };
         names.insert(name.clone());
         attributes.extend([attribute.clone(), comment.clone()]);
     }
-    let memberships_in_short = column(donor, &memberships(false)).await?;
-    let memberships =
-        if has_options { column(donor, &memberships(true)).await? } else { memberships_in_short.clone() };
-    let settings = donor.simple(SETTINGS).await?;
+    let memberships_in_short = donor.query_column(&memberships(false)).await?;
+    let memberships = if has_options {
+        donor.query_column(&memberships(true)).await?
+    } else {
+        memberships_in_short.clone()
+    };
+    let settings = donor.query(SETTINGS).await?;
     let of_roles =
         settings.into_iter().filter(|row| row.get(1).and_then(|cell| cell.as_deref()) == Some("t"));
     let settings = of_roles.filter_map(|row| row.into_iter().next().flatten()).collect();
@@ -123,23 +126,27 @@ pub(super) async fn read(donor: &mut Connection) -> Result<Roles, BackendError> 
 }
 
 /// Gives a server these roles and no others. `is_former`: what it has besides may go.
-pub(super) async fn write(target: &mut Connection, roles: &Roles, is_former: bool) -> Result<(), WriteError> {
-    let there = column(target, "SELECT rolname FROM pg_authid WHERE rolname !~ '^pg_'").await?;
+pub(super) async fn write(
+    target: &mut OwnConnection,
+    roles: &Roles,
+    is_former: bool,
+) -> Result<(), WriteError> {
+    let there = target.query_column("SELECT rolname FROM pg_authid WHERE rolname !~ '^pg_'").await?;
     let strangers: Vec<&String> = there.iter().filter(|name| !roles.names.contains(*name)).collect();
     if !strangers.is_empty() && !is_former {
         return Err(WriteError::Strangers(strangers.into_iter().cloned().collect()));
     }
     for name in strangers {
-        target.simple(&format!("DROP ROLE {}", quoted(name))).await?;
+        target.query(&format!("DROP ROLE {}", quoted(name))).await?;
     }
     for name in roles.names.iter().filter(|name| !there.contains(name)) {
-        target.simple(&format!("CREATE ROLE {}", quoted(name))).await?;
+        target.query(&format!("CREATE ROLE {}", quoted(name))).await?;
     }
-    for revoke in column(target, NO_MEMBERSHIPS).await? {
-        target.simple(&revoke).await?;
+    for revoke in target.query_column(NO_MEMBERSHIPS).await? {
+        target.query(&revoke).await?;
     }
     for sql in &roles.attributes {
-        target.simple(sql).await?;
+        target.query(sql).await?;
     }
     let has_options = release(target).await? >= OPTIONS_SINCE;
     let mut left: Vec<&String> =
@@ -148,7 +155,7 @@ pub(super) async fn write(target: &mut Connection, roles: &Roles, is_former: boo
     while !left.is_empty() {
         let (mut refused, mut why) = (Vec::new(), None);
         for sql in &left {
-            match target.simple(sql).await {
+            match target.query(sql).await {
                 Ok(_) => {}
                 Err(error @ BackendError::Server(_)) => {
                     refused.push(*sql);
@@ -162,18 +169,18 @@ pub(super) async fn write(target: &mut Connection, roles: &Roles, is_former: boo
         }
         left = refused;
     }
-    target.simple("DELETE FROM pg_db_role_setting WHERE setdatabase = 0").await?;
+    target.query("DELETE FROM pg_db_role_setting WHERE setdatabase = 0").await?;
     for sql in &roles.settings {
-        target.simple(sql).await?;
+        target.query(sql).await?;
     }
     Ok(())
 }
 
 /// Reads what the database is.
-pub(super) async fn database(donor: &mut Connection) -> Result<Database, BackendError> {
-    let mut options = column(donor, DATABASE).await?.concat();
+pub(super) async fn database(donor: &mut OwnConnection) -> Result<Database, BackendError> {
+    let mut options = donor.query_column(DATABASE).await?.concat();
     if release(donor).await? >= PROVIDER_SINCE {
-        let rows = donor.simple(PROVIDER).await?;
+        let rows = donor.query(PROVIDER).await?;
         if let Some([Some(words), Some(provider), locale, rules]) = rows.first().map(Vec::as_slice) {
             options.push_str(words);
             let literal = |text: &String| format!("'{}'", text.replace('\'', "''"));
@@ -186,8 +193,8 @@ pub(super) async fn database(donor: &mut Connection) -> Result<Database, Backend
             }
         }
     }
-    let mut properties = column(donor, RIGHTS).await?;
-    for row in donor.simple(SETTINGS).await? {
+    let mut properties = donor.query_column(RIGHTS).await?;
+    for row in donor.query(SETTINGS).await? {
         if let [Some(sql), Some(is_of_roles)] = row.as_slice()
             && is_of_roles != "t"
         {
@@ -197,12 +204,7 @@ pub(super) async fn database(donor: &mut Connection) -> Result<Database, Backend
     Ok(Database { options, properties })
 }
 
-async fn release(connection: &mut Connection) -> Result<u32, BackendError> {
-    let told = column(connection, "SHOW server_version_num").await?.concat();
+async fn release(connection: &mut OwnConnection) -> Result<u32, BackendError> {
+    let told = connection.query_column("SHOW server_version_num").await?.concat();
     told.parse().map_err(|_| BackendError::Protocol("a server does not tell its release"))
-}
-
-async fn column(connection: &mut Connection, sql: &str) -> Result<Vec<String>, BackendError> {
-    let rows = connection.simple(sql).await?;
-    Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
 }

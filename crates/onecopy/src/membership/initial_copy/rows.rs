@@ -5,7 +5,7 @@ use std::fmt;
 use wire::backend::tag;
 use wire::{encode, frame};
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, OwnConnection};
 use crate::capture::quoting::{literal, quoted};
 use crate::coordinator::resync_progress::Transfer;
 
@@ -97,10 +97,10 @@ impl fmt::Display for CopyError {
 }
 
 /// Locks all tables against being written anew or changed; `None` if that has happened to one since the snapshot.
-pub(super) async fn lock(connection: &mut Connection) -> Result<Option<Vec<Table>>, BackendError> {
+pub(super) async fn lock(connection: &mut OwnConnection) -> Result<Option<Vec<Table>>, BackendError> {
     const SHAPE: BackendError = BackendError::Protocol("an answer about tables of an unexpected shape");
     let mut tables = Vec::new();
-    for row in connection.simple(TABLES).await? {
+    for row in connection.query(TABLES).await? {
         let [Some(schema), Some(name), columns, as_text, bytes, stage, statement, path] = row.as_slice()
         else {
             return Err(SHAPE);
@@ -118,9 +118,9 @@ pub(super) async fn lock(connection: &mut Connection) -> Result<Option<Vec<Table
     }
     let names: Vec<String> = tables.iter().map(|table| format!("ONLY {}", table.name)).collect();
     if !names.is_empty() {
-        connection.simple(&format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", "))).await?;
+        connection.query(&format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", "))).await?;
     }
-    let rewritten = connection.simple(REWRITTEN).await?;
+    let rewritten = connection.query(REWRITTEN).await?;
     Ok(rewritten.is_empty().then_some(tables))
 }
 
@@ -131,19 +131,19 @@ pub(super) fn total_bytes(tables: &[Table]) -> u64 {
 
 /// Copies one table. What an extension has put there is replaced.
 pub(super) async fn copy(
-    donor: &mut Connection,
-    target: &mut Connection,
+    donor: &mut OwnConnection,
+    target: &mut OwnConnection,
     table: &Table,
     transfer: &Transfer,
 ) -> Result<(), CopyError> {
     let Table { name, columns, as_text, sandbox, .. } = table;
-    target.simple(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
+    target.query(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
     // A column list may not be empty; a table without columns to copy gives all of its none.
     let list = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
     let into = match sandbox {
         Some(sandbox) => {
             let sql = format!("CREATE TEMP TABLE {STAGE} ({}) ON COMMIT DROP", sandbox.stage);
-            target.simple(&sql).await.map_err(CopyError::Target)?;
+            target.query(&sql).await.map_err(CopyError::Target)?;
             format!("pg_temp.{STAGE}")
         }
         None => format!("{name}{list}"),
@@ -161,15 +161,15 @@ pub(super) async fn copy(
     if let Some(sandbox) = sandbox {
         unstage(target, name, sandbox).await.map_err(CopyError::Target)?;
     }
-    target.simple("COMMIT").await.map_err(CopyError::Target)?;
+    target.query("COMMIT").await.map_err(CopyError::Target)?;
     Ok(())
 }
 
 /// Turns what was copied into rows of the table, as its owner.
-async fn unstage(target: &mut Connection, name: &str, sandbox: &Sandbox) -> Result<(), BackendError> {
+async fn unstage(target: &mut OwnConnection, name: &str, sandbox: &Sandbox) -> Result<(), BackendError> {
     let [table, path, statement] = [name, &sandbox.path, &sandbox.statement].map(literal);
     target
-        .simple(&format!(
+        .query(&format!(
             "SELECT onecopy_capture.sandbox_of(relowner) FROM pg_class WHERE oid = {table}::regclass; \
              DECLARE \"onecopy rows\" NO SCROLL CURSOR FOR SELECT * FROM pg_temp.{STAGE}; \
              SELECT onecopy_capture.work_as_owner({table}, {path}, {statement}, (SELECT count(*) FROM pg_temp.{STAGE})); \
@@ -181,12 +181,13 @@ async fn unstage(target: &mut Connection, name: &str, sandbox: &Sandbox) -> Resu
 
 /// What one COPY sends, the other one takes.
 pub(super) async fn pipe(
-    donor: &mut Connection,
+    donor: &mut OwnConnection,
     from: &str,
-    target: &mut Connection,
+    target: &mut OwnConnection,
     into: &str,
     transfer: &Transfer,
 ) -> Result<(), CopyError> {
+    let (donor, target) = (donor.exchange(), target.exchange());
     encode::query(&mut target.output, into.as_bytes());
     target.flush().await.map_err(|error| CopyError::Target(error.into()))?;
     loop {

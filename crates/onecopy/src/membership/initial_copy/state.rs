@@ -1,6 +1,6 @@
 //! What Onecopy itself keeps in a server: which records are in it, the numbers of its objects, marks of sequences.
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 use crate::coordinator::resync_progress::Transfer;
 
@@ -46,17 +46,17 @@ const MARKED: &str = "SELECT setval(s.relation::regclass, least(greatest(m.value
     CASE WHEN m.descends THEN -m.value::numeric ELSE m.value END DESC, m.called DESC LIMIT 1) AS m WHERE f.is_leased";
 
 /// Copies all of it, when the schema is there.
-pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Result<(), StateError> {
+pub(super) async fn copy(donor: &mut OwnConnection, target: &mut OwnConnection) -> Result<(), StateError> {
     let uncounted = Transfer::default();
     target
-        .simple(
+        .query(
             "CREATE TABLE onecopy_filling.names (id int4, is_type boolean, schema_name name, name name); \
              CREATE TABLE onecopy_filling.sequences (id int4, schema_name name, name name, caches boolean, rules text, \
              least int8, greatest int8, is_leased boolean)",
         )
         .await?;
     for table in ALIKE {
-        target.simple(&format!("DELETE FROM {table}")).await?;
+        target.query(&format!("DELETE FROM {table}")).await?;
         let (from, into) = (format!("COPY {table} TO STDOUT"), format!("COPY {table} FROM STDIN"));
         pipe(donor, &from, target, &into, &uncounted).await?;
     }
@@ -67,22 +67,22 @@ pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Res
     }
     // What the server does not have by that name has no id there, and then this is refused.
     for sql in [NAMED, NUMBERED, BOUNDED] {
-        target.simple(sql).await?;
+        target.query(sql).await?;
     }
     positions(donor, target).await?;
-    target.simple(MARKED).await?;
-    target.simple("DROP TABLE onecopy_filling.names, onecopy_filling.sequences").await?;
+    target.query(MARKED).await?;
+    target.query("DROP TABLE onecopy_filling.names, onecopy_filling.sequences").await?;
     Ok(())
 }
 
 const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
 
 /// Sequences are no part of a snapshot: they stand where the donor's stand now, or further than in the snapshot.
-async fn positions(donor: &mut Connection, target: &mut Connection) -> Result<(), BackendError> {
+async fn positions(donor: &mut OwnConnection, target: &mut OwnConnection) -> Result<(), BackendError> {
     for counter in COUNTERS {
         position(donor, target, counter).await?;
     }
-    for row in donor.simple(SEQUENCES).await? {
+    for row in donor.query(SEQUENCES).await? {
         let [_, Some(schema), Some(name), _, _, _, _, Some(is_leased)] = row.as_slice() else {
             return Err(SHAPE);
         };
@@ -94,12 +94,16 @@ async fn positions(donor: &mut Connection, target: &mut Connection) -> Result<()
     Ok(())
 }
 
-async fn position(donor: &mut Connection, target: &mut Connection, name: &str) -> Result<(), BackendError> {
-    let stands = donor.simple(&format!("SELECT last_value, is_called FROM {name}")).await?;
+async fn position(
+    donor: &mut OwnConnection,
+    target: &mut OwnConnection,
+    name: &str,
+) -> Result<(), BackendError> {
+    let stands = donor.query(&format!("SELECT last_value, is_called FROM {name}")).await?;
     let [Some(value), Some(called)] = stands.first().map(Vec::as_slice).unwrap_or_default() else {
         return Err(SHAPE);
     };
     let literal = name.replace('\'', "''");
-    target.simple(&format!("SELECT setval('{literal}', {value}, '{called}')")).await?;
+    target.query(&format!("SELECT setval('{literal}', {value}, '{called}')")).await?;
     Ok(())
 }

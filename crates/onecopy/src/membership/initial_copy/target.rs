@@ -1,6 +1,6 @@
 //! The server that is filled: what it is now, and its database made anew.
 
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, OwnConnection, Served};
 use crate::capture;
 use crate::capture::quoting::quoted;
 use crate::config::Replica;
@@ -53,7 +53,7 @@ pub(crate) async fn standing(
         source,
     };
     let marked = format!("SELECT 1 FROM pg_namespace WHERE nspname = '{MARK}'");
-    if !found.connection.simple(&marked).await.map_err(unreadable)?.is_empty() {
+    if !found.connection.query(&marked).await.map_err(unreadable)?.is_empty() {
         return Ok(ServerCondition::Empty);
     }
     if found.cluster.is_some() {
@@ -67,12 +67,12 @@ pub(crate) async fn standing(
 pub(super) async fn connect_beside(
     served: &Served,
     replica: &Replica,
-) -> Result<Connection, InitialCopyError> {
+) -> Result<OwnConnection, InitialCopyError> {
     let mut lost = BackendError::Protocol("there is no other database");
     for database in BESIDE.into_iter().filter(|database| *database != served.database) {
         let beside = Served { database: database.to_owned(), ..served.clone() };
         let own = [("options", QUIET), ("client_encoding", "UTF8")];
-        match Connection::open_own(&replica.address, &beside, &own).await {
+        match OwnConnection::open(&replica.address, &beside, &own).await {
             Ok(connection) => return Ok(connection),
             Err(error) => lost = error,
         }
@@ -86,7 +86,7 @@ pub(super) async fn connect_beside(
 
 /// Drops the database, which is empty or may go, and makes it as the donor's is.
 pub(super) async fn make_anew(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     served: &Served,
     database: &Database,
     is_former: bool,
@@ -94,46 +94,52 @@ pub(super) async fn make_anew(
     let name = quoted(&served.database);
     // A client that is connected to an empty database may be about to use it.
     let force = if is_former { " WITH (FORCE)" } else { "" };
-    connection.simple(&format!("DROP DATABASE IF EXISTS {name}{force}")).await?;
-    connection.simple(&format!("CREATE DATABASE {name} TEMPLATE template0 {}", database.options)).await?;
+    connection.query(&format!("DROP DATABASE IF EXISTS {name}{force}")).await?;
+    connection.query(&format!("CREATE DATABASE {name} TEMPLATE template0 {}", database.options)).await?;
     for sql in &database.properties {
-        connection.simple(sql).await?;
+        connection.query(sql).await?;
     }
     Ok(())
 }
 
 /// A connection to the database that is filled: what it writes is not captured.
-pub(super) async fn connect(target: &Replica, coordinator: &Coordinator) -> Result<Connection, BackendError> {
+pub(super) async fn connect(
+    target: &Replica,
+    coordinator: &Coordinator,
+) -> Result<OwnConnection, BackendError> {
     let token = capture::apply_token(coordinator.term.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
-    Connection::open_own(&target.address, &coordinator.database.served, &own).await
+    OwnConnection::open(&target.address, &coordinator.database.served, &own).await
 }
 
 /// What of ours has to be there before the schema, without the id of the cluster.
-pub(super) async fn mark(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
-    connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
-    connection.simple(&capture::install_sql(coordinator.term.cluster_id)).await?;
-    connection.simple("TRUNCATE onecopy.cluster").await?;
+pub(super) async fn mark(
+    connection: &mut OwnConnection,
+    coordinator: &Coordinator,
+) -> Result<(), BackendError> {
+    connection.query(&format!("CREATE SCHEMA {MARK}")).await?;
+    connection.query(&capture::install_sql(coordinator.term.cluster_id)).await?;
+    connection.query("TRUNCATE onecopy.cluster").await?;
     Ok(())
 }
 
 /// The guards against schema changes are part of what comes after the rows.
-pub(super) async fn drop_guards(connection: &mut Connection) -> Result<(), BackendError> {
+pub(super) async fn drop_guards(connection: &mut OwnConnection) -> Result<(), BackendError> {
     for name in adoption::EVENT_TRIGGERS {
-        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
+        connection.query(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
     }
     Ok(())
 }
 
 /// From here on it is a server of the cluster, also after a crash of its own.
 pub(super) async fn complete(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     coordinator: &Coordinator,
 ) -> Result<(), BackendError> {
     let id = coordinator.term.cluster_id;
     connection
-        .simple(&format!(
+        .query(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"
         ))
         .await?;

@@ -15,7 +15,7 @@ use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
 use tokio::sync::mpsc;
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::config::{Replica, address_of};
 use crate::coordinator::Coordinator;
 use crate::coordinator::requests::{Data, InvitationError, Invited, Invitee, MemberRequest, RequestError};
@@ -26,7 +26,7 @@ use crate::membership::initial_copy;
 use crate::membership::initial_copy::ServerCondition;
 use crate::membership::reach::reach;
 use crate::node::NodeError;
-use crate::replica::agent::identity;
+use crate::replica::agent::applied_set::AppliedSet;
 
 use super::newcomer::NewcomerError;
 use super::place;
@@ -161,8 +161,10 @@ impl MemberRegistry {
             return Err(NewcomerError::OtherCluster { address: address(), found, expected });
         }
         let unreadable = |source: BackendError| NewcomerError::Unreadable { address: address(), source };
-        let applied =
-            identity::read(&mut found.connection, &self.coordinator.local.seal).await.map_err(unreadable)?;
+        let applied = AppliedSet::at(&mut found.connection, &self.coordinator.local.seal)
+            .read()
+            .await
+            .map_err(unreadable)?;
         let judged = self.coordinator.judge(applied, self.coordinator.core.holdings(replica)).await;
         judged.map_err(|source| NewcomerError::Outdated { address: address(), source })?;
         let run = run(&mut found.connection).await.map_err(unreadable)?;
@@ -199,7 +201,7 @@ impl MemberRegistry {
     }
 }
 
-async fn run(connection: &mut Connection) -> Result<Vec<Option<String>>, BackendError> {
-    let rows = connection.simple(RUN).await?;
+async fn run(connection: &mut OwnConnection) -> Result<Vec<Option<String>>, BackendError> {
+    let rows = connection.query(RUN).await?;
     rows.into_iter().next().ok_or(BackendError::Protocol("a server gives no account of itself"))
 }

@@ -32,7 +32,7 @@ use super::exchange::{Outcome, Prepared, Trouble};
 use super::failure::{Failure, describe, is_raised, is_too_large, settle};
 use super::serve::until_lost;
 use super::{Assignment, identity};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::capture::quoting::literal;
 use crate::security::seal::Seal;
@@ -85,7 +85,7 @@ impl Checked {
 
 /// The applier's connection and what it knows.
 pub(super) struct Applier {
-    connection: Connection,
+    connection: OwnConnection,
     database: DatabaseId,
     tables: RefreshTables,
     /// The tables whose rows are applied. Every record leaves its identity.
@@ -102,7 +102,7 @@ pub(super) struct Applier {
 }
 
 impl Applier {
-    pub(super) fn new(connection: Connection, tables: RefreshTables, assignment: &Assignment) -> Self {
+    pub(super) fn new(connection: OwnConnection, tables: RefreshTables, assignment: &Assignment) -> Self {
         let (spills, seal) = (Arc::clone(&assignment.spills), Arc::clone(&assignment.seal));
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
         let (prepared, is_outdated) = (Prepared::default(), false);
@@ -124,7 +124,7 @@ impl Applier {
 
     /// Its server process.
     pub(super) fn pid(&self) -> i32 {
-        self.connection.pid
+        self.connection.process().pid
     }
 
     /// Waits until the idle connection ends.
@@ -202,7 +202,7 @@ impl Applier {
                 // Code may have set it at home. A server may lack the method.
                 _ if !compresses_by_lz4
                     && is_too_large(&trouble)
-                    && self.connection.simple(COMPRESS_BY_LZ4).await.is_ok() =>
+                    && self.connection.query(COMPRESS_BY_LZ4).await.is_ok() =>
                 {
                     compresses_by_lz4 = true;
                 }
@@ -211,7 +211,7 @@ impl Applier {
         };
         self.unchecked.clear();
         if compresses_by_lz4 {
-            let reset = self.connection.simple(COMPRESS_AS_EVER).await;
+            let reset = self.connection.query(COMPRESS_AS_EVER).await;
             reset.map_err(|error| Failure::Lost(error.to_string()))?;
         }
         Ok(attempted)
@@ -224,9 +224,9 @@ impl Applier {
             _ => self.rows_unchecked(records).await?,
         }
         if !self.unchecked.is_empty() {
-            self.connection.simple(RESUME_CHECKS).await?;
+            self.connection.query(RESUME_CHECKS).await?;
         }
-        self.connection.simple("COMMIT").await?;
+        self.connection.query("COMMIT").await?;
         Ok(())
     }
 
@@ -246,16 +246,16 @@ impl Applier {
             }
         }
         if !self.unchecked.is_empty() {
-            self.connection.simple(RESUME_CHECKS).await?;
+            self.connection.query(RESUME_CHECKS).await?;
         }
-        self.connection.simple("COMMIT").await?;
+        self.connection.query("COMMIT").await?;
         Ok(())
     }
 
     /// In the open transaction, those CHECKs do not count that have stopped the records before.
     async fn suspend_checks(&mut self) -> Result<(), Trouble> {
         for checked in &self.unchecked {
-            self.connection.simple(&checked.suspend()).await?;
+            self.connection.query(&checked.suspend()).await?;
         }
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Applier {
 
     /// Opens a transaction block for these records.
     async fn begin(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
-        let out = &mut self.connection.output;
+        let out = &mut self.connection.exchange().output;
         if !self.prepared.begin {
             encode::parse(out, b"begin", BEGIN.as_bytes(), &[]);
             self.prepared.begin = true;
@@ -308,7 +308,7 @@ impl Applier {
 
     /// Puts the identities into the output; returns the rows that this command reports.
     fn put_identities(&mut self, records: &[Arc<Record>]) -> u64 {
-        let (out, count, seal) = (&mut self.connection.output, records.len(), &self.seal);
+        let (out, count, seal) = (&mut self.connection.exchange().output, records.len(), &self.seal);
         let identities = || records.iter().map(|record| record.header().identity);
         let counted = Some(count).filter(|count| *count <= IDENTITIES_COUNTED_MAX);
         let name = counted.map_or_else(|| "identities".to_owned(), |count| format!("identities {count}"));
@@ -354,10 +354,10 @@ impl Applier {
                 self.items(std::mem::take(&mut rows)).await?;
                 if !statement.keeps_lent() {
                     // One that concerns sequences has to find them as they are elsewhere.
-                    self.connection.simple("SELECT onecopy_capture.unlend()").await?;
+                    self.connection.query("SELECT onecopy_capture.unlend()").await?;
                 }
                 if !self.unchecked.is_empty() {
-                    self.connection.simple(RESUME_CHECKS).await?;
+                    self.connection.query(RESUME_CHECKS).await?;
                 }
                 self.statement(&statement).await?;
                 self.suspend_checks().await?;
@@ -386,35 +386,35 @@ impl Applier {
     async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {
         let connection = &mut self.connection;
         let lend = format!("SELECT 1 WHERE onecopy_capture.lend_run({})", literal(&statement.role));
-        let is_lent = !connection.simple(&lend).await?.is_empty();
+        let is_lent = !connection.query(&lend).await?.is_empty();
         if is_lent {
             let count = statement.text.chars().count();
-            connection.simple(&format!("SET {} = '{count}'", capture::APPLIER_SETTING)).await?;
+            connection.query(&format!("SET {} = '{count}'", capture::APPLIER_SETTING)).await?;
         }
-        connection.simple(&preamble(statement)).await?;
+        connection.query(&preamble(statement)).await?;
         if is_lent {
             let text = statement.text.replace('\\', "\\\\").replace('\'', "''");
-            connection.simple(&format!("SELECT onecopy.run(E'{text}')")).await?;
+            connection.query(&format!("SELECT onecopy.run(E'{text}')")).await?;
         } else {
-            connection.simple(&statement.text).await?;
+            connection.query(&statement.text).await?;
         }
         // A cursor WITH HOLD that its code has left would run at COMMIT, and a prepared statement in place of ours.
-        connection.simple("CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+        connection.query("CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
         if is_lent {
-            connection.simple("SELECT onecopy_capture.take_run_back()").await?;
+            connection.query("SELECT onecopy_capture.take_run_back()").await?;
         }
         self.prepared = Prepared::default();
         let numbers = literal(statement.numbers().unwrap_or_default());
         let set = format!("SELECT set_config('{}', {numbers}, true)", capture::NUMBERS_SETTING);
-        connection.simple(&set).await?;
-        connection.simple(capture::INSTALL_TABLES_SQL).await?;
+        connection.query(&set).await?;
+        connection.query(capture::INSTALL_TABLES_SQL).await?;
         self.is_outdated = true;
         Ok(())
     }
 
     /// Leaves the failed transaction and everything that it may have left half done in the session.
     async fn undo(&mut self) -> Result<(), Failure> {
-        let undone = self.connection.simple("ROLLBACK").await;
+        let undone = self.connection.query("ROLLBACK").await;
         undone.map_err(|error| Failure::Lost(error.to_string()))?;
         self.forget_tables().await
     }
@@ -422,7 +422,7 @@ impl Applier {
     /// Reads the tables again when they are needed, and prepares anew what depends on them.
     async fn forget_tables(&mut self) -> Result<(), Failure> {
         let cleared = async {
-            self.connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+            self.connection.query("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
             self.prepared = Prepared::default();
             self.is_outdated = true;
             Ok::<_, BackendError>(())

@@ -12,8 +12,9 @@ use cluster::ids::{ClusterId, Identity};
 use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
-use super::{Assignment, identity, watchdog};
-use crate::backend::{BackendError, Connection, ServerInfo, Unservable};
+use super::applied_set::AppliedSet;
+use super::{Assignment, watchdog};
+use crate::backend::{BackendError, OwnConnection, ServerInfo, Unservable};
 use crate::capture;
 use crate::coordinator::Obstacle;
 
@@ -64,9 +65,9 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
 
 /// A server that can serve.
 pub(super) struct Ready {
-    pub(super) applier: Connection,
-    pub(super) control: Connection,
-    pub(super) pulse: Connection,
+    pub(super) applier: OwnConnection,
+    pub(super) control: OwnConnection,
+    pub(super) pulse: OwnConnection,
     pub(super) tables: RefreshTables,
     pub(super) proof_sql: String,
     pub(super) applied: Vec<Identity>,
@@ -140,33 +141,36 @@ async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, Conne
     let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
-    fence_but(&mut control, Some(applier.pid)).await?;
-    control.simple(&assignment.voucher.install_sql()).await?;
-    watchdog::prepare(&mut control, applier.pid).await?;
+    fence_but(&mut control, Some(applier.process().pid)).await?;
+    control.query(&assignment.voucher.install_sql()).await?;
+    watchdog::prepare(&mut control, applier.process().pid).await?;
     let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
-    let applied = identity::read_clean(&mut control, &assignment.seal).await?;
+    let applied = AppliedSet::at(&mut control, &assignment.seal).read_and_clean().await?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier, assignment.served.id).await?;
     Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
 }
 
-async fn open_applier(control: &mut Connection, assignment: &Assignment) -> Result<Connection, BackendError> {
-    let rows = control.simple("SELECT onecopy_capture.deepest_stack()").await?;
+async fn open_applier(
+    control: &mut OwnConnection,
+    assignment: &Assignment,
+) -> Result<OwnConnection, BackendError> {
+    let rows = control.query("SELECT onecopy_capture.deepest_stack()").await?;
     let stack_kb = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
     let mark = (capture::APPLIER_SETTING, capture::APPLIER_AT_REST);
     open(assignment, &[("synchronous_commit", "off"), ("max_stack_depth", &stack_kb), mark]).await
 }
 
-async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connection, BackendError> {
+async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<OwnConnection, BackendError> {
     let mut options = format!("-c {}={}", capture::VIA_SETTING, capture::apply_token(assignment.cluster));
     for (name, value) in SETTINGS.iter().chain(more) {
         options.push_str(&format!(" -c {name}={value}"));
     }
     let own = [("application_name", APPLICATION_NAME), ("client_encoding", "UTF8"), ("options", &options)];
-    Connection::open_own(&assignment.address, &assignment.served, &own).await
+    OwnConnection::open(&assignment.address, &assignment.served, &own).await
 }
 
 /// An error unless the server belongs to the cluster, or may be made to.
-async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<(), ConnectError> {
+async fn recognise(control: &mut OwnConnection, assignment: &Assignment) -> Result<(), ConnectError> {
     let expected = assignment.cluster;
     let ServerInfo { cluster, unservable } = ServerInfo::ask(control).await?;
     match (unservable, cluster) {
@@ -178,12 +182,12 @@ async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<
     }
 }
 
-async fn fence(control: &mut Connection) -> Result<(), ConnectError> {
+async fn fence(control: &mut OwnConnection) -> Result<(), ConnectError> {
     fence_but(control, None).await
 }
 
 /// Ends every client's backend but these two, and waits until they have gone.
-async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(), ConnectError> {
+async fn fence_but(control: &mut OwnConnection, applier: Option<i32>) -> Result<(), ConnectError> {
     let sql = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
          WHERE backend_type = 'client backend' AND datname = current_database() \
@@ -192,7 +196,7 @@ async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(),
     );
     let deadline = Instant::now() + FENCE_DEADLINE;
     loop {
-        let count = control.simple(&sql).await?.len();
+        let count = control.query(&sql).await?.len();
         if count == 0 {
             return Ok(());
         }
@@ -205,25 +209,25 @@ async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(),
 
 /// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
 async fn install(
-    control: &mut Connection,
+    control: &mut OwnConnection,
     assignment: &Assignment,
     is_first: bool,
 ) -> Result<(), ConnectError> {
     let (install_sql, seal) = (capture::install_sql(assignment.cluster), &assignment.seal);
-    identity::install(control, &install_sql, seal, is_first && seal.is_new).await?;
-    control.simple(capture::UPDATE_TABLES_SQL).await?;
+    AppliedSet::at(control, seal).install(&install_sql, is_first && seal.is_new).await?;
+    control.query(capture::UPDATE_TABLES_SQL).await?;
     Ok(())
 }
 
 /// Takes the lock that stands for this incarnation; returns the query that proves it is held.
-async fn take_lock(applier: &mut Connection) -> Result<String, ConnectError> {
+async fn take_lock(applier: &mut OwnConnection) -> Result<String, ConnectError> {
     let key = getrandom::u64().map_err(ConnectError::Random)?;
-    applier.simple(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;
+    applier.query(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;
     let (high, low) = (key >> 32, key & 0xffff_ffff);
     Ok(format!(
         "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND granted \
          AND classid OPERATOR(pg_catalog.=) '{high}' AND objid OPERATOR(pg_catalog.=) '{low}' \
          AND objsubid OPERATOR(pg_catalog.=) 1::smallint AND pid OPERATOR(pg_catalog.=) {}",
-        applier.pid
+        applier.process().pid
     ))
 }

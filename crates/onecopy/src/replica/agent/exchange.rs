@@ -20,7 +20,7 @@ use wire::encode::{self, Format};
 use wire::frame;
 use wire::frontend::Target;
 
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::literal;
 
 /// Messages are made until this much waits to be written.
@@ -142,7 +142,7 @@ struct Feed<'a> {
 /// Runs what was put into the connection's output already (of which `before` commands complete) and then the steps,
 /// up to a Sync.
 pub(super) async fn run(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     tables: &RefreshTables,
     prepared: &mut Prepared,
     steps: Vec<Step<'_>>,
@@ -153,6 +153,7 @@ pub(super) async fn run(
     let (steps, said) = (steps.into(), Said::Some);
     let mut feed =
         Feed { tables, prepared, steps, path: None, copying: None, expected, trouble: None, outcome, said };
+    let connection = connection.exchange();
     loop {
         let input = &mut connection.input;
         while let Some((tag, total)) = frame::header(input.data()).map_err(BackendError::from)?

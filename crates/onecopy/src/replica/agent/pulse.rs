@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use wire::sqlstate;
 
-use crate::backend::{Address, BackendError, Connection, Rows, cancel};
+use crate::backend::{Address, BackendError, OwnConnection, Process, Rows, cancel};
 
 /// The pause between two questions, and the time after which a server is suspected, as parts of the deadline.
 const PARTS: u32 = 4;
@@ -63,7 +63,7 @@ impl fmt::Display for GivenUp {
 /// Asks `proof_sql` at the server, and makes a new connection to it every second time, until there is no answer, or none that
 /// proves anything; why the server is given up. `suspect` is told when a doubt begins and when it ends.
 pub(super) async fn watch<F: Future<Output = ()>>(
-    connection: &mut Connection,
+    connection: &mut OwnConnection,
     address: &Address,
     proof_sql: &str,
     deadline: Duration,
@@ -74,7 +74,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
         for _ in 0..2 {
             sleep(part).await;
             // The pause before is a part as well.
-            let answered = within(connection.simple(proof_sql), part, PARTS - 1, &suspect).await;
+            let answered = within(connection.query(proof_sql), part, PARTS - 1, &suspect).await;
             let proven = match answered {
                 None => Err(GivenUp::Silent { deadline }),
                 Some(answer) => proven(answer),
@@ -91,12 +91,13 @@ pub(super) async fn watch<F: Future<Output = ()>>(
 
 /// Whether a new connection to the server is answered; why the server is given up if not. `connection` must be idle.
 pub(crate) async fn lets_in<F: Future<Output = ()>>(
-    connection: &Connection,
+    connection: &OwnConnection,
     address: &Address,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
 ) -> Result<(), GivenUp> {
-    let knock = || cancel(address, connection.pid, &connection.secret);
+    let Process { pid, secret, .. } = connection.process();
+    let knock = || cancel(address, *pid, secret);
     let heard = within(is_heard(knock), deadline / PARTS, PARTS, suspect).await;
     heard.ok_or(GivenUp::NoLogin { deadline })
 }

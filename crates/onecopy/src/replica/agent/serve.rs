@@ -8,12 +8,13 @@ use cluster::record::Sequence;
 use wire::backend::{Fields, tag};
 use wire::{frame, sqlstate};
 
+use super::applied_set::AppliedSet;
 use super::apply::Applier;
 use super::connect::Ready;
 use super::failure::Failure;
 use super::watchdog::{Way, watched};
 use super::{Agent, AgentEvent, Command, identity, pulse};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::capture::sequences::keep_call;
 
@@ -66,7 +67,7 @@ impl Agent {
         &mut self,
         incarnation: Incarnation,
         mut applier: Applier,
-        mut control: Connection,
+        mut control: OwnConnection,
     ) -> Ended {
         loop {
             let outcome = tokio::select! {
@@ -90,7 +91,7 @@ impl Agent {
         &mut self,
         command: Command,
         applier: &mut Applier,
-        control: &mut Connection,
+        control: &mut OwnConnection,
     ) -> Result<(), Ended> {
         let event = match command {
             Command::Reset { .. } => return Err(Ended::Connections("reset".to_owned())),
@@ -118,7 +119,7 @@ impl Agent {
             Command::Maintain { applied, stands_at, forget, marks, .. } => {
                 let stands_at = stands_at.map(|identity| identity::put_sql(identity, &self.assignment.seal));
                 maintain(control, &stands_at.unwrap_or_default(), &forget, &marks).await?;
-                self.swept = identity::sweep(control, self.swept, &self.assignment.seal).await?;
+                self.swept = AppliedSet::at(control, &self.assignment.seal).sweep(self.swept).await?;
                 AgentEvent::Durable { upto: applied }
             }
             Command::LoadCatalogue { generation, .. } => {
@@ -134,7 +135,7 @@ impl Agent {
 /// over what is dropped meanwhile; then it is read again. While a schema change that is open holds something it is read
 /// again for as long as that takes.
 async fn load_catalogue(
-    control: &mut Connection,
+    control: &mut OwnConnection,
     database: DatabaseId,
     generation: u64,
 ) -> Result<sql::Catalogue, BackendError> {
@@ -144,7 +145,7 @@ async fn load_catalogue(
             Err(BackendError::Server(body)) if attempts < CATALOGUE_ATTEMPTS => {
                 let is_locked = Fields::new(&body).sqlstate() == sqlstate::LOCK_NOT_AVAILABLE.as_bytes();
                 tracing::debug!(reason = %BackendError::Server(body), "the catalogue is read again");
-                control.simple("ROLLBACK").await?;
+                control.query("ROLLBACK").await?;
                 tokio::time::sleep(CATALOGUE_PAUSE).await;
                 attempts += u32::from(!is_locked);
             }
@@ -154,7 +155,8 @@ async fn load_catalogue(
 }
 
 /// Waits until an idle connection ends, so that the loss of a server is known before anything is asked of it.
-pub(super) async fn until_lost(connection: &mut Connection) -> BackendError {
+pub(super) async fn until_lost(connection: &mut OwnConnection) -> BackendError {
+    let connection = connection.exchange();
     loop {
         match connection.message().await {
             Err(error) => return error,
@@ -173,7 +175,7 @@ pub(super) async fn until_lost(connection: &mut Connection) -> BackendError {
 /// Puts in where the replica stands, deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
 /// commits synchronously waits until the server's log is on disk up to there.
 async fn maintain(
-    control: &mut Connection,
+    control: &mut OwnConnection,
     put_stand: &str,
     forget: &[Identity],
     marks: &[Sequence],
@@ -182,7 +184,7 @@ async fn maintain(
     let keep: Vec<String> = marks.iter().map(|mark| format!("SELECT {}; ", keep_call(mark))).collect();
     let keep = keep.concat();
     control
-        .simple(&format!(
+        .query(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); {keep}\
              {forget}; {put_stand}\
              DELETE FROM onecopy_capture.vouched v WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a \

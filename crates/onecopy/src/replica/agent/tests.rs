@@ -237,8 +237,8 @@ impl Pair {
     async fn assert_identical(&self) {
         let mut sums = Vec::new();
         for server in &self.servers {
-            let mut connection = server.connect("").await;
-            connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
+            let mut connection = server.own("").await;
+            connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
             sums.push(checksum::checksums(&mut connection, |_| true).await.unwrap());
         }
         assert_eq!(sums[0], sums[1]);

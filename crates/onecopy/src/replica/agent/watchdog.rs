@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::AgentEvent;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::coordinator::evictions::Evictions;
 
 /// How long the applier may wait before a read, or whoever else is in its way, is sent away.
@@ -81,91 +81,34 @@ struct Seen {
 }
 
 /// Makes [`watched`] possible on a new control connection.
-pub(super) async fn prepare(control: &mut Connection, applier: i32) -> Result<(), BackendError> {
+pub(super) async fn prepare(control: &mut OwnConnection, applier: i32) -> Result<(), BackendError> {
     let question = format!("PREPARE is_blocked AS SELECT FROM unnest(pg_blocking_pids({applier})) LIMIT 1");
-    control.simple(&question).await?;
+    control.query(&question).await?;
     Ok(())
 }
 
 /// Waits for `work` of the applier, and clears its way.
 pub(super) async fn watched<T>(
-    control: &mut Connection,
+    control: &mut OwnConnection,
     way: Way<'_>,
     pace: &mut Pace,
     work: impl Future<Output = T>,
 ) -> Result<T, BackendError> {
     tokio::pin!(work);
     let begun = Instant::now();
-    let (mut seen, mut pause) = (Seen::default(), pace.first_look(way.evictions.has_tenants()));
+    let mut pause = pace.first_look(way.evictions.has_tenants());
+    let mut watchdog = Watchdog { control, way, seen: Seen::default() };
     let outcome = loop {
         tokio::select! {
             outcome = &mut work => break outcome,
-            () = tokio::time::sleep(pause) => clear_way(control, way, &mut seen).await?,
+            () = tokio::time::sleep(pause) => watchdog.clear_way().await?,
         }
         pause = PATIENCE.min(pause * 2);
     };
-    if !seen.is_met {
+    if !watchdog.seen.is_met {
         pace.took(begun.elapsed());
     }
     Ok(outcome)
-}
-
-async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> Result<(), BackendError> {
-    if ask(control, IS_BLOCKED).await?.is_empty() {
-        seen.since.clear();
-        return Ok(());
-    }
-    seen.is_met = true;
-    let blockers = blockers(control, way.applier).await?;
-    seen.since.retain(|pid, _| blockers.contains_key(pid));
-    for (pid, Blocker { is_client, is_direct }) in blockers {
-        let since = *seen.since.entry(pid).or_insert_with(Instant::now);
-        if let Some(session) = way.evictions.tenant(pid) {
-            // One that is not in the way itself may well end soon, unless it waits for this very refresh.
-            let is_soon = is_direct && since.elapsed() < PATIENCE;
-            if is_soon && way.evictions.is_judged(pid) {
-                continue;
-            }
-            if let Some(_under_way) = is_soon.then(|| way.evictions.begin_cancel(pid)).flatten() {
-                way.evictions.note(pid);
-                ask(control, &format!("SELECT pg_cancel_backend({pid})")).await?;
-            } else if is_direct || since.elapsed() >= PATIENCE {
-                // A session that would lose more than the transaction rolls back as soon as it hears of it, unless it waits
-                // for its client.
-                match seen.acted.get(&pid).filter(|_| way.evictions.holds(pid)) {
-                    Some(acted) if acted.elapsed() < PATIENCE => continue,
-                    None if way.evictions.holds(pid) => {
-                        seen.acted.insert(pid, Instant::now());
-                        overtake(control, way, pid, session, "pg_cancel_backend").await?;
-                    }
-                    _ => overtake(control, way, pid, session, "pg_terminate_backend").await?,
-                }
-            }
-            continue;
-        }
-        if !is_direct {
-            continue;
-        }
-        let reader_patience = Duration::from_millis(way.reader_patience.load(Ordering::Relaxed));
-        let patience = if is_client { reader_patience.max(PATIENCE) } else { PATIENCE };
-        let acted = seen.acted.get(&pid).copied();
-        if since.elapsed() < patience || acted.is_some_and(|acted| acted.elapsed() < PATIENCE) {
-            continue;
-        }
-        let function = if acted.is_none() { "pg_cancel_backend" } else { "pg_terminate_backend" };
-        seen.acted.insert(pid, Instant::now());
-        tracing::warn!(
-            replica = way.replica,
-            blocker = pid,
-            action = function,
-            "a lock is in the way of a refresh"
-        );
-        if is_client {
-            way.evictions.note(pid);
-        }
-        ask(control, &format!("SELECT {function}({pid})")).await?;
-    }
-    Ok(())
 }
 
 /// Somebody for whom the applier waits.
@@ -176,45 +119,107 @@ struct Blocker {
     is_direct: bool,
 }
 
-/// For whom the applier waits, and for whom those wait.
-async fn blockers(control: &mut Connection, applier: i32) -> Result<BTreeMap<i32, Blocker>, BackendError> {
-    let question = format!(
-        "WITH RECURSIVE way(pid, depth) AS ( \
+/// Clears the way of the applier by its control connection.
+struct Watchdog<'a> {
+    control: &'a mut OwnConnection,
+    way: Way<'a>,
+    seen: Seen,
+}
+
+impl Watchdog<'_> {
+    async fn clear_way(&mut self) -> Result<(), BackendError> {
+        if self.ask(IS_BLOCKED).await?.is_empty() {
+            self.seen.since.clear();
+            return Ok(());
+        }
+        self.seen.is_met = true;
+        let blockers = self.blockers().await?;
+        self.seen.since.retain(|pid, _| blockers.contains_key(pid));
+        for (pid, Blocker { is_client, is_direct }) in blockers {
+            let since = *self.seen.since.entry(pid).or_insert_with(Instant::now);
+            if let Some(session) = self.way.evictions.tenant(pid) {
+                // One that is not in the way itself may well end soon, unless it waits for this very refresh.
+                let is_soon = is_direct && since.elapsed() < PATIENCE;
+                if is_soon && self.way.evictions.is_judged(pid) {
+                    continue;
+                }
+                if let Some(_under_way) = is_soon.then(|| self.way.evictions.begin_cancel(pid)).flatten() {
+                    self.way.evictions.note(pid);
+                    self.ask(&format!("SELECT pg_cancel_backend({pid})")).await?;
+                } else if is_direct || since.elapsed() >= PATIENCE {
+                    // A session that would lose more than the transaction rolls back as soon as it hears of it, unless it waits
+                    // for its client.
+                    match self.seen.acted.get(&pid).filter(|_| self.way.evictions.holds(pid)) {
+                        Some(acted) if acted.elapsed() < PATIENCE => continue,
+                        None if self.way.evictions.holds(pid) => {
+                            self.seen.acted.insert(pid, Instant::now());
+                            self.overtake(pid, session, "pg_cancel_backend").await?;
+                        }
+                        _ => self.overtake(pid, session, "pg_terminate_backend").await?,
+                    }
+                }
+                continue;
+            }
+            if !is_direct {
+                continue;
+            }
+            let reader_patience = Duration::from_millis(self.way.reader_patience.load(Ordering::Relaxed));
+            let patience = if is_client { reader_patience.max(PATIENCE) } else { PATIENCE };
+            let acted = self.seen.acted.get(&pid).copied();
+            if since.elapsed() < patience || acted.is_some_and(|acted| acted.elapsed() < PATIENCE) {
+                continue;
+            }
+            let function = if acted.is_none() { "pg_cancel_backend" } else { "pg_terminate_backend" };
+            self.seen.acted.insert(pid, Instant::now());
+            tracing::warn!(
+                replica = self.way.replica,
+                blocker = pid,
+                action = function,
+                "a lock is in the way of a refresh"
+            );
+            if is_client {
+                self.way.evictions.note(pid);
+            }
+            self.ask(&format!("SELECT {function}({pid})")).await?;
+        }
+        Ok(())
+    }
+
+    /// For whom the applier waits, and for whom those wait.
+    async fn blockers(&mut self) -> Result<BTreeMap<i32, Blocker>, BackendError> {
+        let applier = self.way.applier;
+        let question = format!(
+            "WITH RECURSIVE way(pid, depth) AS ( \
              SELECT pid, 1 FROM unnest(pg_blocking_pids({applier})) AS b(pid) \
              UNION SELECT b.pid, depth + 1 FROM way, unnest(pg_blocking_pids(way.pid)) AS b(pid) \
              WHERE depth < {DEPTH_MAX}) \
          SELECT pid, a.backend_type IS NOT DISTINCT FROM 'client backend', min(depth) = 1 \
          FROM way LEFT JOIN pg_stat_activity a USING (pid) WHERE pid NOT IN (0, {applier}) GROUP BY 1, 2"
-    );
-    let rows = ask(control, &question).await?;
-    let is_true = |cell: Option<&Option<String>>| cell.is_some_and(|cell| cell.as_deref() == Some("t"));
-    let blocker = |row: &Vec<Option<String>>| {
-        let pid = row.first()?.as_deref()?.parse().ok()?;
-        Some((pid, Blocker { is_client: is_true(row.get(1)), is_direct: is_true(row.get(2)) }))
-    };
-    Ok(rows.iter().filter_map(blocker).collect())
-}
+        );
+        let rows = self.ask(&question).await?;
+        let is_true = |cell: Option<&Option<String>>| cell.is_some_and(|cell| cell.as_deref() == Some("t"));
+        let blocker = |row: &Vec<Option<String>>| {
+            let pid = row.first()?.as_deref()?.parse().ok()?;
+            Some((pid, Blocker { is_client: is_true(row.get(1)), is_direct: is_true(row.get(2)) }))
+        };
+        Ok(rows.iter().filter_map(blocker).collect())
+    }
 
-/// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.
-async fn overtake(
-    control: &mut Connection,
-    way: Way<'_>,
-    pid: i32,
-    session: SessionId,
-    function: &str,
-) -> Result<(), BackendError> {
-    tracing::debug!(replica = way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
-    // When nobody listens any more the connections are about to end, too.
-    let _ = way.events.send(AgentEvent::BlocksApply { session }).await;
-    way.evictions.note(pid);
-    ask(control, &format!("SELECT {function}({pid})")).await?;
-    Ok(())
-}
+    /// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.
+    async fn overtake(&mut self, pid: i32, session: SessionId, function: &str) -> Result<(), BackendError> {
+        tracing::debug!(replica = self.way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
+        // When nobody listens any more the connections are about to end, too.
+        let _ = self.way.events.send(AgentEvent::BlocksApply { session }).await;
+        self.way.evictions.note(pid);
+        self.ask(&format!("SELECT {function}({pid})")).await?;
+        Ok(())
+    }
 
-async fn ask(control: &mut Connection, sql: &str) -> Result<crate::backend::Rows, BackendError> {
-    match tokio::time::timeout(CONTROL_DEADLINE, control.simple(sql)).await {
-        Ok(rows) => rows,
-        Err(_) => Err(BackendError::Protocol("the control connection does not answer")),
+    async fn ask(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        match tokio::time::timeout(CONTROL_DEADLINE, self.control.query(sql)).await {
+            Ok(rows) => rows,
+            Err(_) => Err(BackendError::Protocol("the control connection does not answer")),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use cluster::ids::{ReplicaId, Version};
 use commitlog::LogError;
 
 use super::READ_BYTES_MAX;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{load_marks, move_call};
 use crate::coordinator::Coordinator;
 use crate::replica::sequence_allocator::unlend;
@@ -71,7 +71,7 @@ pub(super) async fn mend_sequences(
 ) -> Result<(), MendError> {
     let address = &coordinator.seats[replica].address;
     let mut connection =
-        Connection::open_own(address, &coordinator.database.served, &[("options", OPTIONS)]).await?;
+        OwnConnection::open(address, &coordinator.database.served, &[("options", OPTIONS)]).await?;
     let earlier_marks = &coordinator.lead.sequences.earlier_marks;
     let loading = load_earlier_marks(coordinator, &mut connection);
     earlier_marks.get_or_try_init(|| loading).await?;
@@ -79,26 +79,29 @@ pub(super) async fn mend_sequences(
     coordinator.database.sequences().leases.replica_changed(replica);
     unlend(coordinator, &mut connection).await?;
     coordinator.seats[replica].is_lent.store(false, Ordering::Release);
-    if !connection.simple(IS_UNBROKEN).await?.is_empty() {
+    if !connection.query(IS_UNBROKEN).await?.is_empty() {
         return Ok(());
     }
     let marks = coordinator.database.sequences().marks(None, upto, coordinator.log.durable());
-    connection.simple("BEGIN").await?;
+    connection.query("BEGIN").await?;
     // Those of other holders, too: its data may be those of one of them.
     for mark in &marks {
         // One that was dropped since has no number here any more.
         let call = move_call(mark);
         let sql = format!("SELECT {call} FROM onecopy_capture.sequences WHERE id = {}", mark.id);
-        connection.simple(&sql).await?;
+        connection.query(&sql).await?;
     }
-    connection.simple(UNBROKEN).await?;
-    connection.simple("COMMIT").await?;
+    connection.query(UNBROKEN).await?;
+    connection.query("COMMIT").await?;
     tracing::info!(sequences = marks.len(), replica = %coordinator.seats[replica].name, "the sequences stand at their marks");
     Ok(())
 }
 
 /// Reads the marks that the log and the server have from before this term.
-async fn load_earlier_marks(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), MendError> {
+async fn load_earlier_marks(
+    coordinator: &Coordinator,
+    connection: &mut OwnConnection,
+) -> Result<(), MendError> {
     let (mut next, durable) = (coordinator.log.first_retained(), coordinator.log.durable());
     while next <= durable {
         let records = coordinator.log.read_from(next, READ_BYTES_MAX).await?;

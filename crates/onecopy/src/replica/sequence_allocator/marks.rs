@@ -15,7 +15,7 @@ use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
 use cluster::record::RecordBuilder;
 
 use super::STEP_DEADLINE;
-use crate::backend::Connection;
+use crate::backend::OwnConnection;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::replica::agent::identity;
@@ -34,15 +34,15 @@ struct Bringer {
     mailbox: Arc<Mailbox>,
     anchor: ReplicaId,
     incarnation: Incarnation,
-    connection: Connection,
+    connection: OwnConnection,
 }
 
 /// Brings them; the connection is given back if it is still of use.
 pub(super) async fn bring(
     coordinator: Arc<Coordinator>,
     incarnation: Incarnation,
-    connection: Connection,
-) -> Option<Connection> {
+    connection: OwnConnection,
+) -> Option<OwnConnection> {
     let (id, mailbox) = coordinator.open_session();
     let anchor = coordinator.view.anchor();
     let mut bringer = Bringer { coordinator, id, mailbox, anchor, incarnation, connection };
@@ -123,7 +123,7 @@ impl Bringer {
 
     /// A number that the anchor answers, if it answers one; 0 else.
     async fn ask(&mut self, sql: &str) -> Option<u64> {
-        let rows = tokio::time::timeout(STEP_DEADLINE, self.connection.simple(sql)).await.ok()?.ok()?;
+        let rows = tokio::time::timeout(STEP_DEADLINE, self.connection.query(sql)).await.ok()?.ok()?;
         super::answer(&rows).map_or(Some(0), |number| number.parse().ok())
     }
 

@@ -6,9 +6,10 @@ use cluster::refresh::RefreshTables;
 use wire::encode::{self, Format};
 
 use super::*;
+use crate::backend::OwnConnection;
+use crate::replica::agent::applied_set::AppliedSet;
 use crate::replica::agent::exchange;
 use crate::replica::agent::exchange::{Outcome, Prepared, Trouble};
-use crate::replica::agent::identity;
 
 #[tokio::test]
 async fn an_index_entry_that_fits_when_lz4_compresses_it_is_applied() {
@@ -57,8 +58,8 @@ async fn batches_of_any_size_leave_their_identities() {
         }
         pair.second.must_apply(records).await;
     }
-    let mut session = pair.servers[1].connect("").await;
-    let applied = identity::read(&mut session, &pair.servers[1].seal()).await.unwrap();
+    let mut session = pair.servers[1].own("").await;
+    let applied = AppliedSet::at(&mut session, &pair.servers[1].seal()).read().await.unwrap();
     assert!(written.is_subset(&applied.into_iter().collect()));
     pair.assert_identical().await;
 
@@ -86,24 +87,25 @@ async fn batches_of_any_size_leave_their_identities() {
 #[tokio::test]
 async fn what_is_not_as_it_must_be_is_not_committed() {
     let server = Server::start();
-    let mut connection = server.connect("").await;
-    connection.simple("CREATE TABLE t (id int)").await.unwrap();
+    let mut connection = server.own("").await;
+    connection.query("CREATE TABLE public.t (id int)").await.unwrap();
     // One row, and as many as must be reported.
-    async fn insert(connection: &mut Connection, expected: u64) -> Result<(), Trouble> {
-        encode::parse(&mut connection.output, b"", b"INSERT INTO t VALUES (1)", &[]);
-        encode::bind(&mut connection.output, b"", b"", &[], Format::Text);
-        encode::execute(&mut connection.output, b"", 0);
+    async fn insert(connection: &mut OwnConnection, expected: u64) -> Result<(), Trouble> {
+        let output = &mut connection.exchange().output;
+        encode::parse(output, b"", b"INSERT INTO public.t VALUES (1)", &[]);
+        encode::bind(output, b"", b"", &[], Format::Text);
+        encode::execute(output, b"", 0);
         let (tables, mut prepared) = (RefreshTables::default(), Prepared::default());
         let before = [Some(expected)];
         exchange::run(connection, &tables, &mut prepared, Vec::new(), &before, Outcome::Committed).await
     }
     let found = insert(&mut connection, 2).await;
     assert!(matches!(found, Err(Trouble::Rows { expected: 2, found: 1, .. })), "{found:?}");
-    assert!(connection.simple("SELECT FROM t").await.unwrap().is_empty());
+    assert!(connection.query("SELECT FROM public.t").await.unwrap().is_empty());
     insert(&mut connection, 1).await.unwrap();
     assert_eq!(server.connect("").await.simple("SELECT FROM t").await.unwrap().len(), 1);
 
-    connection.simple("BEGIN").await.unwrap();
+    connection.query("BEGIN").await.unwrap();
     let found = insert(&mut connection, 1).await;
     assert!(matches!(found, Err(Trouble::Lost(_))), "{found:?}");
 }

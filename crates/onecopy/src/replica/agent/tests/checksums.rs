@@ -6,8 +6,8 @@ use super::Pair;
 use crate::membership::checksum;
 
 async fn sums(pair: &Pair, server: usize) -> BTreeMap<String, String> {
-    let mut connection = pair.servers[server].connect("").await;
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
+    let mut connection = pair.servers[server].own("").await;
+    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
     checksum::checksums(&mut connection, |_| true).await.unwrap().sums
 }
 

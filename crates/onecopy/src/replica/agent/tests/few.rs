@@ -124,9 +124,9 @@ async fn rows_are_looked_up_however_small_the_table_is() {
     for (name, value) in SETTINGS {
         options.push_str(&format!(" -c {name}={value}"));
     }
-    let mut session = server.connect(&options).await;
-    session.simple("VACUUM ANALYZE public.one").await.unwrap();
-    session.simple("VACUUM ANALYZE public.two").await.unwrap();
+    let mut session = server.own(&options).await;
+    session.query("VACUUM ANALYZE public.one").await.unwrap();
+    session.query("VACUUM ANALYZE public.two").await.unwrap();
     let tables: RefreshTables =
         capture::catalogue::load_refresh_tables(&mut session, DatabaseId::FIRST).await.unwrap();
     assert_eq!(tables.iter().count(), 2);
@@ -142,19 +142,18 @@ async fn rows_are_looked_up_however_small_the_table_is() {
         ] {
             let sql = table.sql(kind);
             let types: Vec<_> = sql.types.iter().map(|oid| format!("{oid}::regtype")).collect();
-            let types =
-                session.simple(&format!("SELECT concat_ws(',', {})", types.join(", "))).await.unwrap();
+            let types = session.query(&format!("SELECT concat_ws(',', {})", types.join(", "))).await.unwrap();
             let types = types[0][0].clone().unwrap();
             let nulls = vec!["NULL"; sql.types.len()].join(", ");
-            session.simple(&format!("PREPARE p ({types}) AS {}", sql.text)).await.unwrap();
-            let plan = session.simple(&format!("EXPLAIN EXECUTE p ({nulls})")).await.unwrap();
+            session.query(&format!("PREPARE p ({types}) AS {}", sql.text)).await.unwrap();
+            let plan = session.query(&format!("EXPLAIN EXECUTE p ({nulls})")).await.unwrap();
             let lines: Vec<_> = plan.into_iter().filter_map(|row| row.into_iter().next()?).collect();
             let looks_up = lines.iter().any(|line| line.contains("Index Cond"));
             assert!(
                 looks_up && !lines.iter().any(|line| line.contains("Join Filter")),
                 "{kind:?}: {lines:#?}"
             );
-            session.simple("DEALLOCATE p").await.unwrap();
+            session.query("DEALLOCATE p").await.unwrap();
         }
     }
 }

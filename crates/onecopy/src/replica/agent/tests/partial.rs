@@ -5,6 +5,7 @@ use cluster::placement::{Placement, ReplicaSet};
 
 use super::*;
 use crate::membership::comparison::Checksums;
+use crate::replica::agent::applied_set::AppliedSet;
 
 /// The holdings of a replica that holds every table but this one.
 fn all_but(table: TableId) -> Holdings {
@@ -37,7 +38,8 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
     let rows = session.simple("SELECT id, v FROM held").await.unwrap();
     assert_eq!(rows, [[Some("1".to_owned()), Some("c".to_owned())]]);
     assert!(session.simple("SELECT id, v, w FROM other").await.unwrap().is_empty());
-    let all = crate::replica::agent::identity::read(&mut session, &pair.servers[1].seal()).await.unwrap();
+    let (mut own, seal) = (pair.servers[1].own("").await, pair.servers[1].seal());
+    let all = AppliedSet::at(&mut own, &seal).read().await.unwrap();
     assert!(identities.iter().all(|identity| all.contains(identity)));
 
     let mut whole = checksums(&pair, 0, &Holdings::everything()).await;
@@ -49,8 +51,8 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
 }
 
 async fn checksums(pair: &Pair, server: usize, holdings: &Holdings) -> Checksums {
-    let mut connection = pair.servers[server].connect("").await;
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
+    let mut connection = pair.servers[server].own("").await;
+    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
     let is_held = |number| holdings.holds(DatabaseId::FIRST.table(number));
     checksum::checksums(&mut connection, is_held).await.unwrap()
 }

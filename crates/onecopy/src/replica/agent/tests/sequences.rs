@@ -126,7 +126,7 @@ async fn marks_move_sequences_and_are_kept() {
         assert_eq!(text(&mut other, "SELECT last_value, is_called FROM a").await, a, "{mark:?}");
         assert_eq!(text(&mut other, "SELECT last_value, is_called FROM b").await, b, "{mark:?}");
     }
-    let mut superuser = pair.servers[1].connect("-c search_path=pg_catalog").await;
+    let mut superuser = pair.servers[1].own("").await;
     assert_eq!(
         load_marks(&mut superuser, DatabaseId::FIRST).await.unwrap(),
         [mark(1, 1, 9000, true), mark(2, 3, -41, true)]
@@ -187,6 +187,6 @@ async fn what_draws_is_known() {
     assert_eq!(draws("part"), from(&[2]));
     assert_eq!(draws("root"), from(&[1]));
     assert_eq!(draws("leaf"), from(&[1, 2]));
-    let mut superuser = pair.servers[0].connect("-c search_path=pg_catalog").await;
+    let mut superuser = pair.servers[0].own("").await;
     assert_eq!(load_draws(&mut superuser, DatabaseId::FIRST).await.unwrap().len(), 7);
 }

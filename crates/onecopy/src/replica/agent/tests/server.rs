@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::backend::{Address, Connection};
+use crate::backend::{Address, Connection, OwnConnection, Served};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -57,6 +57,12 @@ impl Server {
     pub(super) async fn connect(&self, options: &str) -> Connection {
         let parameters = [("user", "postgres"), ("database", "postgres"), ("options", options)];
         Connection::open(&self.address(), &crate::security::scram::Secret::None, &parameters).await.unwrap()
+    }
+
+    /// A connection of Onecopy's own.
+    pub(super) async fn own(&self, options: &str) -> OwnConnection {
+        let more = [("options", options)];
+        OwnConnection::open(&self.address(), &Served::of_new_servers(), &more).await.unwrap()
     }
 
     fn data(&self) -> PathBuf {
