@@ -7,12 +7,10 @@
 
 pub(crate) mod canonical;
 pub(crate) mod copy_in;
+pub(crate) mod expected;
 pub(crate) mod position;
 pub(crate) mod work;
 
-use std::collections::VecDeque;
-
-use cluster::ids::TableId;
 use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
 use wire::{encode, frame, sqlstate};
@@ -21,77 +19,12 @@ use crate::client::{Client, FLUSH_BYTES};
 use crate::error::{Fault, Refusal};
 use crate::pool::server::Server;
 use crate::writeset::Capture;
+use expected::is_completion;
+pub(crate) use expected::{Audience, CloseReply, Expected, RowsOf};
 use position::shift_position;
 
 /// The relay holds back this many bytes of the reply to an update that has not committed.
 pub(crate) const HOLD_BYTES: usize = 1 << 20;
-
-/// What the session expects of one unit.
-#[derive(Debug, Default)]
-pub(crate) struct Expected {
-    /// How many completions follow when no Sync was sent; `None` waits for ReadyForQuery.
-    pub(crate) completions: Option<usize>,
-    /// For each Parse sent: whether it was our own.
-    pub(crate) own_parses: VecDeque<bool>,
-    /// For each Close sent: whose reply it is.
-    pub(crate) own_closes: VecDeque<CloseReply>,
-    pub(crate) audience: Audience,
-    /// The rows that come belong into the record.
-    pub(crate) rows_of: Option<RowsOf>,
-    /// The reply may be replaced, so as little as possible of it is sent before the commit.
-    pub(crate) hold: bool,
-    /// A refresh may evict the statement. The client does not see that error.
-    pub(crate) may_be_evicted: bool,
-    /// Characters of the query string before this statement, for error positions.
-    pub(crate) position_offset: usize,
-}
-
-/// Where the reply goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Audience {
-    /// To the client.
-    #[default]
-    Client,
-    /// Nowhere; but notices that code of the client's raises go to the client.
-    ClientCode,
-    /// Nowhere: the request is our own.
-    Onecopy,
-}
-
-/// Whose rows a query of our own reads for the record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RowsOf {
-    pub(crate) table: TableId,
-    /// The number of the transaction.
-    pub(crate) xid: u32,
-}
-
-impl Expected {
-    /// A unit of our own.
-    pub(crate) fn silent() -> Self {
-        Self { audience: Audience::Onecopy, ..Self::default() }
-    }
-
-    /// What is expected of a unit whose reply the client does not get, although its code runs.
-    pub(crate) fn of_client_code() -> Self {
-        Self { audience: Audience::ClientCode, ..Self::default() }
-    }
-
-    fn is_silent(&self) -> bool {
-        self.audience != Audience::Client
-    }
-}
-
-/// Who gets the reply to a Close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloseReply {
-    /// The client, who sent the Close.
-    Client,
-    /// We do.
-    Ours,
-    /// The client, as the reply to a Parse: the statement is prepared already.
-    AsParse,
-}
 
 /// How a unit ended.
 #[derive(Debug, Default)]
@@ -179,10 +112,7 @@ impl<'a> Relay<'a> {
             self.client.run_statement();
         }
         self.unit().await?;
-        let unparsed = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
-        let unanswered =
-            self.expected.own_closes.iter().filter(|closing| **closing == CloseReply::AsParse).count();
-        self.ended.parses_left = unparsed + unanswered;
+        self.ended.parses_left = self.expected.parses_left();
         if self.ended.error.is_some() && self.expected.completions.is_some() {
             self.synchronise().await?;
         }
@@ -443,21 +373,10 @@ impl<'a> Relay<'a> {
 
     /// Whether the unit ends with this message.
     fn after(&mut self, tag: u8) -> Flow {
-        let completes = matches!(
-            tag,
-            tag::PARSE_COMPLETE
-                | tag::BIND_COMPLETE
-                | tag::CLOSE_COMPLETE
-                | tag::ROW_DESCRIPTION
-                | tag::NO_DATA
-                | tag::COMMAND_COMPLETE
-                | tag::EMPTY_QUERY_RESPONSE
-                | tag::PORTAL_SUSPENDED
-        );
         match (tag, &mut self.expected.completions) {
             (tag::COPY_IN_RESPONSE, _) => Flow::CopyIn,
             (tag::READY_FOR_QUERY, None) | (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
-            (_, Some(left)) if completes => {
+            (_, Some(left)) if is_completion(tag) => {
                 *left -= 1;
                 if *left == 0 { Flow::Done } else { Flow::Continue }
             }
