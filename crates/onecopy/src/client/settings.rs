@@ -10,19 +10,18 @@
 mod date_style;
 mod options;
 mod roles;
+pub(crate) mod transaction_defaults;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use sql::{Isolation, TransactionOptions};
-
-use super::forbidden::{ValueError, refuse_forbidden};
+use super::forbidden::refuse_forbidden;
 use super::own_settings::{OwnSettings, is_kept};
 use super::timeouts::{is_none, is_timeout};
 use crate::client::own_settings::is_of_session;
 use crate::error::Refusal;
 
 pub(crate) use roles::GivenUp;
+use transaction_defaults::TransactionDefaults;
 
 /// One thing that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,19 +43,6 @@ impl Entry {
         self.name == earlier.name
             && (self.name != date_style::NAME
                 || date_style::replaces(self.value.as_deref(), earlier.value.as_deref()))
-    }
-}
-
-/// The settings `default_transaction_isolation` and `default_transaction_read_only`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TransactionDefaults {
-    pub(crate) isolation: Isolation,
-    pub(crate) read_only: bool,
-}
-
-impl Default for TransactionDefaults {
-    fn default() -> Self {
-        Self { isolation: Isolation::ReadCommitted, read_only: false }
     }
 }
 
@@ -100,14 +86,6 @@ pub(crate) struct Said {
     /// By the client; else by ALTER ROLE or ALTER DATABASE.
     pub(crate) is_clients: bool,
 }
-
-/// Settings that Onecopy keeps to itself.
-const OWN: [&str; 4] = [
-    "default_transaction_isolation",
-    "default_transaction_read_only",
-    "transaction_isolation",
-    "transaction_read_only",
-];
 
 /// Those that RESET ALL leaves as they are.
 const ROLES: [&str; 2] = ["role", "session_authorization"];
@@ -158,8 +136,8 @@ impl Settings {
 
     /// Takes what the client says of a setting at start-up; whether it stays here.
     fn takes_own(&mut self, name: &str, value: &str) -> Result<bool, Refusal> {
-        if OWN.contains(&name) {
-            self.set_own(name, value)?;
+        if Self::is_own(name) {
+            self.defaults.set(name, value)?;
         } else if is_kept(name) {
             self.own.push(Said { name: name.to_owned(), value: value.to_owned(), is_clients: true });
         } else {
@@ -268,9 +246,9 @@ impl Settings {
             if is_of_session(name) {
                 let (name, value) = (name.to_owned(), value.to_owned());
                 self.own.extend((!is_given).then_some(Said { name, value, is_clients: false }));
-            } else if !OWN.contains(&name) {
+            } else if !Self::is_own(name) {
                 self.note_name(name, Some(value));
-            } else if !is_given && let Err(error) = self.set_own(name, value) {
+            } else if !is_given && let Err(error) = self.defaults.set(name, value) {
                 tracing::warn!(%error, "a setting of the role or database is of no use");
             }
         }
@@ -291,46 +269,7 @@ impl Settings {
 
     /// Whether Onecopy answers for this setting itself.
     pub(crate) fn is_own(name: &str) -> bool {
-        OWN.contains(&name)
-    }
-
-    /// The text of a setting that is kept here.
-    pub(crate) fn own_value(&self, name: &str, open: Option<TransactionOptions>) -> Cow<'static, str> {
-        let open = open.filter(|_| name.starts_with("transaction_"));
-        let isolation = open.and_then(|o| o.isolation).unwrap_or(self.defaults.isolation);
-        let read_only = open.and_then(|o| o.read_only).unwrap_or(self.defaults.read_only);
-        match name {
-            "default_transaction_isolation" | "transaction_isolation" => {
-                level(isolation).to_lowercase().into()
-            }
-            _ => if read_only { "on" } else { "off" }.into(),
-        }
-    }
-
-    /// Sets one of the settings that are kept here.
-    pub(crate) fn set_own(&mut self, name: &str, value: &str) -> Result<(), ValueError> {
-        let owned = || name.to_owned();
-        let lower = value.trim().to_ascii_lowercase();
-        match name {
-            "default_transaction_isolation" => {
-                self.defaults.isolation = match lower.as_str() {
-                    "read uncommitted" => Isolation::ReadUncommitted,
-                    "read committed" => Isolation::ReadCommitted,
-                    "repeatable read" => Isolation::RepeatableRead,
-                    "serializable" => Isolation::Serializable,
-                    _ => return Err(ValueError::Invalid { name: owned(), value: value.to_owned() }),
-                }
-            }
-            "default_transaction_read_only" => {
-                self.defaults.read_only = match lower.as_str() {
-                    "on" | "true" | "yes" | "1" => true,
-                    "off" | "false" | "no" | "0" => false,
-                    _ => return Err(ValueError::NotBoolean { name: owned() }),
-                }
-            }
-            _ => return Err(ValueError::OfTransaction { name: owned() }),
-        }
-        Ok(())
+        TransactionDefaults::NAMES.contains(&name)
     }
 
     /// A SET (value as far as it is known) or RESET that a server accepted. The statement is what is replayed.
@@ -443,18 +382,10 @@ pub(crate) fn set_config(name: &str, value: &str) -> String {
     format!("SELECT pg_catalog.set_config(E'{}', E'{}', false)", quote(name), quote(value))
 }
 
-/// The level as BEGIN wants it.
-pub(crate) fn level(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::ReadUncommitted => "READ UNCOMMITTED",
-        Isolation::ReadCommitted => "READ COMMITTED",
-        Isolation::RepeatableRead => "REPEATABLE READ",
-        Isolation::Serializable => "SERIALIZABLE",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use sql::Isolation;
+
     use super::*;
 
     fn settings(parameters: &[(&str, &str)]) -> Result<Settings, Refusal> {
@@ -483,7 +414,7 @@ mod tests {
         let options = settings.server_options();
         assert!(!options.contains("serializable") && options.contains("default_transaction_read_only=on"));
         assert!(settings.start_up(&options).contains(&("application_name", "app")));
-        assert_eq!(settings.own_value("transaction_isolation", None), "serializable");
+        assert_eq!(settings.defaults.value("transaction_isolation", None), "serializable");
     }
 
     #[test]
@@ -548,7 +479,7 @@ mod tests {
         plain.begin_with(&role);
         assert_eq!(plain.defaults.isolation, Isolation::Serializable);
         assert!(plain.has_timeouts);
-        plain.set_own("default_transaction_isolation", "read committed").unwrap();
+        plain.defaults.set("default_transaction_isolation", "read committed").unwrap();
         plain.reset();
         assert_eq!(plain.defaults.isolation, Isolation::Serializable);
         let mut given =

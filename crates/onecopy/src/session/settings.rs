@@ -81,7 +81,7 @@ impl Session {
             _ if local => {
                 return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
             }
-            SetValue::Text(text) => self.link.settings.set_own(name, text)?,
+            SetValue::Text(text) => self.link.settings.defaults.set(name, text)?,
             SetValue::Default => self.reset_own(name),
             _ => return Err(ValueError::NotConstant { name: name.to_owned() }.into()),
         }
@@ -181,7 +181,7 @@ impl Session {
     }
 
     pub(crate) fn show_own(&mut self, name: &str) {
-        let value = self.link.settings.own_value(name, self.view().open_options());
+        let value = self.link.settings.defaults.value(name, self.view().open_options());
         self.link.show_value(name, &value);
     }
 }

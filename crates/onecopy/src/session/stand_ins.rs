@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use sql::{Asks, SESSION_SETTINGS, Script, StandIns, Statement, Verb};
 
 use crate::client::cancel::pid_of;
-use crate::client::settings::level;
+use crate::client::settings::transaction_defaults::level;
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -50,7 +50,8 @@ impl View<'_> {
             values.insert("sessions".to_owned(), sessions.into());
         }
         if asks.settings {
-            let value = |name: &str| self.link.settings.own_value(name, self.open_options()).into_owned();
+            let value =
+                |name: &str| self.link.settings.defaults.value(name, self.open_options()).into_owned();
             let pairs = SESSION_SETTINGS.into_iter().map(|name| (name.to_owned(), value(name).into()));
             values.insert("settings".to_owned(), pairs.collect::<Map<String, Value>>().into());
             let start = |name: &str| match self.link.settings.start_defaults.read_only {

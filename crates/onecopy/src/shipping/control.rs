@@ -163,7 +163,7 @@ impl Session {
                 "default_transaction_read_only" => "off",
                 _ => "read committed",
             });
-            self.settings.set_own(name, value)?;
+            self.settings.defaults.set(name, value)?;
             return Ok("SET");
         }
         if name == "client_encoding"
@@ -281,7 +281,7 @@ impl Session {
     async fn show(&mut self, name: &str, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         let shown = match &self.transaction {
             _ if Settings::is_own(name) => {
-                vec![vec![Some(self.settings.own_value(name, None).into_owned())]]
+                vec![vec![Some(self.settings.defaults.value(name, None).into_owned())]]
             }
             TransactionState::Open(_) => return Err(refused("SHOW in a transaction", "Ask outside.").into()),
             TransactionState::None | TransactionState::Announced(_) => self.control_query(text).await?,
