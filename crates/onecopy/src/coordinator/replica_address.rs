@@ -3,6 +3,7 @@
 use cluster::ids::ReplicaId;
 
 use crate::backend::Address;
+use crate::config::Replica;
 
 /// A replica's number and name, and how clients and Onecopy reach its server.
 #[derive(Clone, Debug)]
@@ -17,4 +18,16 @@ pub(crate) struct ReplicaAddress {
     pub(crate) port: u16,
     /// Where Onecopy connects.
     pub(crate) address: Address,
+}
+
+impl ReplicaAddress {
+    /// A server that the configuration names, which clients reach where Onecopy does.
+    pub(crate) fn of(replica: ReplicaId, server: &Replica) -> Self {
+        let Replica { name, address } = server;
+        let (host, port) = match address {
+            Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
+            Address::Tcp { host, port, .. } => (host.clone(), *port),
+        };
+        Self { replica, name: name.clone(), host, port, address: address.clone() }
+    }
 }

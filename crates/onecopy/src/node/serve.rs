@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use cluster::ids::{DatabaseId, ReplicaId};
+use cluster::ids::DatabaseId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 
@@ -19,7 +19,7 @@ use super::NodeError;
 use super::open::open;
 use super::signals::{self, Signals};
 use super::{metrics, systemd};
-use crate::backend::{Address, Served};
+use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
@@ -81,7 +81,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         served: served.clone(),
         data: folder.clone(),
         adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
-        places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
+        places: members.iter().map(|(replica, member)| ReplicaAddress::of(*replica, member)).collect(),
         limits: limits(&config),
         runtime_config: RuntimeConfig::new(
             config.number("sessions_max"),
@@ -134,20 +134,6 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError>
         listeners.push(listener.map_err(|source| NodeError::Listen { address: *address, source })?);
     }
     Ok(listeners)
-}
-
-fn place((number, replica): (ReplicaId, &Replica)) -> ReplicaAddress {
-    let (host, port) = match &replica.address {
-        Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
-        Address::Tcp { host, port, .. } => (host.clone(), *port),
-    };
-    ReplicaAddress {
-        replica: number,
-        name: replica.name.clone(),
-        host,
-        port,
-        address: replica.address.clone(),
-    }
 }
 
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.

@@ -53,7 +53,8 @@ pub(super) async fn compare(open: &mut [(&Replica, ReachedServer)]) -> Result<()
 /// What a server's database has, some of it by name; nothing if it is empty.
 pub(crate) async fn what_is_there(connection: &mut OwnConnection) -> Result<Option<String>, BackendError> {
     let sums = sums(connection).await?;
-    let mut names: Vec<&str> = sums.iter().filter(is_something).map(|(name, _)| name.as_str()).collect();
+    let mut names: Vec<&str> =
+        sums.iter().filter(|(name, sum)| is_something(name, sum)).map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| !name.starts_with("table "));
     let more = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);
@@ -74,9 +75,10 @@ async fn sums(connection: &mut OwnConnection) -> Result<Sums, BackendError> {
 
 /// No table, and no object of any other kind.
 fn is_empty(sums: &Sums) -> bool {
-    !sums.iter().any(|entry| is_something(&entry))
+    !sums.iter().any(|(name, sum)| is_something(name, sum))
 }
 
-fn is_something((name, sum): &(&String, &String)) -> bool {
+/// Whether a checksum stands for a table, or for at least one object of another kind.
+fn is_something(name: &str, sum: &str) -> bool {
     name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
 }

@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::config::{Replica, address_of};
-use crate::coordinator::Coordinator;
 use crate::coordinator::requests::{Data, InvitationError, Invited, Invitee, MemberRequest, RequestError};
+use crate::coordinator::{Coordinator, ReplicaAddress};
 use crate::membership::adoption::Places;
 use crate::membership::cluster_file;
 use crate::membership::cluster_file::{Member, Membership};
@@ -29,7 +29,6 @@ use crate::node::NodeError;
 use crate::replica::agent::applied_set::AppliedSet;
 
 use super::newcomer::NewcomerError;
-use super::place;
 
 /// Requests that can wait.
 const REQUESTS: usize = 4;
@@ -113,7 +112,7 @@ impl MemberRegistry {
             }
         };
         let replica = ReplicaId(number);
-        let place = place((replica, &newcomer));
+        let place = ReplicaAddress::of(replica, &newcomer);
         self.invited.insert(replica, (member, newcomer));
         Ok(Invited { place, data })
     }
