@@ -2,12 +2,13 @@
 //!
 //! [`home_choice`] says which replicas an update transaction may have as its home, [`read_first`] begins one that is
 //! expected to read only at any replica, [`sequence_leases`] keeps those that draw from sequences where a range of
-//! these is leased.
+//! these is leased. [`own_settings`] holds what the client wants.
 //!
 //! Non-goal: to choose among several replicas. That is the core's, by conflicts and load.
 
 pub(crate) mod home_choice;
 pub(crate) mod opening;
+pub(crate) mod own_settings;
 pub(crate) mod read_first;
 pub(crate) mod sequence_leases;
 

@@ -1,82 +1,61 @@
-//! Where an update transaction may have its home, and what becomes of one that turns out to need the anchor.
+//! Where an update transaction may have its home, and how one ends that turns out to need the anchor.
 //!
-//! Any replica may be the home of what is bounded: statements that the catalogue understands to the end, on tables whose
-//! rows mean the same everywhere, without schema changes, cursors, notifications, or anything else that is the
-//! anchor's own. The core chooses among them by conflict and load. A transaction that is one statement is known whole; of
-//! an interactive one the first statement is known, and how others went on that began alike ([`crate::database::workload_stats`]).
+//! Example: `UPDATE t SET v = 1 WHERE k = 7` writes one row, known by its key, so any replica may be its home, and the core
+//! chooses one by conflicts and load. `CREATE TABLE`, cursors, notifications and statements whose rows the catalogue does
+//! not tell run at the anchor. Of an autocommit transaction the whole is known; of an interactive one the first statement,
+//! and how transactions with the same beginning went on ([`crate::database::workload_stats`]).
 //!
-//! A transaction at another home may meet a statement that only the anchor can run. If all that it did was to read, and
-//! nobody can tell where, it moves there unseen; a query of the catalogues alone is run there beside it; else it fails
-//! with 40001, and the next one that begins alike begins at the anchor.
+//! A transaction at another home may reach a statement that only the anchor can run. A query of the catalogues alone runs
+//! at the anchor, beside the transaction. A transaction that has only read restarts at the anchor, transparently. Any other
+//! fails with 40001, and the next transaction with the same beginning starts at the anchor.
 //!
-//! Invariant: what runs away from the anchor leaves nothing there but captured rows.
+//! Invariant: a transaction away from the anchor leaves nothing at its home but captured rows.
 
 use std::collections::BTreeSet;
 
 use cluster::claims::Claims;
 use cluster::event::{Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
-use sql::{Because, Isolation, SetValue, TemplateId, TransactionOptions, Verb};
+use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use tracing::Instrument;
-use wire::{encode, sqlstate};
+use wire::sqlstate;
 
-use super::sequence_leases::SEQUENCES_ANCHOR;
+use super::own_settings::HomePreference;
 use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::client::forbidden::ValueError;
-use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
 use crate::logging::stage_span;
 use crate::place::Placer;
-use crate::relay::Ended;
 use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// The value of `onecopy.home` when nothing is said.
-const HOME_AUTO: &str = "auto";
-
-/// Where the session's update transactions begin, if they may run there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum HomePreference {
-    /// Where the core thinks best, once it is known that such transactions do not need the anchor.
-    #[default]
-    Auto,
-    /// At the anchor.
-    Anchor,
-    /// Where the core thinks best.
-    Any,
-    /// At this replica.
-    At(ReplicaId),
-}
-
-/// With what an update transaction begins.
+/// The request with which an update transaction begins.
 #[derive(Debug)]
 pub(crate) struct PlaceDecision {
-    /// What its first statement reads.
+    /// Reads of the first statement.
     pub(crate) reads: Reads,
-    /// What that may write.
+    /// Rows that the first statement may write.
     pub(crate) writes: Claims,
-    /// Rows that later ones are likely to write.
+    /// Rows that later statements are likely to write.
     pub(crate) foreseen: Claims,
-    /// It fails rather than to wait for transactions of other homes.
+    /// The transaction fails instead of waiting for transactions of other homes.
     pub(crate) nowait: bool,
-    /// Where it may run.
     pub(crate) home: Home,
-    /// Why at the anchor, if it runs there.
+    /// The reason, if it runs at the anchor.
     pub(crate) reason: AnchorReason,
-    /// Away from the anchor only where these sequences are lent to.
+    /// Away from the anchor, it runs only where these sequences are leased.
     pub(crate) draws: BTreeSet<SequenceId>,
-    /// It asks what was drawn before, which is known there only.
+    /// It asks for values that were drawn before, which only their place knows.
     pub(crate) asks_draws: bool,
-    /// The catalogue that this was concluded from.
+    /// The version of the catalogue behind this decision.
     pub(crate) generation: Version,
-    /// Of its first statement.
+    /// The template of the first statement.
     pub(crate) template: Option<TemplateId>,
 }
 
 impl PlaceDecision {
-    /// Of what nobody can bound.
+    /// For a statement whose rows are not known.
     pub(crate) fn unbounded() -> Self {
         let (reads, writes) = (Reads::All, Claims::everything());
         Self {
@@ -104,7 +83,7 @@ pub(crate) enum AloneChoice {
 }
 
 impl View<'_> {
-    /// The home that was wished for, or the anchor if that has turned out to be better.
+    /// The requested home, or the anchor if such transactions waited too long elsewhere.
     pub(crate) fn home_by_waits(self, home: Home, template: Option<TemplateId>) -> (Home, AnchorReason) {
         if template.is_some_and(|template| self.link.database().workload.stays(template)) {
             (Home::Anchor, AnchorReason::Waits)
@@ -113,13 +92,13 @@ impl View<'_> {
         }
     }
 
-    /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
+    /// Whether the schema has changed since the decision. At the anchor its own locks protect the transaction.
     pub(crate) fn is_stale_at(self, replica: ReplicaId, generation: Version) -> bool {
         replica != self.link.anchor() && self.link.coordinator().view.is_outdated(generation)
     }
 
-    /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at
-    /// the customer. Whole tables would put everything at one place.
+    /// Rows that later statements will probably write, if the first statement writes none. Example: an order begins with a
+    /// SELECT of its customer. Whole tables are left out, since they would put every transaction at one home.
     fn predicted_rows(self, opening: &PlaceDecision) -> Claims {
         let is_placed = matches!(opening.home, Home::Any | Home::Drawing { .. });
         if !is_placed || !opening.writes.rows.is_empty() || opening.writes.everything {
@@ -128,57 +107,6 @@ impl View<'_> {
         let foreseen = self.prediction().map(|foreseen| foreseen.accesses).unwrap_or_default();
         let rows = forecast(&foreseen, self.link.id.0, &self.link.database().catalogue()).rows;
         Claims { rows, ..Claims::default() }
-    }
-
-    fn check_kept(self, name: &str, text: &str) -> Result<(), Refusal> {
-        let hint = match name {
-            HOME_SETTING if self.parse_home_preference(text).is_none() => {
-                "It is auto, any, anchor, or the name of a replica."
-            }
-            SEQUENCES_SETTING
-                if ![SEQUENCES_LENT, SEQUENCES_ANCHOR].iter().any(|w| w.eq_ignore_ascii_case(text)) =>
-            {
-                "It is lent or anchor."
-            }
-            HOME_SETTING | SEQUENCES_SETTING => return Ok(()),
-            _ => {
-                return Err(Refusal::unsupported(
-                    format!("changing {name}"),
-                    "Use SET LOCAL in each transaction.",
-                ));
-            }
-        };
-        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
-        Err(Refusal::new(sqlstate::INVALID_PARAMETER_VALUE, message, hint))
-    }
-
-    fn kept_value(self, name: &str) -> String {
-        match name {
-            HOME_SETTING => self.link.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
-            _ => if self.uses_leases() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
-        }
-    }
-
-    /// Where the session wants its update transactions to begin.
-    pub(crate) fn home_preference(self) -> HomePreference {
-        self.link
-            .settings
-            .noted
-            .home
-            .as_deref()
-            .and_then(|text| self.parse_home_preference(text))
-            .unwrap_or_default()
-    }
-
-    fn parse_home_preference(self, text: &str) -> Option<HomePreference> {
-        let words = [
-            (HOME_AUTO, HomePreference::Auto),
-            ("anchor", HomePreference::Anchor),
-            ("any", HomePreference::Any),
-        ];
-        let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        let named = || self.link.coordinator().seats.named(text).map(|seat| HomePreference::At(seat.replica));
-        word.map(|(_, wish)| wish).or_else(named)
     }
 
     /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
@@ -289,73 +217,6 @@ impl Placer<'_> {
             generation,
             template,
         }
-    }
-
-    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
-    pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        if let Some(ended) = self.driver().access_setting(verb)? {
-            return Ok(Some(ended));
-        }
-        self.session_setting(verb)
-    }
-
-    /// What holds in the session.
-    fn session_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        let tag = match verb {
-            Verb::Set { name, value, local } if is_kept(name) => {
-                self.set_kept(name, value, *local)?;
-                "SET"
-            }
-            Verb::Reset(Some(name)) if is_kept(name) => {
-                self.stage_kept(name, None);
-                "RESET"
-            }
-            Verb::Show(name) if is_kept(name) => {
-                let value = self.view().kept_value(name);
-                self.link.show_value(name, &value);
-                return Ok(Some(Ended::default()));
-            }
-            _ => return Ok(None),
-        };
-        encode::command_complete(&mut self.link.client.out, tag);
-        Ok(Some(Ended::default()))
-    }
-
-    fn set_kept(&mut self, name: &str, value: &SetValue, local: bool) -> Result<(), Fault> {
-        if local {
-            let what = format!("SET LOCAL {name}");
-            return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
-        }
-        match value {
-            SetValue::Default => self.stage_kept(name, None),
-            SetValue::Text(text) => {
-                self.view().check_kept(name, text)?;
-                self.stage_kept(name, Some(text));
-            }
-            _ => return Err(ValueError::NotConstant { name: name.to_owned() }.into()),
-        }
-        Ok(())
-    }
-
-    fn stage_kept(&mut self, name: &str, value: Option<&str>) {
-        self.link.settings.stage(name, value, "");
-        if matches!(self.txn.state, Transaction::None) {
-            self.link.settings.keep_staged();
-        }
-    }
-
-    /// What start-up says of settings of our own, and ALTER ROLE and ALTER DATABASE. What is wrong is fatal if the client says
-    /// so itself; else it is to be warned of, as PostgreSQL does.
-    pub(crate) fn begin_with_own(&mut self) -> Result<Vec<Refusal>, Fault> {
-        let mut useless = Vec::new();
-        for said in self.link.settings.take_own() {
-            match self.view().check_kept(&said.name, &said.value) {
-                Ok(()) => self.link.settings.begin_with_own(&said),
-                Err(refusal) if said.is_clients => return Err(Fault::Fatal(refusal)),
-                Err(refusal) => useless.push(refusal),
-            }
-        }
-        Ok(useless)
     }
 
     /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.

@@ -21,7 +21,7 @@ use cluster::ids::{ReplicaId, SequenceId};
 use tokio::time::Instant;
 use wire::sqlstate;
 
-use super::home_choice::HomePreference;
+use super::own_settings::HomePreference;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::CancelState;
 use crate::client::farewell::{cancelled, ended};
@@ -35,20 +35,12 @@ use crate::transaction::open::Transaction;
 use crate::transaction::sequence_use::HeldLeases;
 use crate::transaction::view::View;
 
-/// It draws at the anchor, in order.
-pub(crate) const SEQUENCES_ANCHOR: &str = "anchor";
-
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
 /// Each further look at a loan comes twice as late, up to this: what takes long costs no processor time meanwhile.
 const LOOK_MAX: Duration = Duration::from_millis(64);
 
 impl View<'_> {
-    /// Whether rows that draw are written also where ranges are lent to.
-    pub(crate) fn uses_leases(self) -> bool {
-        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.local().runtime_config.lends_sequences())
-    }
-
     /// Whether what may draw from these sequences may run away from the anchor.
     pub(crate) fn may_use_leases(self, draws: &BTreeSet<SequenceId>) -> bool {
         draws.is_empty()

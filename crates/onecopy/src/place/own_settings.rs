@@ -1,0 +1,164 @@
+//! The settings of a session that say where its transactions run: `onecopy.home` and `onecopy.sequences`.
+//!
+//! Example: `SET onecopy.home = 'replica-2'` makes update transactions of the session begin at replica 2, unless they need
+//! the anchor. No server hears of it: SET, RESET and SHOW are answered here.
+
+use cluster::ids::ReplicaId;
+use sql::{SetValue, Verb};
+use wire::{encode, sqlstate};
+
+use crate::client::forbidden::ValueError;
+use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
+use crate::error::{Fault, Refusal};
+use crate::place::Placer;
+use crate::relay::Ended;
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
+
+/// The default of `onecopy.home`.
+const HOME_AUTO: &str = "auto";
+/// The value of `onecopy.sequences` with which values are drawn at the anchor, in order.
+const SEQUENCES_ANCHOR: &str = "anchor";
+
+/// Where the session's update transactions begin, if they may run there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HomePreference {
+    /// The core chooses, once it is known that such transactions do not need the anchor.
+    #[default]
+    Auto,
+    /// At the anchor.
+    Anchor,
+    /// The core chooses.
+    Any,
+    /// At this replica.
+    At(ReplicaId),
+}
+
+impl View<'_> {
+    /// Whether rows that draw from sequences may be written where a range is leased.
+    pub(crate) fn uses_leases(self) -> bool {
+        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.local().runtime_config.lends_sequences())
+    }
+
+    /// Rejects a value that the setting cannot have.
+    fn check_kept(self, name: &str, text: &str) -> Result<(), Refusal> {
+        let hint = match name {
+            HOME_SETTING if self.parse_home_preference(text).is_none() => {
+                "It is auto, any, anchor, or the name of a replica."
+            }
+            SEQUENCES_SETTING
+                if ![SEQUENCES_LENT, SEQUENCES_ANCHOR].iter().any(|w| w.eq_ignore_ascii_case(text)) =>
+            {
+                "It is lent or anchor."
+            }
+            HOME_SETTING | SEQUENCES_SETTING => return Ok(()),
+            _ => {
+                return Err(Refusal::unsupported(
+                    format!("changing {name}"),
+                    "Use SET LOCAL in each transaction.",
+                ));
+            }
+        };
+        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
+        Err(Refusal::new(sqlstate::INVALID_PARAMETER_VALUE, message, hint))
+    }
+
+    /// The value that SHOW prints.
+    fn kept_value(self, name: &str) -> String {
+        match name {
+            HOME_SETTING => self.link.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
+            _ => if self.uses_leases() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
+        }
+    }
+
+    /// Where the session wants its update transactions to begin.
+    pub(crate) fn home_preference(self) -> HomePreference {
+        self.link
+            .settings
+            .noted
+            .home
+            .as_deref()
+            .and_then(|text| self.parse_home_preference(text))
+            .unwrap_or_default()
+    }
+
+    fn parse_home_preference(self, text: &str) -> Option<HomePreference> {
+        let words = [
+            (HOME_AUTO, HomePreference::Auto),
+            ("anchor", HomePreference::Anchor),
+            ("any", HomePreference::Any),
+        ];
+        let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        let named = || self.link.coordinator().seats.named(text).map(|seat| HomePreference::At(seat.replica));
+        word.map(|(_, wish)| wish).or_else(named)
+    }
+}
+
+impl Placer<'_> {
+    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
+    pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        if let Some(ended) = self.driver().access_setting(verb)? {
+            return Ok(Some(ended));
+        }
+        self.session_setting(verb)
+    }
+
+    /// Handles SET, RESET and SHOW of a setting that the session keeps.
+    fn session_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        let tag = match verb {
+            Verb::Set { name, value, local } if is_kept(name) => {
+                self.set_kept(name, value, *local)?;
+                "SET"
+            }
+            Verb::Reset(Some(name)) if is_kept(name) => {
+                self.stage_kept(name, None);
+                "RESET"
+            }
+            Verb::Show(name) if is_kept(name) => {
+                let value = self.view().kept_value(name);
+                self.link.show_value(name, &value);
+                return Ok(Some(Ended::default()));
+            }
+            _ => return Ok(None),
+        };
+        encode::command_complete(&mut self.link.client.out, tag);
+        Ok(Some(Ended::default()))
+    }
+
+    fn set_kept(&mut self, name: &str, value: &SetValue, local: bool) -> Result<(), Fault> {
+        if local {
+            let what = format!("SET LOCAL {name}");
+            return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
+        }
+        match value {
+            SetValue::Default => self.stage_kept(name, None),
+            SetValue::Text(text) => {
+                self.view().check_kept(name, text)?;
+                self.stage_kept(name, Some(text));
+            }
+            _ => return Err(ValueError::NotConstant { name: name.to_owned() }.into()),
+        }
+        Ok(())
+    }
+
+    fn stage_kept(&mut self, name: &str, value: Option<&str>) {
+        self.link.settings.stage(name, value, "");
+        if matches!(self.txn.state, Transaction::None) {
+            self.link.settings.keep_staged();
+        }
+    }
+
+    /// Begins with the values that the start-up message, ALTER ROLE and ALTER DATABASE give to settings of our own. A wrong
+    /// value of the client's ends the session. A wrong one of the other two is returned as a warning, as PostgreSQL does.
+    pub(crate) fn begin_with_own(&mut self) -> Result<Vec<Refusal>, Fault> {
+        let mut useless = Vec::new();
+        for said in self.link.settings.take_own() {
+            match self.view().check_kept(&said.name, &said.value) {
+                Ok(()) => self.link.settings.begin_with_own(&said),
+                Err(refusal) if said.is_clients => return Err(Fault::Fatal(refusal)),
+                Err(refusal) => useless.push(refusal),
+            }
+        }
+        Ok(useless)
+    }
+}
