@@ -6,6 +6,9 @@
 
 use std::time::Duration;
 
+use wire::backend::tag;
+use wire::frame;
+
 use super::error::BackendError;
 use super::process::Process;
 use super::{Address, Connection, Rows, Served};
@@ -50,6 +53,24 @@ impl OwnConnection {
     pub(crate) async fn query_column(&mut self, sql: &str) -> Result<Vec<String>, BackendError> {
         let rows = self.query(sql).await?;
         Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+
+    /// Waits until the idle connection ends, so that the loss of a server is known before the next question to it.
+    pub(crate) async fn lost(&mut self) -> BackendError {
+        let Self(connection) = self;
+        loop {
+            match connection.message().await {
+                Err(error) => return error,
+                Ok((tag, total)) => {
+                    let body = &connection.input.data()[frame::HEADER_BYTES..total];
+                    let error = (tag == tag::ERROR_RESPONSE).then(|| BackendError::Server(body.to_vec()));
+                    connection.input.consume(total);
+                    if let Some(error) = error {
+                        return error;
+                    }
+                }
+            }
+        }
     }
 
     /// The server process at the other end.

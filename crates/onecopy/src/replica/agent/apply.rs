@@ -30,7 +30,6 @@ use wire::sqlstate;
 use super::exchange;
 use super::exchange::{Outcome, Prepared, Trouble};
 use super::failure::{Failure, describe, is_raised, is_too_large, settle};
-use super::serve::until_lost;
 use super::{Assignment, identity};
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
@@ -129,7 +128,7 @@ impl Applier {
 
     /// Waits until the idle connection ends.
     pub(super) async fn lost(&mut self) -> BackendError {
-        until_lost(&mut self.connection).await
+        self.connection.lost().await
     }
 
     /// Applies all records, in order. What its own clients have committed at this server has not come by here: if a

@@ -5,8 +5,8 @@ use std::time::Duration;
 use cluster::ids::{DatabaseId, Identity, Incarnation};
 use cluster::record::Sequence;
 
-use wire::backend::{Fields, tag};
-use wire::{frame, sqlstate};
+use wire::backend::Fields;
+use wire::sqlstate;
 
 use super::applied_set::AppliedSet;
 use super::apply::Applier;
@@ -79,7 +79,7 @@ impl Agent {
                     Some(_) => continue,
                 },
                 lost = applier.lost() => Err(lost.into()),
-                lost = until_lost(&mut control) => Err(lost.into()),
+                lost = control.lost() => Err(lost.into()),
             };
             if let Err(ended) = outcome {
                 return ended;
@@ -150,24 +150,6 @@ async fn load_catalogue(
                 attempts += u32::from(!is_locked);
             }
             outcome => return outcome,
-        }
-    }
-}
-
-/// Waits until an idle connection ends, so that the loss of a server is known before anything is asked of it.
-pub(super) async fn until_lost(connection: &mut OwnConnection) -> BackendError {
-    let connection = connection.exchange();
-    loop {
-        match connection.message().await {
-            Err(error) => return error,
-            Ok((tag, total)) => {
-                let body = &connection.input.data()[frame::HEADER_BYTES..total];
-                let error = (tag == tag::ERROR_RESPONSE).then(|| BackendError::Server(body.to_vec()));
-                connection.input.consume(total);
-                if let Some(error) = error {
-                    return error;
-                }
-            }
         }
     }
 }
