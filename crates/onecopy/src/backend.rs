@@ -26,7 +26,7 @@ use cluster::ids::DatabaseId;
 
 use crate::security::scram::Secret;
 
-/// What Onecopy serves of its servers: the same on each of them.
+/// The database that Onecopy serves, and its own role: the same on each server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// The number of the database in the cluster.
@@ -35,12 +35,12 @@ pub(crate) struct Served {
     pub(crate) database: String,
     /// The role of Onecopy's own connections, a superuser.
     pub(crate) superuser: String,
-    /// What opens the servers to that role.
+    /// The secret with which that role logs in.
     pub(crate) secret: Secret,
 }
 
 impl Served {
-    /// What a new cluster of PostgreSQL has.
+    /// The database and role of a new PostgreSQL cluster.
     pub(crate) fn of_new_servers() -> Self {
         Self {
             id: DatabaseId::FIRST,

@@ -52,7 +52,7 @@ impl Driver<'_> {
         Ok(ended)
     }
 
-    /// Sends what `write` puts into the output of the home's connection, and reads one unit.
+    /// Sends the messages that `write` puts into the output of the home's connection, and reads one unit.
     pub(crate) async fn exchange_home(
         &mut self,
         write: impl FnOnce(&mut Server) -> Expected,

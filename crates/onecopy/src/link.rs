@@ -1,4 +1,4 @@
-//! What a session holds as long as its client is connected: both ends, and the settings of the client.
+//! The state that a session holds as long as its client is connected: both ends, and the settings of the client.
 //!
 //! A [`Link`] holds the client's connection, the connections to servers, and the settings and prepared statements that
 //! follow the session from one server connection to the next. It does not know the open transaction: that is
@@ -41,7 +41,7 @@ use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
 use node_kind::ServesClients;
 
-/// What all sessions of one thread share.
+/// The state that all sessions of one thread share.
 pub(crate) struct Worker {
     pub(crate) coordinator: Arc<Coordinator>,
     /// The state of this node.
@@ -74,7 +74,7 @@ pub(crate) struct Link {
     pub(crate) tenancy: Option<Tenancy>,
 }
 
-/// How others reach the session, and what they see of it.
+/// How other tasks reach the session, and how the admin database shows it.
 pub(crate) struct SessionRegistration {
     /// Effects of the core, and requests to end, arrive here.
     pub(crate) mailbox: Arc<Mailbox>,
@@ -98,14 +98,14 @@ impl SessionRegistration {
 /// State that the session may have left on its server connections ([`crate::connect::leftovers`]).
 #[derive(Default)]
 pub(crate) struct Leftovers {
-    /// What to ask the servers about such connections.
+    /// The questions to servers about such connections.
     pub(crate) look: Look,
     /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
     pub(crate) pinned: bool,
 }
 
 impl Link {
-    /// The options of a transaction: what its BEGIN says, and the session's defaults for the rest.
+    /// The options of a transaction: those of its BEGIN, and the session's defaults for the rest.
     pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
         TransactionOptions {
             isolation: said.isolation.or(Some(self.settings.defaults.isolation)),

@@ -2,7 +2,7 @@
 //!
 //! [`home_choice`] says which replicas an update transaction may have as its home, [`read_first`] begins one that is
 //! expected to read only at any replica, [`sequence_leases`] keeps those that draw from sequences where a range of
-//! these is leased. [`own_settings`] holds what the client wants.
+//! these is leased. [`own_settings`] holds the wishes of the client.
 //!
 //! Non-goal: to choose among several replicas. That is the core's, by conflicts and load.
 

@@ -12,12 +12,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `pools` | every pool of the node: idle connections, permits, waiting sessions |
-//! | `request`, `kind`, `permit`, `wait_queue`, `shared_connection` | its parts: who asks, which connections fit, how many there may be, who is next, what is known of each |
-//! | `server` | one connection, with `cached`, `own_statements`, `carried`, `defaults`, `anchor_oids`: what is prepared there, how it began, its OIDs |
+//! | `request`, `kind`, `permit`, `wait_queue`, `shared_connection` | its parts: the request, the connections that fit, how many may exist, the next session, the state of each connection |
+//! | `server` | one connection, with `cached`, `own_statements`, `carried`, `defaults`, `anchor_oids`: its prepared statements, its first settings, its OIDs |
 //! | `opening`, `state_sync` | how a connection is opened, and how it gets the settings of its session |
-//! | `servers` | the connections of one session, with `draws`, `pinned_state`, `sharing`: what the session has left where, and its claims on the pools |
+//! | `servers` | the connections of one session, with `draws`, `pinned_state`, `sharing`: the state that the session has left there, and its permits |
 //! | `check_out` | takes connections out of the pools into a session, and detaches them again |
-//! | `leftovers`, `statement_numbers` | what to ask servers about left state; numbers of prepared statements that sessions share |
+//! | `leftovers`, `statement_numbers` | questions to servers about state that was left; numbers of prepared statements that sessions share |
 //!
 //! Invariant: an idle connection is at rest (`Connection::is_at_rest`) and holds only known state of its last session. The
 //! next session first replaces that state by its own ([`state_sync`]).

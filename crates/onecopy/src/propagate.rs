@@ -22,7 +22,7 @@ stage! {
     Recorder calls { driver: Driver }
 }
 
-/// What the open update transaction leaves behind.
+/// The traces of the open update transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Survey {
     /// It has to leave a record, whatever it drew from sequences.
@@ -32,7 +32,7 @@ pub(crate) struct Survey {
 }
 
 impl Recorder<'_> {
-    /// Finds out what the open update transaction leaves behind. What cannot be replicated is refused.
+    /// Finds the traces of the open update transaction. Writes that cannot be replicated are rejected.
     pub(crate) fn survey(&mut self) -> impl Future<Output = Result<Survey, Fault>> {
         async move {
             let Transaction::Update(update) = &self.txn.state else {

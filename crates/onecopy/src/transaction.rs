@@ -1,7 +1,7 @@
-//! Beginning and ending transactions at the home of updates; [`crate::commit`] is what lies between.
+//! The state of a session's open transaction, and the stages that borrow it (`transaction/stage.rs`).
 //!
-//! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only: so
-//! nothing is written that is not captured, and what commits by itself is refused by PostgreSQL.
+//! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only. So
+//! capture sees every write, and PostgreSQL rejects statements that commit by themselves (VACUUM, for instance).
 
 pub(crate) mod analysis;
 pub(crate) mod anchor_reason;

@@ -79,7 +79,7 @@ impl Stream {
 }
 
 impl Stream {
-    /// The same, which wakes the thread of the caller from now on. What is encrypted stays where it is.
+    /// The same, which wakes the thread of the caller from now on. An encrypted stream stays with its thread.
     pub(super) fn brought_here(self) -> io::Result<Self> {
         Ok(match self {
             Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes asked for in one read, at first: most connections are silent, and what they are sent is short.
+/// Bytes asked for in one read, at first: most connections are silent, and their replies are short.
 const READ_BYTES_MIN: usize = 1024;
 /// The same where the room was filled again and again.
 const READ_BYTES_MAX: usize = 16 * 1024;
@@ -20,12 +20,12 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What is there.
+    /// The bytes that were received and not consumed.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.head..]
     }
 
-    /// What is there, to be changed in place.
+    /// The same bytes, to be changed in place.
     pub(crate) fn data_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.head..]
     }

@@ -1,8 +1,7 @@
 //! One connection to one PostgreSQL server, over its Unix socket or TCP.
 //!
-//! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
-//! owner's affair. [`Connection::simple`] runs the few queries that Onecopy asks on
-//! its own account.
+//! Sessions and agents use the same type. It frames messages and writes in batches; its owner interprets the messages.
+//! [`Connection::simple`] runs the few queries that Onecopy asks on its own account.
 //!
 //! Invariant: a connection never waits to send without receiving. A server whose replies fill the socket stops reading, so a
 //! writer that only writes would wait for ever.

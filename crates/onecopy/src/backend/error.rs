@@ -1,15 +1,15 @@
-//! What goes wrong on a server connection, by who is at fault.
+//! Errors on a server connection, by the party at fault.
 
 use wire::backend::Fields;
 
-/// What went wrong on a server connection.
+/// An error on a server connection.
 #[derive(Debug)]
 pub(crate) enum BackendError {
     /// The connection is lost, or could not be made.
     Io(std::io::Error),
     /// The server does not follow the protocol.
     Protocol(&'static str),
-    /// The server asks for what we do not have, or does not prove what it must.
+    /// The server asks for a password that we do not have, or does not prove its own.
     LogIn(&'static str),
     /// The server said no: the body of its ErrorResponse.
     Server(Vec<u8>),

@@ -1,8 +1,8 @@
 //! The connections that sessions have to one server, so that they can be cut when the server is given up.
 //!
-//! A server that hangs does not close its connections, and whoever waits for it would wait for ever. Cutting a socket
-//! from outside wakes its owner, who finds the connection lost, as if the server had died; so there is one way in which
-//! a session learns of a loss, and nothing to look at while it relays.
+//! A server that hangs does not close its connections, so a session that waits for its reply would wait for ever. Cutting
+//! the socket from outside wakes the session, and it finds the connection lost, as if the server had died. So a session
+//! learns of every loss in one way, and has nothing else to check while it relays.
 //!
 //! Invariant: an entry lives exactly as long as its connection, and holds the socket open no longer than that.
 
@@ -64,7 +64,7 @@ mod tests {
     use tokio::net::UnixListener;
 
     #[tokio::test]
-    async fn whoever_waits_for_a_silent_server_is_woken() {
+    async fn a_session_that_waits_for_a_silent_server_is_woken() {
         let folder = std::env::temp_dir().join(format!("onecopy-lines-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();

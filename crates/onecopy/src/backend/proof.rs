@@ -1,4 +1,4 @@
-//! What a server asks for at log-in, and what it is answered.
+//! Answers the requests of a server for proofs at log-in.
 
 use wire::backend::{Authentication, sasl_mechanisms};
 use wire::encode;

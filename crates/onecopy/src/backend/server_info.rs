@@ -1,4 +1,4 @@
-//! What a server says of itself: which cluster it belongs to, and whether Onecopy can serve it at all.
+//! The facts that decide whether Onecopy can serve a server: its cluster, release, encoding and role.
 
 use super::{BackendError, OwnConnection};
 
@@ -10,7 +10,7 @@ const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setti
     current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
     to_regclass('onecopy.cluster') IS NOT NULL, session_user";
 
-/// What a server says of itself.
+/// The facts about a server.
 pub(crate) struct ServerInfo {
     /// The cluster that it belongs to.
     pub(crate) cluster: Option<String>,

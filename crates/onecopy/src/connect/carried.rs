@@ -33,7 +33,7 @@ impl<'a> View<'a> {
         self.link.servers.carried.find(name).map(|carried| &carried.inner)
     }
 
-    /// What the stand-ins of the executed statement ask for.
+    /// The values that the stand-ins of the executed statement ask for.
     pub(crate) fn asks_of_execute(self, statement: &Arc<Statement>) -> Asks {
         self.executed_by(statement).map(|inner| sql::asks_of(inner)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Asks a server what state a session has left on its connection there.
+//! Asks a server for the state that a session has left on its connection there.
 //!
 //! The session asks when no transaction is open on the connection, and a statement that may leave state has run there since.
 //! The answer also lists settings that something else than a visible SET has changed. The session adopts them, and they follow
@@ -32,7 +32,7 @@ const CATALOGUE_PATIENCE: Duration = Duration::from_secs(1);
 /// How often to ask again when a cancel request hit the question instead of the client's statement.
 const ATTEMPTS: u32 = 10;
 
-/// Lists what is on the connection, a row each: the kind, and the name and value of a setting.
+/// Lists the state on the connection, a row each: the kind, and the name and value of a setting.
 const LOOK_SQL: &str = "\
     SELECT 'temporary', '', '' WHERE pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND ( \
         EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) \
@@ -57,7 +57,7 @@ const PREPARED_SQL: &str = "SELECT name FROM pg_catalog.pg_prepared_statements W
 const UNLIMITED: &str = "SELECT 'limit', '', pg_catalog.current_setting('statement_timeout'); \
     SET LOCAL statement_timeout = 0; ";
 
-/// Whether code of the database could set what no server tells. Extensions are trusted not to.
+/// Whether code of the database could change settings that no server reports. Extensions are trusted not to.
 const HIDES_SQL: &str = "\
     UNION ALL SELECT 'hides', '', '' WHERE EXISTS ( \
         SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang \
@@ -76,7 +76,7 @@ const HIDES_SQL: &str = "\
              ('pg_catalog.set_config'::pg_catalog.regproc)::pg_catalog.oid, ' '))";
 
 impl Connector<'_> {
-    /// Notes what work may leave on the connection to a replica, before it runs. If it may leave anything, the
+    /// Notes the state that work may leave on the connection to a replica, before it runs. If it may leave anything, the
     /// connection counts as unknown from then on.
     pub(crate) fn foresee_traces(&mut self, analysis: &StatementAnalysis, replica: ReplicaId) {
         if !analysis.may_leave_traces() {
@@ -168,7 +168,7 @@ impl Connector<'_> {
         self.link.session_registration.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
-    /// Asks a server what the session has left on its connection there. If the server refuses the answer, for example
+    /// Asks a server for the state that the session has left on its connection there. If the server refuses the answer, for example
     /// to a role without the rights, the state stays unknown and the session keeps the connection. A lost connection
     /// is closed.
     pub(crate) async fn find_out(&mut self, replica: ReplicaId) {
@@ -179,7 +179,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Asks a server what the session has left on its connection there.
+    /// Asks a server for the state that the session has left on its connection there.
     async fn look_at(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let mut sql = LOOK_SQL.to_owned();
         self.judge_code().await;

@@ -48,7 +48,7 @@ impl View<'_> {
         Some(self.with_obstacle(refusal))
     }
 
-    /// Adds to a refusal what the statement waits for, if that is a transaction of another home.
+    /// Adds to a refusal the transaction of another home for which the statement waits, if there is one.
     pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
         let waiting = self
             .link

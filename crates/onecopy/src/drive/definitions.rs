@@ -14,12 +14,12 @@ use crate::transaction::definitions::{Changed, SchemaChangeReport, claims_of};
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// Open schema changes hold this advisory lock shared. One that may change what names mean holds it exclusively.
+/// Open schema changes hold this advisory lock shared. One that may give names another meaning holds it exclusively.
 const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 
 impl View<'_> {
-    /// Which definitions a schema change replaces; `None` for any. What a SERIALIZABLE transaction reads for the
-    /// change is not known.
+    /// Which definitions a schema change replaces; `None` for any. For a SERIALIZABLE transaction it is any, since the reads
+    /// of the change are not known.
     pub(crate) fn redefined(self, facts: &DdlFacts, catalogue: &Catalogue) -> Option<Redefined> {
         let nothing = BTreeSet::new();
         let (isolation, own) = match &self.txn.state {

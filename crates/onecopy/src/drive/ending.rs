@@ -1,4 +1,4 @@
-//! Ends the open transaction in the session: what the node learns from it, and which state is dropped.
+//! Ends the open transaction in the session: the node learns from it, and its state is dropped.
 
 use sql::profile::Step;
 

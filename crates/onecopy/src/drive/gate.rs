@@ -32,7 +32,7 @@ impl View<'_> {
         }
     }
 
-    /// What an event asks a place for.
+    /// The work for which an event requests a place.
     fn target(self, event: &Event) -> WaitTarget {
         match event {
             Event::Begin { home: Home::Anchor, .. } => WaitTarget::Update(self.link.anchor()),

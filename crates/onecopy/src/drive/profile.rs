@@ -1,4 +1,4 @@
-//! What the client declared about the open transaction, and what the workload statistics predict
+//! The client's declaration about the open transaction, and the prediction of the workload statistics
 //! ([`crate::transaction::profile`]).
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const LISTED_MAX: usize = 20;
 const BEGINNING_MAX: usize = 4;
 
 impl View<'_> {
-    /// What the open transaction will probably access; `None` without a declaration and without similar transactions.
+    /// The accesses that the open transaction will probably make; `None` without a declaration and without similar transactions.
     pub(crate) fn prediction(self) -> Option<Prediction> {
         self.predict(&self.link.database().catalogue(), &self.txn.txn_profile.beginning)
     }

@@ -62,7 +62,7 @@ const CHANGES_SHARED: [&str; 13] = [
 ];
 
 impl View<'_> {
-    /// What the statement does to rows, by the catalogue if that is up to date about the relations in it.
+    /// The effect of the statement on rows, by the catalogue if that is up to date about the relations in it.
     fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
         let catalogue = self.link.database().catalogue();
         let is_present = !self.link.coordinator().view.is_outdated(Version(catalogue.generation()));

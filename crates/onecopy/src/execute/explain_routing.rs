@@ -1,4 +1,4 @@
-//! EXPLAIN (ROUTING): tells what Onecopy concludes about a statement under the present catalogue.
+//! EXPLAIN (ROUTING): shows Onecopy's analysis of a statement under the present catalogue.
 //!
 //! A server plans the statement first, on the session's own connection. So the client gets PostgreSQL's errors for a
 //! plain EXPLAIN, about names, types and the rights of its role. Parameters are NULL in this plan.

@@ -14,7 +14,7 @@ use crate::relay::work::Work;
 use crate::transaction::open::{Admission, RETRY_PAUSE};
 
 /// Sent before maintenance. Every connection begins with this setting, but code of the client may have changed it by
-/// `set_config`. Maintenance calls functions of indexes, and what these write would be in no record.
+/// `set_config`. Maintenance calls functions of indexes, and writes of these would be in no record.
 const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
 
 impl Executor<'_> {

@@ -1,4 +1,4 @@
-//! Runs one statement: where, in which transaction, and what the session remembers of it.
+//! Runs one statement: chooses its place and transaction, and keeps its effects on the session.
 //!
 //! Both query protocols come here with [`Requirements`], which name the statements, and the [`Work`] that runs them.
 //! Outside of a transaction a bounded read goes to any replica that is fresh enough; anything else becomes an update

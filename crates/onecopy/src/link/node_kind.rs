@@ -20,7 +20,7 @@ pub(crate) struct LoggedIn {
     pub(crate) client: Client,
     /// The settings of its start-up message.
     pub(crate) settings: Settings,
-    /// What SHOW CLIENTS says of it.
+    /// Its word in SHOW CLIENTS.
     pub(crate) who: Who,
     /// Opens the servers to its role.
     pub(crate) secret: Secret,

@@ -148,7 +148,7 @@ impl Limit {
     }
 }
 
-/// What a statement waits for.
+/// The goal of a statement that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitTarget {
     /// A place for a read.

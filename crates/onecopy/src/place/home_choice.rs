@@ -125,8 +125,8 @@ impl Placer<'_> {
     ) -> impl Future<Output = Result<AloneChoice, Fault>> {
         async move {
             let nothing_runs = analysis.is_empty();
-            // A part of an implicit transaction may be followed by anything. What the session has at the anchor may change
-            // what the statement means, so the statement runs there, with capture.
+            // A part of an implicit transaction may be followed by anything. State of the session at the anchor may give
+            // the statement another meaning, so the statement runs there, with capture.
             let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
             Ok(match &analysis.access {
                 Ok(_) if nothing_runs => AloneChoice::Read { reads: Reads::Catalogue, at: None },
@@ -148,7 +148,7 @@ impl Placer<'_> {
         .instrument(stage_span!("place"))
     }
 
-    /// With what an interactive transaction begins.
+    /// The request with which an interactive transaction begins.
     pub(crate) async fn opening_interactive(
         &mut self,
         analysis: &StatementAnalysis,
@@ -253,7 +253,7 @@ impl Placer<'_> {
         }
         self.link.settle().await;
         if self.txn.open_at().is_some() {
-            // What the transaction itself has set would count as the session's.
+            // Settings of the transaction would count as the session's.
             return Ok(true);
         }
         self.connector().find_out(anchor).await;

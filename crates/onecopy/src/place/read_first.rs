@@ -3,9 +3,9 @@
 //! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the
 //! transaction begins on any replica that is fresh enough, read-only there. It comes home with the first statement that is
 //! more than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
-//! its own, and every later one needs what an earlier one has seen (design.md section 3, visibility). What would show the
-//! move stays at home from the start: the time at which the transaction began, portals that are read in parts, settings,
-//! savepoints, cursors.
+//! its own, and every later one needs what an earlier one has seen (design.md section 3, visibility). Features that
+//! would show the move keep a transaction at home from the start: the time at which it began, portals that are read in
+//! parts, settings, savepoints, cursors.
 //!
 //! Invariant: the client cannot notice the move, but by time. A loss of the replica, a hidden write and a refresh that
 //! cannot wait bring the transaction home, too, and the statement runs again if the client has seen nothing of it.
@@ -51,8 +51,8 @@ impl Placer<'_> {
         Ok(may && !self.must_stay_home().await?)
     }
 
-    /// What seemed to read only writes, and the client has had rows of it. It is told this instead of what the server has said
-    /// at last, which would make no sense to it.
+    /// The error of a statement that seemed to read only, writes, and has sent rows to the client already. It replaces the
+    /// error of the server, which would make no sense to the client.
     pub(crate) fn found_out_too_late(&mut self, result: &Result<Ended, Fault>) -> Fault {
         let out = &mut self.link.client.out;
         if let Ok(Ended { error: Some(body), .. }) = result
@@ -68,7 +68,7 @@ impl Placer<'_> {
         .into()
     }
 
-    /// Goes on at the home. What was done so far were complete reads, so nothing has to be brought along.
+    /// Goes on at the home. The transaction has made only complete reads so far, so no state moves with it.
     pub(crate) async fn come_home(&mut self, is_intact: bool) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
         let (replica, options) = (read.replica, read.options);
@@ -90,7 +90,7 @@ impl Placer<'_> {
         opened
     }
 
-    /// Ends what is open at the replica; whether the connection is of use.
+    /// Ends the transaction at the replica. Returns whether the connection can be used again.
     async fn end_away(&mut self, replica: cluster::ids::ReplicaId) -> bool {
         let server = self.link.servers.get(replica);
         server.query_own("COMMIT");

@@ -1,13 +1,13 @@
-//! Drawing from sequences away from the anchor, and asking what was drawn.
+//! Drawing from sequences away from the anchor, and asking for drawn values.
 //!
-//! A statement that may draw runs at another home only if that holds a lease on a range of every sequence that it may draw
-//! from (`cluster::parts::sequences::leases`); a request for a lease is what gets it one. If the range ends in the middle of
-//! the statement, the server refuses to go on, and the statement runs again at the anchor, unseen if the client has seen
-//! nothing of it.
+//! A statement that may draw runs at another home only if that home holds a lease on a range of every sequence that the
+//! statement may draw from (`cluster::parts::sequences::leases`). The session requests missing leases. If the range ends in
+//! the middle of the statement, the server fails it, and the statement runs again at the anchor, transparently if the client
+//! has received nothing of it.
 //!
-//! Only one server connection knows what `currval` and `lastval` return: that on which the session drew last. The session
-//! remembers which it is ([`crate::pool::draws`]) and asks there. When it draws at another place, it
-//! discards what the former one knows, so an answer can be missing (55000) but not stale.
+//! Only the server connection on which the session drew last can answer `currval` and `lastval`. The session remembers that
+//! connection ([`crate::pool::draws`]) and asks there. When it draws at another replica, it discards the values of the
+//! former connection, so an answer can be missing (55000) but not stale.
 //!
 //! Invariant: at a replica that is not the anchor, a transaction draws only from leased ranges.
 
@@ -35,13 +35,13 @@ use crate::transaction::open::Transaction;
 use crate::transaction::sequence_use::HeldLeases;
 use crate::transaction::view::View;
 
-/// How often it looks.
+/// The pause between two looks at a lease.
 const LOOK: Duration = Duration::from_millis(1);
-/// Each further look at a loan comes twice as late, up to this: what takes long costs no processor time meanwhile.
+/// Each pause is twice as long as the one before, up to this, so that a long wait costs little processor time.
 const LOOK_MAX: Duration = Duration::from_millis(64);
 
 impl View<'_> {
-    /// Whether what may draw from these sequences may run away from the anchor.
+    /// Whether a statement that may draw from these sequences may run away from the anchor.
     pub(crate) fn may_use_leases(self, draws: &BTreeSet<SequenceId>) -> bool {
         draws.is_empty()
             || (self.uses_leases()
@@ -53,8 +53,8 @@ impl View<'_> {
         self.link.database().sequences().leases.is_any_refused(draws)
     }
 
-    /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
-    /// transaction has what is returned, what was lent stays valid for it.
+    /// Leases for a statement that may draw from these sequences at a replica. None if the replica lacks one, which is then
+    /// requested. A lease stays valid as long as the transaction holds it.
     pub(crate) fn take_leases(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<HeldLeases> {
         let coordinator = self.link.coordinator();
         let mut uses = HeldLeases::new();
@@ -74,16 +74,16 @@ impl View<'_> {
         may.then_some(uses)
     }
 
-    /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
-    /// may be drawn by who begins from now on.
+    /// A statement has run that may have set sequences. A rollback does not undo that, so transactions that begin from now
+    /// on may not draw from earlier leases.
     pub(crate) fn after_setting(self, analysis: &StatementAnalysis) {
         if analysis.sequences.calls_setval() {
             self.link.database().sequences().leases.void_all();
         }
     }
 
-    /// Whether a statement failed because the range of its replica has ended; then more will be lent, and more at a time if
-    /// it was too short for the same statement before. The replica may have become the anchor meanwhile.
+    /// Whether a statement failed because the range of its replica has ended. Then a further range is requested, a longer
+    /// one if the range was too short for the same statement before. The replica may have become the anchor meanwhile.
     pub(crate) fn met_end_of_range(
         self,
         ended: &Ended,
@@ -108,15 +108,14 @@ impl View<'_> {
 }
 
 impl Placer<'_> {
-    /// Whether it asks for what is known at another replica than the anchor.
+    /// Whether the statement asks for values that only a replica other than the anchor knows.
     pub(crate) fn asks_draws_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
         let anchor = self.link.anchor();
         analysis.sequences.asks_draws()
             && self.link.servers.draws.certain_place().is_some_and(|place| place != anchor)
     }
 
-    /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
-    /// some time.
+    /// Whether the replica of the open update transaction lacks a lease for a further statement, even after a wait.
     pub(crate) async fn lacks_lease(&mut self, analysis: &StatementAnalysis) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
         let replica = update.replica;
@@ -131,8 +130,8 @@ impl Placer<'_> {
         Ok(false)
     }
 
-    /// Waits until a replica is lent what is to be drawn there, which mostly is a matter of milliseconds: for as long as the
-    /// client wants to wait, at most as for any other place. `None` if it is not lent.
+    /// Waits until a replica has the leases, which mostly takes milliseconds. The limit is the client's
+    /// `statement_timeout`, or that of any other wait for a place. `None` if the replica does not get them.
     async fn await_leases(
         &mut self,
         draws: &BTreeSet<SequenceId>,
@@ -160,7 +159,7 @@ impl Placer<'_> {
         Ok(None)
     }
 
-    /// Lets some time pass, unless somebody says that there is nothing more to wait for.
+    /// Waits for some time, unless a message ends the whole wait.
     async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
         let Ok(note) = tokio::time::timeout(time, self.link.session_registration.mailbox.next()).await else {
             return self.link.client.leaves_by_now().map_or(Ok(()), Err);
@@ -181,7 +180,7 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// What asks for values that were drawn at a replica draws others itself, and cannot run elsewhere.
+    /// Waits for the leases of a statement that asks for values drawn at a replica and draws others. It cannot run elsewhere.
     pub(crate) async fn await_lease(
         &mut self,
         draws: &BTreeSet<SequenceId>,
@@ -197,7 +196,8 @@ impl Placer<'_> {
         .into())
     }
 
-    /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
+    /// Waits until a replica that has become the anchor has returned its leases: the anchor draws from the sequences
+    /// themselves.
     pub(crate) async fn await_sequences(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let started = Instant::now();
         let coordinator = Arc::clone(&self.link.worker.coordinator);
@@ -214,7 +214,7 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
+    /// The home of a statement that asks for drawn values, or that draws in a session which asks for them.
     pub(crate) fn home_of_draws(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
         self.link.servers.draws.is_asked |= analysis.sequences.asks_draws();
         let Some(place) = self.link.servers.draws.certain_place() else { return home };

@@ -58,7 +58,7 @@ impl Servers {
         }
     }
 
-    /// Takes what the wait has granted.
+    /// Takes the grant that ended the wait.
     pub(crate) fn take(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
         let granted = match granted {
             Granted::Server(mut server) if !server.may_be_used() => {
@@ -72,7 +72,7 @@ impl Servers {
         self.take_looked_at(granted, replica, incarnation);
     }
 
-    /// Takes what was granted, after its socket was asked.
+    /// Takes a grant whose connection is known to be open.
     fn take_looked_at(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
         let Some(sharing) = &mut self.sharing else { return };
         let permit = match granted {
@@ -159,7 +159,7 @@ impl Servers {
         slot.take().ok_or(nothing)
     }
 
-    /// Takes what the anchor reports of the role. Returns whether the connection, which may be older, is as good as a new
+    /// Takes the report of the anchor on the role. Returns whether the connection, which may be older, is as good as a new
     /// one; if not, closes it.
     pub(crate) fn note_role(&mut self, anchor: ReplicaId, reported: Result<Rows, BackendError>) -> bool {
         let Some(sharing) = &self.sharing else { return true };

@@ -1,4 +1,4 @@
-//! What a pooled connection was opened with.
+//! The role and parameters with which a pooled connection was opened.
 //!
 //! Example: two sessions of role `joe`, one with `-c search_path=a`, have different kinds, so neither gets a connection
 //! of the other: RESET on it would lead back to another session's start-up parameters. A client that has proven nothing

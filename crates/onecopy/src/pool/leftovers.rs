@@ -1,5 +1,5 @@
-//! State that a session may have left on its connections, which only the server knows: what the next question to the
-//! server has to ask ([`crate::connect::leftovers`]).
+//! State that a session may have left on its connections, which only the server knows: the parts of the next question to
+//! the server ([`crate::connect::leftovers`]).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::local::pins::Pins;
 /// The most statements that are analysed again.
 const CODE_MAX: usize = 100;
 
-/// What the next question has to ask beyond what each asks.
+/// The parts of the next question beyond those of every question.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     /// Custom settings whose value is not known.

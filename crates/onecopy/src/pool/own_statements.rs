@@ -29,7 +29,7 @@ pub(crate) struct OwnStatements {
 }
 
 impl OwnStatements {
-    /// Code of users has run on the connection, which can end what is prepared there.
+    /// Code of users has run on the connection. It can deallocate prepared statements.
     pub(crate) fn note_code(&mut self) {
         self.code_has_run = true;
     }
@@ -61,7 +61,7 @@ impl OwnStatements {
         }
     }
 
-    /// A statement was put ahead of what is sent next.
+    /// A statement was put ahead of the next messages.
     pub(crate) fn put_ahead(&mut self, ahead: Ahead) {
         self.ahead.push_back(ahead);
     }

@@ -36,7 +36,7 @@ const SECOND_MAX: usize = 2;
 /// How often idle connections are checked for their age.
 pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
 
-/// What a session gets when its wait is over.
+/// The grant that ends the wait of a session.
 #[derive(Debug)]
 pub(crate) enum Granted {
     /// A connection that was given back, of any kind.
@@ -64,7 +64,7 @@ struct Pool {
     waiting: WaitQueue<Granted>,
 }
 
-/// What the servers reported of a role's rights and settings.
+/// The report of the servers on a role's rights and settings.
 #[derive(Debug, Default)]
 struct RoleReport {
     rows: String,
@@ -88,7 +88,7 @@ pub(crate) struct Pools {
     kinds: Kinds,
     /// The numbers of prepared statements.
     pub(crate) statements: StatementNumbers,
-    /// Whether functions of the database may set what no server reports.
+    /// Whether functions of the database may change settings that no server reports.
     pub(crate) hiding_code: HidingCode,
 }
 
@@ -222,7 +222,7 @@ impl Pools {
         Permit::new(Arc::<Self>::clone(self), key)
     }
 
-    /// Notes what the servers report of a role now. If that has changed, older connections are of no use any more: the
+    /// Notes the present report of the servers on a role. If it has changed, older connections are of no use any more: the
     /// role may have been dropped and created again, or begin with other settings.
     pub(crate) fn note_role(&self, role: &str, rows: &str) {
         let mut inside = self.inside();

@@ -1,8 +1,8 @@
-//! One server connection of a session, and what is known of its server process.
+//! One server connection of a session, with the state that is known of its server process.
 //!
 //! A connection belongs to one incarnation of its replica. At log-in it proves that the agent of that incarnation is
 //! still connected to the same run of the server, so no statement reaches a server that restarted and lost the tail of
-//! its WAL meanwhile. Every connection defaults to read-only transactions: what writes runs in a transaction that Onecopy
+//! its WAL meanwhile. Every connection defaults to read-only transactions: a write runs in a transaction that Onecopy
 //! itself began as READ WRITE, at the home, where capture accepts it.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ use crate::local::session_registry::Connected;
 const OPENING: &str = "onecopy ";
 /// The portal of our statements inside a transaction; it is closed when they have run.
 const PORTAL: &[u8] = b"onecopy ahead";
-/// The statement that sets what stand-ins return.
+/// The statement that sets the values of stand-ins.
 const TELL: &str = "onecopy SELECT pg_catalog.set_config('onecopy.told', $1, false)";
 /// Before a connection that was idle for so long is used, its socket is asked whether the server has closed it.
 const FRESH_MAX: Duration = Duration::from_millis(10);
@@ -60,16 +60,16 @@ pub(crate) struct Server {
     pub(crate) carried: CarriedHere,
     /// The session may have drawn from sequences here.
     pub(crate) has_draws: bool,
-    /// What the anchor calls the objects of this server.
+    /// The anchor's OIDs for the objects of this server.
     pub(crate) oids: AnchorOids,
-    /// What the pool has to know of it, where sessions share connections.
+    /// The pool's knowledge of it, where sessions share connections.
     pub(crate) shared: Option<SharedConnection>,
 }
 
 /// Where others find a connection: to cancel its statement, to cut its socket, to evict its backend, to show it.
 #[derive(Debug)]
 pub(crate) struct BackendRegistration {
-    /// What a cancel request needs.
+    /// For cancel requests.
     pub(crate) running: Arc<Running>,
     /// The connection is cut by this entry when its server is given up.
     pub(crate) _line: Line,
@@ -131,14 +131,14 @@ impl Server {
         self.put_in(b"", opening(isolation, is_read_only), &[]);
     }
 
-    /// Sets what stand-ins return, before what is sent next.
+    /// Sets the values of stand-ins, ahead of the next messages.
     pub(crate) fn tell(&mut self, told: Option<&str>) {
         if let Some(told) = told {
             self.put_in(PORTAL, TELL, &[Some(told.as_bytes())]);
         }
     }
 
-    /// Puts a prepared statement of ours into the output, before what is sent next. Its name contains its text. The client's
+    /// Puts a prepared statement of ours into the output, ahead of the next messages. Its name contains its text. The client's
     /// unnamed portal stays.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
         self.put_in(PORTAL, name, &[]);
@@ -183,7 +183,7 @@ impl Server {
     }
 }
 
-/// What the pool knows of it, where sessions share connections.
+/// The side of the pool, where sessions share connections.
 impl Server {
     /// Whether it is of this kind.
     pub(crate) fn is_of(&self, kind: &Arc<Kind>) -> bool {
@@ -253,7 +253,7 @@ impl Server {
         self.has_draws = false;
     }
 
-    /// Notes what the session has left here, as the server reports it.
+    /// Notes the state that the session has left here, as the server reports it.
     pub(crate) fn found(&mut self, pins: Pins) {
         self.pins = pins;
         if let Some(shared) = &mut self.shared {

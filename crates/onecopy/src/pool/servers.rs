@@ -1,4 +1,4 @@
-//! The server connections of one session: at most one for each replica, and what the session has left on them.
+//! The server connections of one session: at most one for each replica, with the state that the session has left there.
 //!
 //! With `pool_mode = session` the session opens them and keeps them. With `transaction` it takes each from a pool for as
 //! long as it needs it ([`super::check_out`]).
@@ -84,7 +84,7 @@ impl Servers {
         }
     }
 
-    /// The session may draw there: it is not known what runs.
+    /// The session may draw there: the statement's effects are not known.
     pub(crate) fn may_draw_at(&mut self, replica: ReplicaId) {
         self.draws.note_possible(replica);
         if let Some(server) = self.find(replica) {
@@ -126,7 +126,7 @@ impl Servers {
         self.all.get(number)?.as_ref().map(|server| server.replica)
     }
 
-    /// Closes a connection; the server rolls back what is open on it.
+    /// Closes a connection; the server rolls back its open transaction.
     pub(crate) fn close(&mut self, replica: ReplicaId) {
         self.draws.note_closed(replica);
         let closed = self.all.get_mut(usize::from(replica.0)).and_then(Option::take);

@@ -1,4 +1,4 @@
-//! What the pool has to know of a connection that sessions share, beyond the connection itself.
+//! The pool's knowledge of a connection that sessions share: its kind, permit, last session and settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::kind::Kind;
 use super::permit::Permit;
 use super::request::{Asker, Thread};
 
-/// What the pool knows of one connection.
+/// The pool's knowledge of one connection.
 #[derive(Debug)]
 pub(crate) struct SharedConnection {
     pub(crate) kind: Arc<Kind>,

@@ -21,7 +21,7 @@ const STATEMENTS_BYTES_MAX: usize = 64 << 20;
 /// Statements with longer keys are not compared, in bytes.
 const SHARED_TEXT_MAX: usize = 64 << 10;
 
-/// What makes two prepared statements the same.
+/// The properties that two prepared statements of one number share.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StatementKey {
     pub(crate) kind: Arc<Kind>,

@@ -1,4 +1,4 @@
-//! The queue of sessions that wait for a shared connection, and which one is next. It does not know what it grants.
+//! The queue of sessions that wait for a shared connection, and which one is next. It is generic over its grants.
 //!
 //! Sessions are served in the order in which they came, with two exceptions:
 //!

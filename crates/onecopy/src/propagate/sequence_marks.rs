@@ -57,7 +57,7 @@ impl Recorder<'_> {
         Ok(update.sequences.is_any() && update.options.read_only != Some(true))
     }
 
-    /// Checks what the open update transaction drew away from the anchor. Marks cover its leases already. A transaction that
+    /// Checks the draws of an open update transaction away from the anchor. Marks cover its leases already. A transaction that
     /// may have drawn more than its leases is refused.
     pub(crate) async fn check_leases(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {

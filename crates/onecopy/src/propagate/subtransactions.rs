@@ -19,7 +19,7 @@ use crate::writeset::{Capture, too_large};
 const SUBTRANSACTIONS_MAX: usize = 1_000;
 
 impl Recorder<'_> {
-    /// Rejects what cannot be replicated, and removes rolled-back rows from the record.
+    /// Rejects writes that cannot be replicated, and removes rolled-back rows from the record.
     pub(crate) async fn check_capture(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));

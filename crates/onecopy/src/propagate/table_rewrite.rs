@@ -98,7 +98,7 @@ impl From<Seen> for Table {
 }
 
 impl Recorder<'_> {
-    /// Asks the home for what must be known before the statement runs.
+    /// Asks the home for the facts that are needed before the statement runs.
     pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));

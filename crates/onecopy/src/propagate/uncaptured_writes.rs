@@ -72,7 +72,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Asks the home what the transaction wrote beside the captured rows, and refuses what cannot be replicated. Says whether
+    /// Asks the home for writes beside the captured rows, and rejects those that cannot be replicated. Says whether
     /// the transaction leaves a record, even if no row was captured.
     pub(crate) async fn check_uncaptured(&mut self) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else {

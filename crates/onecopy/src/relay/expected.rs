@@ -1,4 +1,4 @@
-//! What a session expects of one unit of a server's reply, and who gets which message of it.
+//! The reply that a session expects as one unit, and the receiver of each message in it.
 //!
 //! Example: the client sends Parse, Bind, Execute and Flush, and the statement is prepared already. The session closes
 //! another statement ahead and drops the Parse. It then expects four completions, of which the client sees three: the reply
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use cluster::ids::TableId;
 use wire::backend::tag;
 
-/// What the session expects of one unit.
+/// The expected reply.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     /// How many completions follow when no Sync was sent; `None` waits for ReadyForQuery.
@@ -55,7 +55,7 @@ impl Expected {
         Self { audience: Audience::Onecopy, ..Self::default() }
     }
 
-    /// What is expected of a unit whose reply the client does not get, although its code runs.
+    /// A unit whose reply the client does not get, although its code runs.
     pub(crate) fn of_client_code() -> Self {
         Self { audience: Audience::ClientCode, ..Self::default() }
     }
@@ -73,10 +73,10 @@ impl Expected {
     }
 }
 
-/// Who gets the reply to a Close.
+/// The receiver of the reply to a Close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReply {
-    /// The client, who sent the Close.
+    /// The client, which sent the Close.
     Client,
     /// We do.
     Ours,

@@ -1,4 +1,4 @@
-//! Work for a server connection: what to send, and what to expect.
+//! Work for a server connection: the messages to send, and the reply to expect.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) struct Message {
 }
 
 impl Work<'_> {
-    /// Appends the messages to the output of the connection. Returns what to expect.
+    /// Appends the messages to the output of the connection. Returns the expected reply.
     pub(crate) fn write(&self, server: &mut Server) -> Expected {
         match *self {
             Work::Query { sql, position_offset, stand_in_values } => {

@@ -34,7 +34,7 @@ pub(crate) struct Batch {
     pub(crate) only_closes: bool,
     /// It ends with a COPY from the client, so nothing may follow it in the same flush.
     pub(crate) copies_in: bool,
-    /// What its stand-ins ask for.
+    /// The values that its stand-ins ask for.
     pub(crate) asks: Asks,
 }
 
@@ -139,7 +139,7 @@ impl Session {
         Ok(true)
     }
 
-    /// After an error every connection may lack what the batch would have prepared.
+    /// After an error every connection may lack statements of the batch.
     fn doubt(&mut self, batch: &Batch) {
         for server in self.link.servers.iter_mut() {
             doubt(server, &batch.messages);

@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Remembers, after an ordinary statement, what set_config has set.
+    /// Remembers the settings that set_config has made in an ordinary statement.
     pub(crate) fn remember(&mut self, statement: &Statement, _text: &[u8], ended: &Ended) {
         // Without a row no function was called.
         if ended.error.is_some() || ended.command == b"SELECT 0" {
@@ -205,7 +205,7 @@ impl Session {
         Ok(ended)
     }
 
-    /// Forgets what was captured and set after a savepoint.
+    /// Forgets rows and settings of the time after a savepoint.
     fn go_back_to(&mut self, at: usize) {
         let savepoint = &self.txn.savepoints[at];
         self.link.settings.unstage(savepoint.staged);

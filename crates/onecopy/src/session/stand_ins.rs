@@ -1,5 +1,5 @@
 //! Replaces functions of the server in statements by stand-ins of Onecopy (`sql::stand_ins`, `capture/stand_ins.sql`).
-//! Before the statement runs, the session sends the stand-ins what it knows and the server does not.
+//! Before the statement runs, the session gives the stand-ins values that it knows and the server does not.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Analyses statements by the present catalogue and by what the session and its open transaction know.
+//! Analyses statements by the present catalogue and by the state of the session and its open transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::transaction::view::View;
 const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Requirements {
-    /// What is known of the statements before they run.
+    /// The analysis of statements before they run.
     pub(crate) fn analyse(&self, session: View<'_>) -> StatementAnalysis {
         let _stage = stage_span!("classify").entered();
         let catalogue = session.link.database().catalogue();
@@ -33,13 +33,13 @@ impl Requirements {
             "statements are analysed"
         );
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
-        // What EXECUTE leaves is what its statement leaves.
+        // EXECUTE leaves the traces of its statement.
         let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
         let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
         let pairs: Vec<_> = run.into_iter().zip(&left).collect();
         let access = self.access(&routings);
         let draws = || routings.iter().flat_map(|routing| sql::draws(routing, &catalogue)).collect();
-        // What the client sends with COPY comes once, so it cannot be run again.
+        // The client sends the data of a COPY once, so the COPY cannot be run again.
         let copies = self.any(|statement| matches!(statement.verb, Verb::Copy { .. }));
         StatementAnalysis {
             may_leave_anchor: self.may_leave_anchor(&routings, &catalogue)
@@ -60,7 +60,7 @@ impl Requirements {
         }
     }
 
-    /// What a schema change reserves.
+    /// The definitions that a schema change reserves.
     fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
         let statement = self.statements.first().filter(|_| self.is_schema_change)?;
         let Verb::Ddl(facts) = &statement.verb else { return None };
@@ -73,7 +73,7 @@ impl View<'_> {
     /// one has to know it, too.
     pub(crate) async fn analyse_update(self, requirements: &Requirements) -> StatementAnalysis {
         let mut analysis = requirements.analyse(self);
-        // The core checks the catalogue of what only reads, by itself or in a read-only transaction.
+        // The core checks the catalogue of a read, alone or in a read-only transaction.
         let only_reads = match &self.txn.state {
             Transaction::None => analysis.access.is_ok(),
             Transaction::Read(_) => true,

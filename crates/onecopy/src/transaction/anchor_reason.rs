@@ -1,4 +1,4 @@
-//! Why a transaction runs at the anchor: what SHOW STATS counts under `anchor_because`.
+//! Why a transaction runs at the anchor. SHOW STATS counts the reasons under `anchor_because`.
 //!
 //! The reason is known before the place is, and counted only when that is the anchor. So the sum over all reasons is the
 //! number of transactions that ran there.
@@ -24,7 +24,7 @@ pub(crate) enum AnchorReason {
 }
 
 impl AnchorReason {
-    /// Of what the anchor alone may run.
+    /// It needs something that only the anchor may run.
     pub(crate) fn of(analysis: &StatementAnalysis) -> Self {
         analysis.access.as_ref().err().map_or(Self::Interactive, |because| Self::Needs(*because))
     }

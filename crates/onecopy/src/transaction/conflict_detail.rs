@@ -16,10 +16,10 @@ use wire::frame;
 
 use crate::classify::statement_analysis::StatementAnalysis;
 
-/// Of more statements of one transaction it is not kept what they have named: of the first ones, and the last.
+/// The keys of so many statements of one transaction are kept: of the first ones, and of the last.
 const STATEMENTS_MAX: usize = 32;
 
-/// What the statements of the open transaction have named.
+/// The keys that the statements of the open transaction have named.
 #[derive(Debug, Default)]
 pub(crate) struct ConflictDetail(pub(crate) Vec<Arc<Accesses>>);
 
@@ -43,7 +43,7 @@ impl ConflictDetail {
         self.0.clear();
     }
 
-    /// What the last statement has named.
+    /// The keys that the last statement has named.
     pub(crate) fn last(&self) -> Option<Arc<Accesses>> {
         self.0.last().cloned()
     }

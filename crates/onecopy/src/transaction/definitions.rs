@@ -1,4 +1,4 @@
-//! What a transaction relies on being defined as it is, and what it defines anew itself.
+//! The definitions that a transaction relies on, and those that it replaces itself.
 //!
 //! Every statement of an update transaction reserves the relations that it uses, shared. A schema change that is known to
 //! concern certain relations reserves those alone ([`cluster::claims::definitions`]); any other one reserves everything. So
@@ -6,17 +6,16 @@
 //!
 //! That is a forecast. When the change has run, the home's own locks say which tables it has changed. If there was any
 //! other one, the change claims everything after all. And a schema change may be applied at a transaction's home after its
-//! statements were analysed. When the transaction ends, their analysis still holds unless one of those changes concerns
-//! what the statements mention ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and
-//! claims everything.
+//! statements were analysed. When the transaction ends, their analysis still holds unless one of those changes concerns a
+//! name in the statements ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims
+//! everything.
 //!
 //! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both orders.
 //! The server's own locks guarantee that for the tables that a schema change opens, but not for the types, functions and
-//! schemas that it names. So one that may change what a name means excludes all others until it commits, by a lock at the
-//! anchor.
+//! schemas that it names. So a schema change that may give a name another meaning excludes all others until it commits, by
+//! a lock at the anchor.
 //!
-//! No catalogue knows what a transaction has defined anew before it commits. A statement that uses any of that may do
-//! anything.
+//! Until a transaction commits, no catalogue knows its new definitions. A statement that uses one of them may do anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +43,7 @@ pub(crate) struct Definitions {
     pub(crate) own: OwnChanges,
 }
 
-/// What the statements of a transaction mention.
+/// The names in the statements of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct MentionedNames {
     /// The names, each with the oldest catalogue by which a statement with it was analysed.
@@ -79,7 +78,7 @@ impl MentionedNames {
     }
 }
 
-/// What the transaction has defined anew itself.
+/// The definitions that the transaction has replaced itself.
 #[derive(Debug, Default)]
 pub(crate) struct OwnChanges {
     pub(crate) is_anything: bool,
@@ -113,7 +112,7 @@ pub(crate) struct Changed {
     id: Option<u32>,
 }
 
-/// What the server says of a schema change that has run.
+/// The report of a server on a schema change that has run.
 #[derive(Debug)]
 pub(crate) struct SchemaChangeReport {
     /// The relations that are locked against others.
@@ -123,12 +122,12 @@ pub(crate) struct SchemaChangeReport {
 }
 
 impl Definitions {
-    /// Takes out of what is to be asked for what the transaction has.
+    /// Removes definitions that the transaction has reserved already from those that it is about to reserve.
     pub(crate) fn leave_out_known(&self, writes: &mut Claims) {
         writes.shared.retain(|(table, name)| !is_definitions(*table) || !self.asked.contains(name));
     }
 
-    /// It has what was asked for.
+    /// The transaction has reserved these names.
     pub(crate) fn note_asked(&mut self, names: Vec<u64>) {
         self.asked.extend(names);
     }
@@ -141,7 +140,7 @@ impl Definitions {
     }
 }
 
-/// The names of relations among what is asked for.
+/// The names of relations among the definitions to reserve.
 pub(crate) fn names_in(writes: &Claims) -> Vec<u64> {
     let names = writes.shared.iter().filter(|(table, _)| is_definitions(*table));
     names.map(|(_, name)| *name).collect()
@@ -158,7 +157,7 @@ pub(crate) fn read(analysis: &StatementAnalysis) -> Reads {
     )
 }
 
-/// What a schema change asks for, and claims.
+/// The reservation and the claims of a schema change.
 pub(crate) fn claims_of(redefined: Option<&Redefined>, database: DatabaseId) -> Claims {
     let Some(Redefined { tables, names, .. }) = redefined else { return Claims::everything() };
     let rows = names.iter().map(|name| (definitions(database), *name)).collect();

@@ -1,4 +1,4 @@
-//! What a session knows of its open transaction, in addition to what is open at a server ([`Transaction`]).
+//! The state of a session's open transaction, in addition to its state at a server ([`Transaction`]).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) struct Assignment {
     pub(crate) identity: Option<Identity>,
 }
 
-/// What came of asking for a place.
+/// The answer to a request for a place.
 pub(crate) enum Admission {
     Granted(Assignment),
     /// The catalogue was out of date; the present one is to be used.
@@ -71,18 +71,18 @@ pub(crate) enum Admission {
     Aborted(AbortCause),
 }
 
-/// The open transaction of a session; without one, what the next one begins with.
+/// The open transaction of a session; without one, the state with which the next one begins.
 pub(crate) struct OpenTransaction {
     pub(crate) state: Transaction,
     /// The open transaction can only be rolled back.
     pub(crate) failed: bool,
     /// Of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
-    /// Of the open transaction: what was declared, done, and is to be expected.
+    /// The declared, past and expected accesses of the open transaction.
     pub(crate) txn_profile: TxnProfile,
     /// Of the open update transaction.
     pub(crate) wait_stats: WaitStats,
-    /// What its statements have named.
+    /// The keys that its statements have named.
     pub(crate) named_rows: ConflictDetail,
     /// Why, if it was not the loss of its home.
     pub(crate) loss: Option<Refusal>,
@@ -92,7 +92,7 @@ pub(crate) struct OpenTransaction {
     pub(crate) last_home: ReplicaId,
     /// Where its rows are written that draw from sequences.
     pub(crate) lease_use: LeaseUse,
-    /// What is to be done otherwise when it is tried again.
+    /// Changes for its next attempt.
     pub(crate) retry_hints: RetryHints,
     /// Where its last statement ran.
     pub(crate) last_ran_at: Option<ReplicaId>,
@@ -230,7 +230,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Notes what later decisions about the transaction's home depend on.
+    /// Notes the facts for later decisions about the transaction's home.
     pub(crate) fn record_profile(&mut self, requirements: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
             update.profile.is_movable &= analysis.is_movable_read(requirements);
@@ -243,7 +243,7 @@ impl OpenTransaction {
             Transaction::Update(update) if update.options.isolation <= Some(Isolation::ReadCommitted))
     }
 
-    /// A statement has run, or is about to; what it writes may have to be asked for at the end.
+    /// A statement has run, or is about to. Rows that it did not reserve are asked for at the end.
     pub(crate) fn note_unreserved(&mut self, is_reserved: bool) {
         if let Transaction::Update(update) = &mut self.state {
             update.has_unreserved_writes |= !is_reserved;
@@ -264,7 +264,7 @@ impl OpenTransaction {
         }
     }
 
-    /// What was captured after the mark was undone.
+    /// The server has undone the rows that were captured after the mark.
     pub(crate) fn forget_rows(&mut self, mark: Mark) {
         let Transaction::Update(update) = &mut self.state else { return };
         let capture = &mut update.capture;
@@ -297,7 +297,7 @@ impl OpenTransaction {
         self.txn_profile.declared.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Whether the open transaction itself has defined anew what these statements use.
+    /// Whether the open transaction itself has replaced a definition that these statements use.
     pub(crate) fn has_redefined(&self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.state, Transaction::Update(update) if update.schema.definitions.own.concern(analysis))
     }
@@ -315,16 +315,16 @@ fn too_large() -> Fault {
     Fault::Refused(crate::writeset::too_large())
 }
 
-/// What the next transaction does otherwise than the last one, which was undone.
+/// Changes for the next attempt at a transaction that was undone.
 #[derive(Debug, Default)]
 pub(crate) struct RetryHints {
     /// Only the anchor could have run that.
     pub(crate) needs_anchor: bool,
-    /// It wrote this, which was another's: it is asked for beforehand.
+    /// Rows that it wrote and another transaction held. The next attempt reserves them beforehand.
     pub(crate) unreserved: Claims,
 }
 
-/// What there was when a savepoint was set.
+/// The state when a savepoint was set.
 #[derive(Debug)]
 pub(crate) struct Savepoint {
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! The profile of the open transaction: what its client has declared, what it has done, and what it is expected to do.
+//! The profile of the open transaction: its declared, past and expected accesses.
 //!
 //! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. The rest is
 //! predicted from how other transactions went on that began alike (`crate::database::workload_stats`, which learns
@@ -23,7 +23,7 @@ pub(crate) struct TxnProfile {
     pub(crate) beginning: Vec<Sent>,
 }
 
-/// What the open transaction touches, as far as it can be known ahead.
+/// The accesses of the open transaction, as far as they are known ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prediction {
     /// Of its first statements and of all that is expected.

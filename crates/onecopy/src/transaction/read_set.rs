@@ -1,4 +1,4 @@
-//! What a SERIALIZABLE transaction has read, for certification when it commits.
+//! The reads of a SERIALIZABLE transaction, for certification when it commits.
 
 use cluster::claims::{Claims, Footprint};
 use cluster::event::Reads;
@@ -16,13 +16,13 @@ pub(crate) fn lock_reads(isolation: Isolation, reads: &Reads, writes: &mut Claim
     }
 }
 
-/// What a SERIALIZABLE transaction has read so far.
+/// The reads of a SERIALIZABLE transaction so far.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     rows: Footprint,
     everything: bool,
-    /// A statement may have written. What it found is of now and what it read is of the snapshot, so the transaction leaves
-    /// a record that is certified, even if nothing is left of the write.
+    /// A statement may have written. It has found present rows and read those of its snapshot, so the transaction leaves a
+    /// record that is certified, even if nothing is left of the write.
     pub(crate) may_have_written: bool,
 }
 

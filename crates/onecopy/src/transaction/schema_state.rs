@@ -1,4 +1,4 @@
-//! What an open transaction has changed of the schema, and what it relies on being defined as it is.
+//! The schema changes of an open transaction, and the definitions that it relies on.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,16 @@ const CONCERNS_NAMED: [&str; 6] =
 /// The schema as one update transaction sees it.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaState {
-    /// What its schema changes leave of the catalogue; `None` as long as it has made none.
+    /// The parts of the catalogue that its schema changes have outdated; `None` without schema changes.
     changes: Option<SchemaChanges>,
-    /// What it uses and defines anew.
+    /// The definitions that it uses and replaces.
     pub(crate) definitions: Definitions,
     /// Statements of its own may have changed roles or other things that all databases share: how many changes of such
     /// things there were after the last one.
     pub(crate) shared_changes: Option<String>,
 }
 
-/// What schema changes leave of the catalogue, which has none of them yet.
+/// The parts of the catalogue that schema changes have outdated. The catalogue has none of these changes yet.
 #[derive(Default, Debug)]
 struct SchemaChanges {
     /// Bare names of relations.

@@ -1,4 +1,4 @@
-//! What the open transaction does to sequences, which leases it draws from, and where rows that draw are written.
+//! How the open transaction uses sequences, which leases it draws from, and where its rows that draw are written.
 //!
 //! At its end a transaction that may have drawn asks its home how far the sequences are ([`crate::propagate::sequence_marks`]).
 //! Example: after `INSERT INTO t DEFAULT VALUES`, where `t.id` is serial, [`Extent::DrawsFrom`] holds one sequence.
@@ -21,15 +21,15 @@ use crate::error::{Fault, broken};
 pub(crate) struct SequenceUse {
     extent: Extent,
     answer: Answer,
-    /// What the record needs, once that is known.
+    /// The marks for the record, once they are known.
     marks: Option<Vec<Sequence>>,
     /// The transaction began where sequences are leased to, not at the anchor.
     pub(crate) is_leased: bool,
-    /// What it draws from there.
+    /// The leases that it draws from there.
     pub(crate) leases: HeldLeases,
 }
 
-/// What was done to sequences. Each step includes the ones before it, and nothing leads back but [`SequenceUse::take_set`].
+/// How much a transaction may have done to sequences. Each step includes the ones before it, and nothing leads back but [`SequenceUse::take_set`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Extent {
     /// Statements may have drawn from these.
@@ -93,7 +93,7 @@ impl SequenceUse {
         }
     }
 
-    /// What the home has answered does not cover what was drawn since.
+    /// The answer of the home does not cover later draws.
     fn forget_answer(&mut self) {
         if let Answer::Known(..) = self.answer {
             self.answer = Answer::None;
@@ -164,7 +164,7 @@ impl SequenceUse {
         }
     }
 
-    /// The home has answered what was asked at this reading.
+    /// The home has answered the question of this reading.
     pub(crate) fn tell(
         &mut self,
         reading: Reading,
@@ -177,7 +177,7 @@ impl SequenceUse {
         Ok(())
     }
 
-    /// What the home has answered, which is used once.
+    /// The answer of the home, which is used once.
     pub(crate) fn take_answer(&mut self) -> Option<(Reading, Vec<State>)> {
         match std::mem::take(&mut self.answer) {
             Answer::Known(reading, states) => Some((reading, states)),

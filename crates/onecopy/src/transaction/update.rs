@@ -65,7 +65,7 @@ impl Update {
     }
 }
 
-/// What ends the transaction.
+/// How the transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boundary {
     /// The client, which has said BEGIN.
@@ -83,17 +83,17 @@ impl Boundary {
     }
 }
 
-/// What the transaction did, or may have done, that capture does not see.
+/// Effects of the transaction, or possible ones, that capture does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnseenEffects {
     suspicion: Suspicion,
     /// A statement locks rows without writing them.
     pub(crate) has_locks: bool,
-    /// The present statement writes what its tag does not count.
+    /// The present statement writes rows that its command tag does not count.
     pub(crate) has_uncounted: bool,
 }
 
-/// Why the home has to be asked what the transaction wrote.
+/// Why the home has to be asked for the writes of the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Suspicion {
     #[default]
@@ -121,13 +121,13 @@ impl UnseenEffects {
         }
     }
 
-    /// Whether the home has to be asked what the transaction wrote beside the captured rows.
+    /// Whether the home has to be asked for writes beside the captured rows.
     pub(crate) fn must_ask_home(self, has_captured: bool) -> bool {
         self.suspicion > Suspicion::None || (self.has_locks && !has_captured)
     }
 }
 
-/// What is open at the home's server.
+/// The state of the transaction at the home's server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerState {
     /// A statement has run that takes the snapshot which REPEATABLE READ keeps.
@@ -138,7 +138,7 @@ pub(crate) struct ServerState {
     pub(crate) has_held_cursor: bool,
 }
 
-/// What the workload statistics learn: whether a transaction that begins like this one can leave the anchor.
+/// For the workload statistics: whether a transaction with the same beginning can leave the anchor.
 #[derive(Clone, Debug)]
 pub(crate) struct HomeProfile {
     /// The template that the transaction began with, until it is learned from.

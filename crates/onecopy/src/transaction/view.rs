@@ -1,4 +1,4 @@
-//! Read-only questions about a session: what its open transaction is, and what its client has set.
+//! Read-only questions about a session: about its open transaction and the settings of its client.
 
 use crate::link::Link;
 use crate::transaction::open::OpenTransaction;

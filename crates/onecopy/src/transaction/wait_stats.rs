@@ -12,9 +12,9 @@ use tokio::time::Instant;
 /// Of the transaction that is open, or of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct WaitStats {
-    /// With what it begins; none where nothing is to be learned from it.
+    /// The template of its first statement; none if the workload statistics cannot learn from it.
     template: Option<TemplateId>,
-    /// Who was the anchor when it began: who waited for another one to take its place says nothing about homes.
+    /// The anchor when it began. If another replica became the anchor, the wait says nothing about homes.
     anchor: ReplicaId,
     waited: Duration,
     worked: Duration,
@@ -26,8 +26,8 @@ impl WaitStats {
         Self { template, anchor, ..Self::default() }
     }
 
-    /// What is to be learned from a transaction that was away from the anchor all the time: with what it began, how long
-    /// it waited, and how long it worked.
+    /// The lesson of a transaction that was away from the anchor all the time: its template, how long it waited, and how
+    /// long it worked.
     pub(crate) fn lesson(
         self,
         anchor: ReplicaId,

@@ -1,6 +1,6 @@
 //! The few words of the admin database.
 //!
-//! One table lists what can be shown, under which words, and in which columns. Help and errors are made from it.
+//! One table lists every SHOW, with its words and columns. Help and errors are made from it.
 
 use wire::sqlstate;
 
@@ -18,7 +18,7 @@ pub(crate) enum Dialect {
     PgBouncer,
 }
 
-/// A command.
+/// Commands other than SHOW, each with its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// A table.
@@ -64,7 +64,7 @@ pub(super) enum View {
     Version,
 }
 
-/// A table's name, and what it is about.
+/// A table's name and its subject.
 const VIEWS: [(&str, View, &str); 18] = [
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
@@ -86,7 +86,7 @@ const VIEWS: [(&str, View, &str); 18] = [
     ("VERSION", View::Version, "versions of Onecopy and of the data"),
 ];
 
-/// What can be done.
+/// Commands other than SHOW, each with its description.
 const ACTIONS: [(&str, &str); 12] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
@@ -102,7 +102,7 @@ const ACTIONS: [(&str, &str); 12] = [
     ("KILL id", "ends a session"),
 ];
 
-/// Every command, and what it does.
+/// Every command with its description.
 pub(super) fn help() -> Vec<Vec<String>> {
     let views = VIEWS.iter().map(|(name, _, about)| vec![format!("SHOW {name}"), (*about).to_owned()]);
     let actions = ACTIONS.iter().map(|(words, about)| vec![(*words).to_owned(), (*about).to_owned()]);
@@ -185,7 +185,7 @@ impl Command {
     }
 }
 
-/// What SHOW STATS has in PgBouncer's dialect.
+/// The columns of SHOW STATS in PgBouncer's dialect.
 const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_count total_query_count \
      total_received total_sent total_xact_time total_query_time total_wait_time avg_server_assignment_count \
      avg_xact_count avg_query_count avg_recv avg_sent avg_xact_time avg_query_time avg_wait_time";

@@ -1,4 +1,4 @@
-//! Commands of the admin database that change what replicas there are, or whether one may serve.
+//! Commands of the admin database that add and remove replicas, or change whether one may serve.
 //!
 //! A rebuild continues when its client goes away. A client that waits gets the progress every second.
 
@@ -195,7 +195,7 @@ async fn refill(
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
     members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
-    // What is left of its server is what is to go; nobody of ours has stopped it.
+    // An error about the remains of its server does not matter: the copy replaces them.
     let _ = members::dismiss(coordinator, replica).await.map_err(refused)?;
     let gone = |error: MemberError| {
         let message = format!("replica \"{name}\" is no longer a member, and was not filled: {error}");
@@ -209,7 +209,7 @@ async fn refill(
     Ok(rebuilt_row(name, added))
 }
 
-/// Waits for the end of what gives a replica data, and tells the client how far it is.
+/// Waits until a replica has its data, and reports the progress to the client.
 async fn watched<T>(
     coordinator: &Coordinator,
     replica: ReplicaId,

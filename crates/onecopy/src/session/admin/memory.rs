@@ -1,4 +1,4 @@
-//! SHOW MEMORY: what the node keeps in memory beside its sessions, and the limit of each kind.
+//! SHOW MEMORY: memory of the node beside its sessions, by kind, with limits.
 //!
 //! Sizes are those of the stored data, estimated where a structure does not count them. The allocator's reserve is the
 //! difference between their sum and the resident size of the process.
@@ -9,10 +9,10 @@ use commitlog::NEWEST_IDENTITIES;
 use crate::coordinator::identities::IDENTITY_BYTES;
 use crate::link::Worker;
 
-/// What is kept of one kind.
+/// The memory of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// What it is.
+    /// Its name.
     pub(super) name: &'static str,
     /// How many.
     pub(super) entries: usize,
@@ -42,7 +42,7 @@ pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     ]
 }
 
-/// What the system says that the process has in memory, in bytes; 0 if it does not say.
+/// The resident memory of the process as the system reports it, in bytes; 0 without a report.
 pub(super) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -195,7 +195,7 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
     all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
 }
 
-/// `expected` is what is likely to follow when a transaction begins with the template.
+/// `expected` are the probable accesses of a transaction that begins with the template.
 fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let catalogue = coordinator.database.catalogue();
     let row = |shown: Shown| {
