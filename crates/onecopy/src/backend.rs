@@ -1,22 +1,22 @@
 //! Connections to the PostgreSQL servers.
 
 mod address;
+mod auth_exchange;
 mod buffer;
 mod connection;
+mod connection_list;
 mod error;
-mod lines;
 mod own_connection;
 mod pending_replies;
 mod process;
-mod proof;
 mod qualified;
 mod server_info;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
 pub(crate) use connection::{Connection, Rows, cancel};
+pub(crate) use connection_list::{ConnectionList, ListedConnection};
 pub(crate) use error::BackendError;
-pub(crate) use lines::{Line, Lines};
 pub(crate) use own_connection::OwnConnection;
 pub(crate) use process::Process;
 pub(crate) use qualified::assert_qualified;

@@ -36,7 +36,7 @@ use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
 use crate::local::{LocalState, count};
 use crate::pool::Pools;
-use crate::pool::leftovers::Look;
+use crate::pool::leftovers::Inquiry;
 use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
 use node_kind::ServesClients;
@@ -99,7 +99,7 @@ impl SessionRegistration {
 #[derive(Default)]
 pub(crate) struct Leftovers {
     /// The questions to servers about such connections.
-    pub(crate) look: Look,
+    pub(crate) inquiry: Inquiry,
     /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
     pub(crate) pinned: bool,
 }

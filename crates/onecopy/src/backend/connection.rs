@@ -19,11 +19,11 @@ use wire::backend::{Authentication, Status, tag};
 use wire::{encode, frame};
 
 use super::address::{Address, Stream};
+use super::auth_exchange::AuthExchange;
 use super::buffer::Buffer;
 use super::error::BackendError;
 use super::pending_replies::PendingReplies;
 use super::process::Process;
-use super::proof::Proof;
 use crate::security::scram::Secret;
 
 /// How long a server may take to pass a cancel request on.
@@ -69,12 +69,12 @@ impl Connection {
         let mut connection = Self::of(Stream::connect(address).await?);
         encode::startup(&mut connection.output, parameters);
         connection.flush().await?;
-        let mut proof = Proof::new(secret);
+        let mut exchange = AuthExchange::new(secret);
         loop {
             let (tag, total) = connection.message().await?;
             let body = &connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
-                tag::AUTHENTICATION => proof.step(Authentication::parse(body)?, &mut connection.output)?,
+                tag::AUTHENTICATION => exchange.step(Authentication::parse(body)?, &mut connection.output)?,
                 tag::BACKEND_KEY_DATA => {
                     let (pid, secret) = wire::backend::backend_key_data(body)?;
                     (connection.process.pid, connection.process.secret) = (pid, secret.to_vec());

@@ -67,7 +67,7 @@ pub(crate) struct LoginAttempt<'a> {
 /// What somebody may do in the admin database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
-    /// Look.
+    /// Inquiry.
     See,
     /// Everything.
     Command,

@@ -84,11 +84,11 @@ impl Connector<'_> {
         }
         self.note_left(replica);
         match &analysis.session.hidden_code {
-            HiddenCode::Anywhere => self.link.leftovers.look.hides = true,
-            HiddenCode::In(statements) => self.link.leftovers.look.take_code(statements),
+            HiddenCode::Anywhere => self.link.leftovers.inquiry.hides = true,
+            HiddenCode::In(statements) => self.link.leftovers.inquiry.take_code(statements),
         }
         if analysis.session.sets_unseen {
-            self.link.leftovers.look.forced.add(Pin::Function);
+            self.link.leftovers.inquiry.forced.add(Pin::Function);
         }
     }
 
@@ -106,7 +106,7 @@ impl Connector<'_> {
     /// The analysis of statements that ran there is outdated, so they may have left any state.
     pub(crate) fn doubt_traces(&mut self, replica: ReplicaId) {
         self.note_left(replica);
-        self.link.leftovers.look.hides = true;
+        self.link.leftovers.inquiry.hides = true;
     }
 
     /// Whether the state of the session on its connection to a replica is unknown.
@@ -131,17 +131,17 @@ impl Connector<'_> {
         let seeds =
             statement.calls("setseed") || matches!(&statement.verb, Verb::Set { name, .. } if name == "seed");
         if seeds {
-            self.link.leftovers.look.forced.add(Pin::Setting);
+            self.link.leftovers.inquiry.forced.add(Pin::Setting);
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
             self.note_left(at);
         }
         // The code of a DO block is in no catalogue.
         if statement.verb == Verb::Do && may_set(text) {
-            self.link.leftovers.look.forced.add(Pin::Function);
+            self.link.leftovers.inquiry.forced.add(Pin::Function);
         }
         if matches!(statement.verb, Verb::Ddl(_)) {
             // CREATE TABLE AS, for instance, may run code to fill the table.
-            self.link.leftovers.look.take_code(std::slice::from_ref(statement));
+            self.link.leftovers.inquiry.take_code(std::slice::from_ref(statement));
         }
         Ok(())
     }
@@ -151,8 +151,8 @@ impl Connector<'_> {
         let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
         self.note_left(at);
         match name {
-            Some(name) => drop(self.link.leftovers.look.names.insert(name.to_ascii_lowercase())),
-            None => self.link.leftovers.look.forced.add(Pin::Function),
+            Some(name) => drop(self.link.leftovers.inquiry.names.insert(name.to_ascii_lowercase())),
+            None => self.link.leftovers.inquiry.forced.add(Pin::Function),
         }
     }
 
@@ -190,17 +190,17 @@ impl Connector<'_> {
         }
         let last_ddl = self.link.coordinator().view.last_ddl();
         let known = self.link.worker.pools.hiding_code.known(last_ddl);
-        if self.link.leftovers.look.hides && known.is_none() {
+        if self.link.leftovers.inquiry.hides && known.is_none() {
             sql.push_str(HIDES_SQL);
         }
-        for name in self.link.leftovers.look.names.iter().chain(self.link.settings.own_names().iter()) {
+        for name in self.link.leftovers.inquiry.names.iter().chain(self.link.settings.own_names().iter()) {
             let name = name.replace('\'', "''");
             sql.push_str(&format!(
                 " UNION ALL SELECT 'setting', '{name}', pg_catalog.current_setting('{name}', true)"
             ));
         }
         let rows = self.ask_patiently(replica, &sql).await?;
-        let mut pins = self.link.leftovers.look.forced;
+        let mut pins = self.link.leftovers.inquiry.forced;
         let (mut found, mut carried, mut prepared, mut hides) = (Vec::new(), Vec::new(), usize::MAX, false);
         for row in rows {
             let mut cells = row.into_iter();
@@ -223,7 +223,7 @@ impl Connector<'_> {
                 _ => {}
             }
         }
-        if self.link.leftovers.look.hides {
+        if self.link.leftovers.inquiry.hides {
             if known.is_none() {
                 self.link.worker.pools.hiding_code.note(last_ddl, hides);
             }
@@ -239,7 +239,7 @@ impl Connector<'_> {
         if replica == self.link.anchor() {
             self.link.leftovers.pinned = pins.stays_home();
         }
-        self.link.leftovers.look.names.clear();
+        self.link.leftovers.inquiry.names.clear();
         let Some(server) = self.link.servers.find(replica) else { return Ok(()) };
         server.found(pins);
         if prepared < server.prepared_by_protocol() {
@@ -265,7 +265,7 @@ impl Connector<'_> {
     /// Analyses the collected statements by the present catalogue. Right after a schema change their effects were
     /// unknown.
     async fn judge_code(&mut self) {
-        let code = std::mem::take(&mut self.link.leftovers.look.code);
+        let code = std::mem::take(&mut self.link.leftovers.inquiry.code);
         let is_old = |coordinator: &Coordinator| {
             coordinator.view.is_outdated(Version(coordinator.database.catalogue().generation()))
         };
@@ -273,7 +273,7 @@ impl Connector<'_> {
             let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         }
         let catalogue = self.link.database().catalogue();
-        self.link.leftovers.look.hides |=
+        self.link.leftovers.inquiry.hides |=
             code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
     }
 

@@ -15,7 +15,7 @@ use super::evictions::Evictions;
 use super::replica_address::ReplicaAddress;
 use super::requests::{AGENT_QUEUE, AgentOrder, SupervisorOrder};
 use super::resync_progress::ResyncStage;
-use crate::backend::{Address, Lines};
+use crate::backend::{Address, ConnectionList};
 
 /// Where a replica is, and what its present set of connections is called.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Seat {
     /// How long a read may hold a refresh up here, in milliseconds.
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
     /// The sessions' connections.
-    pub(crate) lines: Lines,
+    pub(crate) connections: ConnectionList,
     /// The way to whoever looks after the server, if it is one of ours.
     pub(crate) errands: OnceLock<mpsc::Sender<SupervisorOrder>>,
     /// What its rebuild is at.
@@ -73,7 +73,7 @@ impl Seat {
             ended: Notify::new(),
             evictions: Arc::default(),
             reader_patience_ms: Arc::default(),
-            lines: Lines::default(),
+            connections: ConnectionList::default(),
             errands: OnceLock::new(),
             stage: Mutex::default(),
             is_catching_up: AtomicBool::new(false),
@@ -97,7 +97,7 @@ impl Seat {
     pub(crate) fn give_up(&self) {
         *self.proof.lock().unwrap_or_else(PoisonError::into_inner) = (Incarnation::default(), String::new());
         self.ended.notify_waiters();
-        let cut = self.lines.cut();
+        let cut = self.connections.cut();
         tracing::debug!(replica = %self.name, connections = cut, "cut");
     }
 

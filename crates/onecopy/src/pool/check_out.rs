@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::kind::Kind;
 use super::pools::{Granted, Taken};
-use super::request::{Asker, ServerPlace, Want};
+use super::request::{Requester, ServerPlace, Want};
 use super::server::Server;
 use super::servers::Servers;
 use crate::backend::{BackendError, Rows};
@@ -48,8 +48,8 @@ impl Servers {
         if sharing.has_permit(replica) {
             return None;
         }
-        let asker = Asker { session: self.entry.id, thread: sharing.thread };
-        match sharing.pools.take(&sharing.kind, ServerPlace { replica, incarnation }, asker, want) {
+        let requester = Requester { session: self.entry.id, thread: sharing.thread };
+        match sharing.pools.take(&sharing.kind, ServerPlace { replica, incarnation }, requester, want) {
             Taken::Now(granted) => {
                 self.take_looked_at(granted, replica, incarnation);
                 None

@@ -14,7 +14,7 @@ const CODE_MAX: usize = 100;
 
 /// The parts of the next question beyond those of every question.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Inquiry {
     /// Custom settings whose value is not known.
     pub(crate) names: BTreeSet<String>,
     /// Code of users ran that may have set any of them.
@@ -25,7 +25,7 @@ pub(crate) struct Look {
     pub(crate) forced: Pins,
 }
 
-impl Look {
+impl Inquiry {
     pub(crate) fn take_code(&mut self, code: &[Arc<Statement>]) {
         self.hides |= self.code.len() + code.len() > CODE_MAX;
         if !self.hides {

@@ -66,7 +66,7 @@ pub(super) async fn open(
     for _ in 0..ATTEMPTS {
         match Connection::open(&seat.address, secret, &parameters).await {
             Ok(mut connection) => {
-                let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
+                let listed = seat.connections.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: a driver that gave the server up before it has removed the proof.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
                 let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
@@ -75,7 +75,7 @@ pub(super) async fn open(
                 return Ok(Server {
                     backend_registration: BackendRegistration {
                         shown: Some(entry.connect(replica, connection.process.pid)),
-                        _line: line,
+                        _listed: listed,
                         running: Arc::new(running),
                         evictions: Arc::clone(&seat.evictions),
                     },

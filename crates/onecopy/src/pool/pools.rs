@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::kind::{Kind, Kinds};
 use super::leftovers::HidingCode;
 use super::permit::{Issuer, Permit, PoolKey};
-use super::request::{Asker, ServerPlace, Thread, Want};
+use super::request::{Requester, ServerPlace, Thread, Want};
 use super::server::Server;
 use super::statement_numbers::StatementNumbers;
 use super::wait_queue::WaitQueue;
@@ -73,7 +73,7 @@ struct RoleReport {
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct PoolsState {
     pools: BTreeMap<PoolKey, Pool>,
     roles: BTreeMap<Arc<str>, RoleReport>,
     /// Drained replicas, whose connections are not kept.
@@ -84,7 +84,7 @@ struct Inside {
 #[derive(Debug)]
 pub(crate) struct Pools {
     pub(crate) pooling: Pooling,
-    inside: Mutex<Inside>,
+    state: Mutex<PoolsState>,
     kinds: Kinds,
     /// The numbers of prepared statements.
     pub(crate) statements: StatementNumbers,
@@ -105,7 +105,7 @@ impl Pools {
     pub(crate) fn new(pooling: Pooling) -> Arc<Self> {
         Arc::new(Self {
             pooling,
-            inside: Mutex::default(),
+            state: Mutex::default(),
             kinds: Kinds::default(),
             statements: StatementNumbers::default(),
             hiding_code: HidingCode::default(),
@@ -125,8 +125,8 @@ impl Pools {
         self.kinds.of(settings, secret)
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, PoolsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection for a session: an idle one, the right to open one, or a place in the wait queue.
@@ -134,17 +134,17 @@ impl Pools {
         self: &Arc<Self>,
         kind: &Arc<Kind>,
         place: ServerPlace,
-        asker: Asker,
+        requester: Requester,
         want: Want,
     ) -> Taken {
         let ServerPlace { replica, incarnation } = place;
-        let Asker { session, thread } = asker;
+        let Requester { session, thread } = requester;
         let key = PoolKey { role: kind.role_name(), replica };
         // Useless connections are closed after the lock is released, because that returns their permits.
         let mut useless = Vec::new();
-        let mut inside = self.inside();
-        let epoch = inside.roles.get(kind.role()).map_or(0, |report| report.epoch);
-        let pool = inside.pools.entry(key.clone()).or_default();
+        let mut state = self.state();
+        let epoch = state.roles.get(kind.role()).map_or(0, |report| report.epoch);
+        let pool = state.pools.entry(key.clone()).or_default();
         let is_old = |server: &mut Box<Server>| server.incarnation != incarnation || server.epoch() != epoch;
         useless.extend(pool.idle.extract_if(.., is_old));
         let places = self.places(want);
@@ -167,7 +167,7 @@ impl Pools {
                 break Taken::Now(Granted::Server(pool.idle.remove(0)));
             }
         };
-        drop(inside);
+        drop(state);
         drop(useless);
         taken
     }
@@ -179,8 +179,8 @@ impl Pools {
         replica: ReplicaId,
         session: SessionId,
     ) -> Option<Box<Server>> {
-        let mut inside = self.inside();
-        let pool = inside.pools.get_mut(&PoolKey { role: kind.role_name(), replica })?;
+        let mut state = self.state();
+        let pool = state.pools.get_mut(&PoolKey { role: kind.role_name(), replica })?;
         let index =
             pool.idle.iter().position(|server| server.last_session() == session && server.is_of(kind))?;
         Some(pool.idle.remove(index))
@@ -188,17 +188,17 @@ impl Pools {
 
     /// Takes back a connection at rest, and gives it to a waiting session.
     pub(crate) fn give_back(&self, server: Box<Server>) {
-        let mut inside = self.inside();
+        let mut state = self.state();
         let Some(role) = server.role() else { return };
-        let epoch = inside.roles.get(&role).map_or(0, |report| report.epoch);
+        let epoch = state.roles.get(&role).map_or(0, |report| report.epoch);
         if server.epoch() != epoch
             || server.age_when_given_back() > AGE_MAX
-            || inside.drained.contains(&server.replica)
+            || state.drained.contains(&server.replica)
         {
-            drop(inside);
+            drop(state);
             return drop(server);
         }
-        let pool = inside.pools.entry(PoolKey { role, replica: server.replica }).or_default();
+        let pool = state.pools.entry(PoolKey { role, replica: server.replica }).or_default();
         let thread = server.thread();
         let mut granted = Granted::Server(server);
         let has_room = pool.busy().saturating_sub(1) < self.pooling.size;
@@ -213,7 +213,7 @@ impl Pools {
             return pool.idle.push(server);
         }
         // The pool had grown beyond its size for a while. The connection is closed after the lock is released.
-        drop(inside);
+        drop(state);
         drop(server);
     }
 
@@ -225,8 +225,8 @@ impl Pools {
     /// Notes the present report of the servers on a role. If it has changed, older connections are of no use any more: the
     /// role may have been dropped and created again, or begin with other settings.
     pub(crate) fn note_role(&self, role: &str, rows: &str) {
-        let mut inside = self.inside();
-        let report = inside.roles.entry(role.into()).or_default();
+        let mut state = self.state();
+        let report = state.roles.entry(role.into()).or_default();
         if report.rows != rows {
             rows.clone_into(&mut report.rows);
             report.epoch += 1;
@@ -235,53 +235,53 @@ impl Pools {
 
     /// The servers could not report the role, so its connections are of no use any more.
     pub(crate) fn distrust_role(&self, role: &str) {
-        let mut inside = self.inside();
-        let report = inside.roles.entry(role.into()).or_default();
+        let mut state = self.state();
+        let report = state.roles.entry(role.into()).or_default();
         report.rows.clear();
         report.epoch += 1;
     }
 
     /// The epoch that a connection of a role must have to be of use.
     pub(crate) fn epoch(&self, role: &str) -> u64 {
-        self.inside().roles.get(role).map_or(0, |report| report.epoch)
+        self.state().roles.get(role).map_or(0, |report| report.epoch)
     }
 
     /// Closes connections that were idle for long or are too old.
     pub(crate) fn reap(&self) {
         let mut old = Vec::new();
-        let mut inside = self.inside();
-        for pool in inside.pools.values_mut() {
+        let mut state = self.state();
+        for pool in state.pools.values_mut() {
             let is_old = |server: &mut Box<Server>| server.idle() > IDLE_MAX || server.age() > AGE_MAX;
             old.extend(pool.idle.extract_if(.., is_old));
         }
-        drop(inside);
+        drop(state);
         drop(old);
     }
 
     /// How each pool is used.
     pub(crate) fn usage(&self) -> Vec<Usage> {
-        let inside = self.inside();
+        let state = self.state();
         let usage = |(key, pool): (&PoolKey, &Pool)| Usage {
             role: key.role.to_string(),
             replica: key.replica,
             idle: pool.idle.iter().map(|server| server.backend_registration.running.pid).collect(),
         };
-        inside.pools.iter().map(usage).collect()
+        state.pools.iter().map(usage).collect()
     }
 }
 
 impl Issuer for Pools {
     /// A permit has ended with its connection. A waiting session gets another one.
     fn take_back(self: Arc<Self>, key: &PoolKey) {
-        let mut inside = self.inside();
-        let Some(pool) = inside.pools.get_mut(key) else { return };
+        let mut state = self.state();
+        let Some(pool) = state.pools.get_mut(key) else { return };
         pool.total -= 1;
         let has_room = pool.busy() < self.pooling.size;
         let refused = pool.waiting.next(None, has_room).and_then(|sender| {
             pool.total += 1;
             sender.send(Granted::Open(self.permit(key.clone()))).err()
         });
-        drop(inside);
+        drop(state);
         // The drop of the refused permit serves the next session.
         drop(refused);
     }
@@ -290,18 +290,18 @@ impl Issuer for Pools {
 impl IdleConnections for Pools {
     fn drain(&self, replica: ReplicaId, is_drained: bool) {
         let mut closed = Vec::new();
-        let mut inside = self.inside();
+        let mut state = self.state();
         if !is_drained {
-            inside.drained.remove(&replica);
+            state.drained.remove(&replica);
             return;
         }
-        inside.drained.insert(replica);
-        for (key, pool) in &mut inside.pools {
+        state.drained.insert(replica);
+        for (key, pool) in &mut state.pools {
             if key.replica == replica {
                 closed.append(&mut pool.idle);
             }
         }
-        drop(inside);
+        drop(state);
         drop(closed);
     }
 }

@@ -8,7 +8,7 @@ pub(crate) struct Thread(pub(crate) usize);
 
 /// The session that asks for a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) session: SessionId,
     /// The thread on which it lives.
     pub(crate) thread: Thread,

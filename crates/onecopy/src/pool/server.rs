@@ -23,7 +23,7 @@ use super::own_statements::{Ahead, OwnStatements};
 use super::permit::Permit;
 use super::request::Thread;
 use super::shared_connection::SharedConnection;
-use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
+use crate::backend::{BackendError, Connection, ListedConnection, Rows, assert_qualified};
 use crate::client::cancel::Running;
 use crate::coordinator::evictions::{Evictions, Tenancy};
 use crate::local::pins::Pins;
@@ -72,7 +72,7 @@ pub(crate) struct BackendRegistration {
     /// For cancel requests.
     pub(crate) running: Arc<Running>,
     /// The connection is cut by this entry when its server is given up.
-    pub(crate) _line: Line,
+    pub(crate) _listed: ListedConnection,
     /// The agent notes here which backends it has evicted.
     pub(crate) evictions: Arc<Evictions>,
     /// SHOW CLIENTS has it with its session while this lives.

@@ -7,7 +7,7 @@ use cluster::ids::SessionId;
 
 use super::kind::Kind;
 use super::permit::Permit;
-use super::request::{Asker, Thread};
+use super::request::{Requester, Thread};
 
 /// The pool's knowledge of one connection.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct SharedConnection {
 
 impl SharedConnection {
     /// A connection that was opened just now.
-    pub(super) fn new(kind: Arc<Kind>, epoch: u64, permit: Permit, owner: Asker) -> Self {
+    pub(super) fn new(kind: Arc<Kind>, epoch: u64, permit: Permit, owner: Requester) -> Self {
         let now = Instant::now();
         Self {
             kind,

@@ -9,7 +9,7 @@ use cluster::ids::{ReplicaId, SessionId};
 use super::kind::Kind;
 use super::permit::Permit;
 use super::pools::Pools;
-use super::request::{Asker, Thread};
+use super::request::{Requester, Thread};
 use super::shared_connection::SharedConnection;
 use crate::client::settings::Settings;
 use crate::error::{Fault, broken};
@@ -52,7 +52,7 @@ impl Sharing {
         let claimed = claimed.ok_or_else(|| broken("a connection was not claimed before it was opened"))?;
         let (_, permit) = self.permits.swap_remove(claimed);
         let epoch = self.pools.epoch(self.kind.role());
-        let owner = Asker { session, thread: self.thread };
+        let owner = Requester { session, thread: self.thread };
         Ok(SharedConnection::new(Arc::clone(&self.kind), epoch, permit, owner))
     }
 

@@ -50,10 +50,10 @@ pub(crate) struct StatementMemory {
 
 /// The numbers of all sessions' statements.
 #[derive(Debug, Default)]
-pub(crate) struct StatementNumbers(Mutex<Inside>);
+pub(crate) struct StatementNumbers(Mutex<KnownNumbers>);
 
 #[derive(Debug, Default)]
-struct Inside {
+struct KnownNumbers {
     numbers: FxHashMap<StatementKey, u64>,
     bytes: usize,
     /// Statements that a server has accepted.
@@ -61,7 +61,7 @@ struct Inside {
 }
 
 impl StatementNumbers {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, KnownNumbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,9 +74,9 @@ impl StatementNumbers {
         let mut inside = self.inside();
         if inside.numbers.len() >= STATEMENTS_MAX || inside.bytes + bytes > STATEMENTS_BYTES_MAX {
             // Sessions keep the numbers that they have; the same text gets another one from now on.
-            *inside = Inside::default();
+            *inside = KnownNumbers::default();
         }
-        let Inside { numbers, bytes: all, .. } = &mut *inside;
+        let KnownNumbers { numbers, bytes: all, .. } = &mut *inside;
         *numbers.entry(key).or_insert_with(|| {
             *all += bytes;
             fresh_generation()

@@ -104,7 +104,7 @@ fn not_written(error: &io::Error) -> Fault {
         (
             sqlstate::IO_ERROR,
             format!("the rows of the transaction could not be written to Onecopy's disk: {error}"),
-            "Look at the disk that holds Onecopy's data folder.",
+            "Inquiry at the disk that holds Onecopy's data folder.",
         )
     };
     Fault::Refused(Refusal::new(code, what, hint))

@@ -22,24 +22,24 @@ struct Known {
 
 /// The connections to one server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lines(Arc<Mutex<Known>>);
+pub(crate) struct ConnectionList(Arc<Mutex<Known>>);
 
 /// The entry of one connection; it is taken out when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Line {
-    lines: Lines,
+pub(crate) struct ListedConnection {
+    list: ConnectionList,
     number: u64,
 }
 
-impl Lines {
+impl ConnectionList {
     /// Enters a connection.
-    pub(crate) fn enter(&self, connection: &Connection) -> std::io::Result<Line> {
+    pub(crate) fn enter(&self, connection: &Connection) -> std::io::Result<ListedConnection> {
         let socket = connection.socket()?;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.next += 1;
         let number = known.next;
         known.sockets.insert(number, socket);
-        Ok(Line { lines: self.clone(), number })
+        Ok(ListedConnection { list: self.clone(), number })
     }
 
     /// Cuts every connection that is there now; how many that were.
@@ -50,9 +50,9 @@ impl Lines {
     }
 }
 
-impl Drop for Line {
+impl Drop for ListedConnection {
     fn drop(&mut self) {
-        self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).sockets.remove(&self.number);
+        self.list.0.lock().unwrap_or_else(PoisonError::into_inner).sockets.remove(&self.number);
     }
 }
 
@@ -65,22 +65,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_that_waits_for_a_silent_server_is_woken() {
-        let folder = std::env::temp_dir().join(format!("onecopy-lines-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("onecopy-connection-list-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
         let address = Address::Unix { socket_dir: folder.clone(), port: 5432 };
         let (stream, _server) =
             tokio::join!(Stream::connect(&address), async { listener.accept().await.unwrap() });
         let mut connection = Connection::of(stream.unwrap());
-        let lines = Lines::default();
-        let line = lines.enter(&connection).unwrap();
+        let list = ConnectionList::default();
+        let listed = list.enter(&connection).unwrap();
         let waiting = tokio::spawn(async move { connection.fill().await });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
-        assert_eq!(lines.cut(), 1);
+        assert_eq!(list.cut(), 1);
         assert!(waiting.await.unwrap().is_err(), "the end of the stream is an error");
-        drop(line);
-        assert_eq!(lines.cut(), 0);
+        drop(listed);
+        assert_eq!(list.cut(), 0);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use super::error::BackendError;
 use crate::security::scram::{Client, MECHANISM, Secret, nonce};
 
 /// The exchange, as far as it is.
-pub(super) enum Proof<'a> {
+pub(super) enum AuthExchange<'a> {
     /// Nothing was asked.
     Unasked(&'a Secret),
     /// The exchange goes on.
@@ -16,7 +16,7 @@ pub(super) enum Proof<'a> {
     Proven,
 }
 
-impl<'a> Proof<'a> {
+impl<'a> AuthExchange<'a> {
     pub(super) fn new(secret: &'a Secret) -> Self {
         Self::Unasked(secret)
     }
