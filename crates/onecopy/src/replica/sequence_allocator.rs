@@ -13,26 +13,22 @@
 //! Invariant: a range is good only while its replica is in the incarnation in which it was put into force, and not the
 //! anchor.
 
+mod connections;
 mod marks;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::ids::{Incarnation, ReplicaId};
+use cluster::ids::ReplicaId;
 use cluster::parts::sequences::leases::{Loan, Range, Want, lendable};
 use tokio::time::Instant;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{drawn_range, move_call, states};
 use crate::coordinator::{AgentOrder, Coordinator};
+use connections::{Connections, STEP_DEADLINE, answer, open_unlimited};
 
-/// How long a server may take for one step of it.
-const STEP_DEADLINE: Duration = Duration::from_secs(5);
-/// The server ends a statement of the lender after this time. It is shorter than [`STEP_DEADLINE`], so the lender normally
-/// hears how the statement ended; an unknown outcome bars the replica until its server restarts.
-const STATEMENT_TIMEOUT: &str = "-c statement_timeout=3s";
 /// How often it is looked whether a mark is durable.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long it waits for somebody else's record before it makes one.
@@ -40,13 +36,10 @@ const OTHERS_PATIENCE: Duration = Duration::from_millis(10);
 /// After a step that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
-    -c application_name=onecopy\\ lending";
-
-/// The task's connections, each with the incarnation that it was made in.
+/// The state of the task.
 #[derive(Debug, Default)]
 struct SequenceAllocator {
-    connections: BTreeMap<ReplicaId, (Incarnation, OwnConnection)>,
+    connections: Connections,
     /// Since when something waits for its mark.
     waits: Option<Instant>,
 }
@@ -107,9 +100,9 @@ impl SequenceAllocator {
     async fn bring_marks(&mut self, coordinator: &Arc<Coordinator>) {
         self.waits = None;
         let anchor = coordinator.view.anchor();
-        let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(coordinator, anchor)).await;
+        let connected = tokio::time::timeout(STEP_DEADLINE, self.connections.at(coordinator, anchor)).await;
         let is_connected = matches!(connected, Ok(Ok(_)));
-        let brought = match self.connections.remove(&anchor).filter(|_| is_connected) {
+        let brought = match self.connections.take(anchor).filter(|_| is_connected) {
             Some((incarnation, connection)) => {
                 let bringing = marks::bring(Arc::clone(coordinator), incarnation, connection);
                 // It goes on to its end whatever becomes of this task.
@@ -119,7 +112,7 @@ impl SequenceAllocator {
             None => None,
         };
         match brought {
-            Some(kept) => drop(self.connections.insert(anchor, kept)),
+            Some((incarnation, connection)) => self.connections.put(anchor, incarnation, connection),
             None => tokio::time::sleep(PAUSE).await,
         }
     }
@@ -133,7 +126,7 @@ impl SequenceAllocator {
             Ok(false) => coordinator.database.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
-                self.connections.remove(&coordinator.view.anchor());
+                drop(self.connections.take(coordinator.view.anchor()));
                 tokio::time::sleep(PAUSE).await;
                 coordinator.database.sequences().leases.refuse(want, false);
             }
@@ -144,7 +137,7 @@ impl SequenceAllocator {
     async fn draw_at_anchor(&mut self, coordinator: &Coordinator, want: Want) -> Result<bool, Failure> {
         let anchor = coordinator.view.anchor();
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
-        let connection = self.connect(coordinator, anchor).await?;
+        let connection = self.connections.at(coordinator, anchor).await.map_err(not_done)?;
         // First a look without a draw, for its bounds.
         let look = connection.query(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
@@ -183,7 +176,7 @@ impl SequenceAllocator {
                     Failure::Unknown(reason) => (reason, true),
                 };
                 tracing::debug!(sequence = %id, replica = %replica, %reason, "a range could not be lent");
-                self.connections.remove(&replica);
+                drop(self.connections.take(replica));
                 if is_unknown {
                     coordinator.database.sequences().leases.bar(replica);
                 } else {
@@ -239,44 +232,12 @@ impl SequenceAllocator {
         coordinator: &Coordinator,
         replica: ReplicaId,
     ) -> Result<(&mut OwnConnection, String), Failure> {
-        let connection = self.connect(coordinator, replica).await?;
-        let rows = connection.query("SELECT n FROM onecopy_capture.stint").await;
-        let rows = rows.map_err(|error| Failure::NotDone(error.to_string()))?;
+        let not_done = |error: BackendError| Failure::NotDone(error.to_string());
+        let connection = self.connections.at(coordinator, replica).await.map_err(not_done)?;
+        let rows = connection.query("SELECT n FROM onecopy_capture.stint").await.map_err(not_done)?;
         let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
         Ok((connection, stint))
     }
-
-    async fn connect(
-        &mut self,
-        coordinator: &Coordinator,
-        replica: ReplicaId,
-    ) -> Result<&mut OwnConnection, Failure> {
-        let present = coordinator.seats[replica].incarnation();
-        if self.connections.get(&replica).is_none_or(|(incarnation, _)| *incarnation != present) {
-            let opened = open(coordinator, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
-            let opened = opened.map_err(|error| Failure::NotDone(error.to_string()))?;
-            self.connections.insert(replica, (present, opened));
-        }
-        let found = self.connections.get_mut(&replica).map(|(_, connection)| connection);
-        found.ok_or_else(|| Failure::NotDone("there is no connection".to_owned()))
-    }
-}
-
-fn answer(rows: &[Vec<Option<String>>]) -> Option<String> {
-    rows.first()?.first()?.clone()
-}
-
-async fn open(
-    coordinator: &Coordinator,
-    replica: ReplicaId,
-    options: &str,
-) -> Result<OwnConnection, BackendError> {
-    OwnConnection::open(
-        &coordinator.seats[replica].address,
-        &coordinator.database.served,
-        &[("options", options)],
-    )
-    .await
 }
 
 /// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
@@ -287,7 +248,7 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
     }
     let incarnation = seat.incarnation();
     let taken = tokio::time::timeout(STEP_DEADLINE, async {
-        let mut connection = open(coordinator, replica, OPTIONS).await?;
+        let mut connection = open_unlimited(coordinator, replica).await?;
         unlend(coordinator, &mut connection).await
     });
     match taken.await {

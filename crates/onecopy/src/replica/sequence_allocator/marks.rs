@@ -14,7 +14,7 @@ use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
 use cluster::record::RecordBuilder;
 
-use super::STEP_DEADLINE;
+use super::connections::{STEP_DEADLINE, answer};
 use crate::backend::OwnConnection;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
@@ -124,7 +124,7 @@ impl Bringer {
     /// A number that the anchor answers, if it answers one; 0 else.
     async fn ask(&mut self, sql: &str) -> Option<u64> {
         let rows = tokio::time::timeout(STEP_DEADLINE, self.connection.query(sql)).await.ok()?.ok()?;
-        super::answer(&rows).map_or(Some(0), |number| number.parse().ok())
+        answer(&rows).map_or(Some(0), |number| number.parse().ok())
     }
 
     /// From here on only the log decides.
