@@ -13,11 +13,13 @@ use std::sync::atomic::Ordering;
 use cluster::ids::{ReplicaId, Version};
 use commitlog::LogError;
 
-use super::READ_BYTES_MAX;
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{load_marks, move_call};
 use crate::coordinator::Coordinator;
 use crate::replica::sequence_allocator::unlend;
+
+/// Records read from the log at a time, in bytes (one record may be larger).
+const READ_BYTES_MAX: usize = 8 << 20;
 
 const OPTIONS: &str =
     "-c synchronous_commit=on -c session_replication_role=replica -c search_path=pg_catalog";
