@@ -499,6 +499,7 @@ async fn what_is_there_already_does_not_keep_the_rest_of_its_batch_away() {
 #[tokio::test]
 async fn a_lock_that_the_code_of_an_index_released_is_taken_again() {
     let mut pair = Pair::start().await;
+    pair.second.events.close();
     pair.second = Running::start_within(&pair.servers[1], Duration::from_secs(8)).await;
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
     let careless = "CREATE FUNCTION careless(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
