@@ -1,4 +1,4 @@
-//! The client's side of a session: its socket, what it sent, what it will be sent.
+//! The client's side of a session: its socket, its input, its output.
 //!
 //! Invariant: a call to end the session ([`Call`]) ends every wait for its client.
 
@@ -38,45 +38,44 @@ use farewell::ended;
 use notices::{Notices, PAUSE};
 use signals::Signals;
 
-/// Replies are sent when so many bytes have come together, or when the batch ends.
+/// Replies are sent when this many bytes have accumulated, or at the end of the batch.
 pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
 
-/// How often it is looked whether the client is still there, while its statement runs.
+/// Interval at which we check, while a statement runs, whether the client is still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A larger output buffer is freed once its content is sent.
+/// A larger output buffer is freed after it was sent.
 const KEEP_BYTES: usize = 256 << 10;
 
-/// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: Stream<TcpStream>,
-    /// The hash of the certificate that it has seen, for a log-in to be bound to.
+    /// Hash of the certificate that the client has seen, for channel binding.
     certificate: Option<Vec<u8>>,
-    /// Received and not looked at yet.
+    /// Received bytes that were not read yet.
     pub(crate) input: Buffer,
-    /// To be sent.
+    /// Bytes to send.
     pub(crate) out: Vec<u8>,
-    /// Bytes of `out` that are sent already.
+    /// Number of bytes of `out` that were sent.
     written: usize,
-    /// To be sent before `out`: notices that were in it.
+    /// Notices taken out of `out`, to be sent before it.
     ahead: Vec<u8>,
-    /// Bytes of `ahead` that are sent already.
+    /// Number of bytes of `ahead` that were sent.
     ahead_written: usize,
-    /// Those of the present statement.
+    /// The notices of the present statement.
     notices: Notices,
-    /// Whether anything of the present statement has been sent, so that it cannot be run again unseen.
+    /// Whether the client has received anything of the present statement. Then it cannot be retried.
     pub(crate) shown: bool,
-    /// Bytes that have come in all.
+    /// Bytes received in all.
     pub(crate) received: u64,
-    /// Bytes that have gone in all.
+    /// Bytes sent in all.
     pub(crate) sent: u64,
-    /// When it is looked next whether it is still there. One timer for all statements: to set one for each would wake the
-    /// thread each time.
+    /// Time of the next check. One timer serves all statements, because a new timer for each would wake the thread
+    /// each time.
     look: Pin<Box<Sleep>>,
-    /// Tells that the session has to end.
+    /// Calls the session to its end.
     call: Arc<Call>,
-    /// What the session asks to be done to others, where it may.
+    /// Requests of this session to end other sessions, where it may.
     pub(crate) signals: Option<Signals>,
 }
 
@@ -100,13 +99,13 @@ impl Client {
         }
     }
 
-    /// Comes back when it is time to look whether the client is still there, about once a second, if somebody waits for it.
+    /// Returns about once a second, when the check of the client is due.
     pub(crate) async fn time_to_look(&mut self) {
         self.look.as_mut().await;
         self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
     }
 
-    /// The client of a session, whose waits end when the session is called to its end.
+    /// The client of a session. A call to end the session ends its waits.
     pub(crate) fn of_session(mut self, mailbox: &Mailbox) -> Self {
         self.call = Arc::clone(&mailbox.call);
         self
@@ -118,8 +117,8 @@ impl Client {
         self
     }
 
-    /// Why the session has to stop waiting for anything else: it was killed, or the client is gone. Else the client gets the
-    /// notices that wait.
+    /// Why the session must stop waiting for anything else: it was killed, or the client has disconnected. Otherwise
+    /// sends the waiting notices.
     pub(crate) fn leaves(&mut self) -> Option<Fault> {
         if self.call.is_made(End::Killed) {
             return Some(Fault::Fatal(ended(End::Killed)));
@@ -130,7 +129,7 @@ impl Client {
         self.tell_notices().err()
     }
 
-    /// The same, checked once a second at most. For loops that wake up more often.
+    /// The same, checked at most once a second, for loops that wake up more often.
     pub(crate) fn leaves_by_now(&mut self) -> Option<Fault> {
         if self.look.deadline() > Instant::now() {
             return None;
@@ -139,27 +138,26 @@ impl Client {
         self.leaves()
     }
 
-    /// Where the client is.
+    /// The client's address.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.stream.socket().peer_addr().ok()
     }
 
-    /// Where it came in.
+    /// The local address at which it connected.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.stream.socket().local_addr().ok()
     }
 
-    /// Whether nobody in between can read along.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.stream.is_encrypted()
     }
 
-    /// What a log-in can be bound to.
+    /// Hash of the certificate, for channel binding.
     pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
         self.certificate.clone()
     }
 
-    /// Whether the client begins with a handshake. Nothing is taken off.
+    /// Whether the client starts with a TLS handshake. Consumes nothing.
     pub(crate) async fn begins_with_handshake(&mut self) -> Result<bool, Fault> {
         const HANDSHAKE: u8 = 0x16;
         let Stream::Plain(stream) = &self.stream else { return Ok(false) };
@@ -168,33 +166,32 @@ impl Client {
         Ok(count == 1 && first[0] == HANDSHAKE)
     }
 
-    /// From now on everything is encrypted.
     pub(crate) async fn encrypt(mut self, identity: &Identity, has_asked: bool) -> Result<Self, Fault> {
         let Stream::Plain(stream) = self.stream else { return Err(Fault::Client) };
-        // What came before the handshake came from nobody knows whom.
+        // Bytes from before the handshake may come from an attacker in between.
         if !self.input.data().is_empty() {
             return Err(Fault::Client);
         }
         self.stream = identity.accept(stream, has_asked).await.map_err(|error| {
-            tracing::debug!(%error, "no handshake with a client");
+            tracing::debug!(%error, "a TLS handshake with a client failed");
             Fault::Client
         })?;
         self.certificate = identity.hash();
         Ok(self)
     }
 
-    /// A statement begins, of which nothing was sent so far.
+    /// Starts a statement. The client has received nothing of it yet.
     pub(crate) fn begin_statement(&mut self) {
         self.shown = false;
         self.notices.begin();
     }
 
-    /// The statement runs, perhaps again.
+    /// Starts a run of the statement, perhaps not the first.
     pub(crate) fn run_statement(&mut self) {
         self.notices.run(self.out.len());
     }
 
-    /// Takes back what the output has from this place on.
+    /// Truncates the output to this length.
     pub(crate) fn take_back(&mut self, mark: usize) {
         self.out.truncate(mark);
         self.notices.cut(mark);
@@ -205,7 +202,7 @@ impl Client {
         self.notices.is_waiting()
     }
 
-    /// A server has raised a notice; whether that goes into the output. It is sent at the next look, which comes soon.
+    /// Takes a notice of a server; `true` if it goes into the output. The next check sends it, which comes soon.
     pub(crate) fn hear_notice(&mut self, message: &[u8]) -> bool {
         let had_notices = self.has_notices();
         let is_new = self.notices.hear(message);
@@ -216,10 +213,10 @@ impl Client {
         is_new
     }
 
-    /// Sends the notices that wait, as far as the socket takes them at once.
+    /// Sends the waiting notices, as far as the socket takes them at once.
     pub(crate) fn tell_notices(&mut self) -> Result<(), Fault> {
         if self.has_notices() && self.written == 0 {
-            // One that cannot be recognised would be sent twice if the statement ran again.
+            // A notice that cannot be recognised would be sent twice if the statement ran again.
             self.shown |= !self.notices.take(&mut self.out, &mut self.ahead);
         }
         match self.poll_ahead(&mut Context::from_waker(Waker::noop())) {
@@ -264,7 +261,7 @@ impl Client {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what the socket takes without waiting; whether that is all.
+    /// Sends what the socket takes without waiting; `true` if that is all.
     pub(crate) async fn try_flush(&mut self) -> Result<bool, Fault> {
         if self.out.is_empty() && self.ahead.is_empty() {
             return Ok(true);
@@ -277,7 +274,6 @@ impl Client {
         .await
     }
 
-    /// Sends what is there.
     pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
         if self.try_flush().await? {
             return Ok(());
@@ -327,7 +323,8 @@ impl Client {
         .await
     }
 
-    /// Whether the client has closed its side. After a Terminate the running statement still finishes, as on PostgreSQL.
+    /// Whether the client has closed its side. After a Terminate the running statement still finishes, as in
+    /// PostgreSQL.
     fn is_gone(&mut self) -> bool {
         let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let found = {
@@ -348,7 +345,7 @@ impl Client {
             || self.input.data().first() != Some(&tag::TERMINATE)
     }
 
-    /// Waits for a whole message at the head of the input: its tag and length. It is left there.
+    /// Waits for a whole message at the head of the input, and returns its tag and length. Consumes nothing.
     pub(crate) async fn message(&mut self) -> Result<(u8, usize), Fault> {
         loop {
             if let Some(found) = self.ready()? {
@@ -371,8 +368,8 @@ fn called(call: &Call) -> Fault {
     Fault::Fatal(ended(if call.is_made(End::Killed) { End::Killed } else { End::Now }))
 }
 
-/// What ALTER ROLE and ALTER DATABASE have set, weakest first; then what has come of everything that can be set, in files of
-/// the server, too, of settings that mean something to us.
+/// Reads the defaults of ALTER ROLE and ALTER DATABASE, weakest first. Then reads the present values of the settings
+/// that Onecopy must know, which may come from the server's files, too.
 pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
      WHERE setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', \
          (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user)]) \
@@ -383,8 +380,8 @@ pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM 
          '{statement_timeout,lock_timeout,idle_in_transaction_session_timeout,transaction_timeout,client_min_messages,\
            standard_conforming_strings}'::pg_catalog.text[]) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL";
 
-/// Tells a client that it is logged in, the settings that a server reports, and by what it can cancel; not yet that it may go on. The default of READ ONLY is
-/// the session's: connections for reads have another.
+/// Completes the log-in: sends the settings that the server reports and the cancel key, but not yet ReadyForQuery.
+/// The default of READ ONLY is the session's, because connections for reads have another one.
 pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: bool, cancel: &CancelTarget) {
     let out = &mut client.out;
     encode::authentication_ok(out);

@@ -1,4 +1,4 @@
-//! Cancel requests: which session a key belongs to, and what it is doing where.
+//! Cancel requests: the session that a key belongs to, and where its statement runs.
 //!
 //! A cancel request is forwarded to the server that runs the session's statement. In the window between the append of
 //! a record and the reply to its COMMIT nothing is forwarded: only the log decides there (pitfalls 1.1).
@@ -14,49 +14,46 @@ use crate::backend;
 use crate::backend::{Address, Connection};
 use crate::coordinator::mailbox::{End, Mailbox};
 
-/// Numbers of sessions begin here: no process of a server has such a number (Linux has at most 2^22), so none of them is a
-/// stranger's where a server is asked to end it.
+/// Session numbers start above every process number of a server (Linux has at most 2^22). A server that gets such a
+/// number in `pg_terminate_backend` so cannot hit a process of its own.
 pub(crate) const PID_BASE: i32 = 1 << 30;
 
-/// What a client is told as its process number: unique while the session lives.
+/// The process number that the client gets at log-in. It is unique while the session lives.
 pub(crate) fn pid_of(session: SessionId) -> i32 {
     PID_BASE | i32::try_from(session.0 & 0x3fff_ffff).unwrap_or(0)
 }
 
-/// The session that has this number, if there is one.
 pub(crate) fn session_of(pid: i32) -> SessionId {
     SessionId(u64::from((pid & !PID_BASE).unsigned_abs()))
 }
 
-/// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
+/// Length of the secrets that Onecopy gives out, in bytes. Protocol 3.0 allows no more.
 const SECRET_BYTES: usize = 4;
 
-/// How long a connection is kept for a cancel request that is under way to it.
+/// A connection waits so long for a cancel request that is under way to it.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(12);
 
-/// What a session is doing, as far as a cancel request is concerned.
+/// The work of a session, as far as a cancel request is concerned.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum CancelState {
-    /// Nothing that could be cancelled.
+    /// The session does nothing that could be cancelled.
     #[default]
     Nothing,
-    /// Waiting for a place.
+    /// The session waits for a free place.
     Waiting,
     /// A statement runs at a server.
     Running(Arc<Running>),
 }
 
-/// A server connection, as a cancel request needs it.
 #[derive(Debug)]
 pub(crate) struct Running {
     address: Address,
     pub(crate) pid: i32,
     secret: Vec<u8>,
-    /// Cancel requests that may not have arrived yet.
+    /// Cancel requests that are under way to the server.
     under_way: watch::Sender<usize>,
 }
 
-/// A cancel request is under way, as long as this lives.
 struct UnderWay<'a>(&'a Running);
 
 impl Drop for UnderWay<'_> {
@@ -75,8 +72,8 @@ impl Running {
         self.under_way.send_modify(|count| *count += 1);
     }
 
-    /// Waits until no cancel request is under way to this connection; whether that was so in time. After that none can
-    /// hit what somebody else runs there, if nobody was told of it in the meantime.
+    /// Waits until no cancel request is under way to this connection; `false` if that takes too long. After `true` no
+    /// old request can hit the next statement on it, unless a new request has learned of the connection meanwhile.
     pub(crate) async fn is_left_alone(&self) -> bool {
         if *self.under_way.borrow() == 0 {
             return true;
@@ -85,7 +82,6 @@ impl Running {
         tokio::time::timeout(CANCEL_PATIENCE, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 
-    /// Asks the server to end what it runs there.
     pub(crate) async fn cancel(&self) {
         if let Err(error) = backend::cancel(&self.address, self.pid, &self.secret).await {
             tracing::warn!(%error, "a cancel request could not be forwarded");
@@ -93,12 +89,10 @@ impl Running {
     }
 }
 
-/// One session's entry.
+/// The entry of one session.
 #[derive(Debug)]
 pub(crate) struct CancelTarget {
-    /// Given to the client at log-in.
     pub(crate) pid: i32,
-    /// Given to the client at log-in.
     pub(crate) secret: [u8; SECRET_BYTES],
     doing: Mutex<CancelState>,
     mailbox: Arc<Mailbox>,
@@ -114,7 +108,7 @@ impl CancelTarget {
         let doing = {
             let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
             if let CancelState::Running(at) = &*doing {
-                // Before the session can say that it has ended there.
+                // Count the request before the session can say that its statement has ended.
                 at.enter();
             }
             doing.clone()
@@ -137,7 +131,7 @@ pub(crate) struct CancelKeys {
 }
 
 impl CancelKeys {
-    /// A new session's entry. The process number is its session number, which is unique while it lives.
+    /// Adds a session. Its process number is made from its session number, which is unique while it lives.
     pub(crate) fn register(
         &self,
         pid: i32,
@@ -150,7 +144,6 @@ impl CancelKeys {
         Ok(target)
     }
 
-    /// The session is gone.
     pub(crate) fn remove(&self, pid: i32) {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
@@ -159,14 +152,15 @@ impl CancelKeys {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned()
     }
 
-    /// Ends what a session is doing, for somebody who may do that.
+    /// Cancels the statement of a session. The caller has checked the rights.
     pub(crate) async fn cancel_statement(&self, pid: i32) {
         if let Some(target) = self.find(pid) {
             target.cancel().await;
         }
     }
 
-    /// Ends a session, and what it is doing; whether there was one of that number, or of the process number that its client has.
+    /// Ends a session and its statement. The number is the session's own or the process number that its client got;
+    /// `false` if no session has it.
     pub(crate) async fn kill(&self, number: i32) -> bool {
         let Some(target) = self.find(number | PID_BASE) else { return false };
         target.mailbox.end(End::Killed);
@@ -174,7 +168,7 @@ impl CancelKeys {
         true
     }
 
-    /// A cancel request came in. A wrong key is ignored without a word, as PostgreSQL does.
+    /// Handles a cancel request. A wrong key is ignored silently, as in PostgreSQL.
     pub(crate) async fn cancel(&self, pid: i32, secret: &[u8]) {
         if let Some(target) = self.find(pid).filter(|target| target.secret == secret) {
             target.cancel().await;

@@ -1,7 +1,7 @@
-//! What servers keep of a role's password, asked for at each log-in.
+//! Looks up the stored password of a role at each log-in.
 //!
-//! One connection of each session thread asks the anchor, once that shows every schema change that was acknowledged; so a
-//! password that was changed counts at once, and there is no copy that could be out of date.
+//! Each session thread asks the anchor over a connection of its own, once the anchor shows every acknowledged schema
+//! change. So a changed password counts at once, and no copy can be out of date.
 
 use std::time::Duration;
 
@@ -14,15 +14,14 @@ use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::{Coordinator, Seat};
 use crate::security::scram::Verifier;
 
-/// What the server has, unless it is no longer valid. The name is a parameter: nobody knows yet who sends it.
+/// The stored verifier, unless it has expired. The name is a parameter, because the client has not authenticated yet.
 const PASSWORD_SQL: &[u8] = b"SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
     AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.clock_timestamp())";
-/// How often it is looked whether the anchor is fresh.
+/// Interval at which we check whether the anchor is fresh.
 const LOOK: Duration = Duration::from_millis(1);
-/// A connection may have been ended since it was last used, and the anchor may have moved.
+/// One attempt can fail because the connection ended since its last use, or because the anchor moved.
 const ATTEMPTS: u32 = 2;
 
-/// The connection of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Credentials {
     /// With the replica it is to. Not here while it is in use, so that one in an unknown
@@ -31,13 +30,14 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// What is kept of a role's password; `None` if there is no such role, or nothing that can be checked.
+    /// The stored verifier of a role. `None` if there is no such role, or if its password is stored in a form that
+    /// Onecopy cannot check.
     pub(crate) async fn verifier(
         &self,
         coordinator: &Coordinator,
         role: &str,
     ) -> Result<Option<Verifier>, BackendError> {
-        // One after the other: another one's answer is never taken for ours.
+        // One question at a time, so that no log-in gets the answer of another.
         let mut slot = self.connection.lock().await;
         let mut attempt = 1;
         loop {
@@ -65,7 +65,7 @@ impl Credentials {
     }
 }
 
-/// The anchor, when it shows the last schema change. Whoever waits for that bounds it.
+/// The anchor, once it shows the last schema change. Callers bound this wait.
 async fn fresh_anchor(coordinator: &Coordinator) -> ReplicaId {
     let wanted = coordinator.view.last_ddl();
     loop {
@@ -80,7 +80,7 @@ async fn fresh_anchor(coordinator: &Coordinator) -> ReplicaId {
 
 type Answer = ((ReplicaId, OwnConnection), Option<String>);
 
-/// Asks the anchor; the next one, if it is given up meanwhile.
+/// Asks the anchor. If the anchor moves meanwhile, asks the new one.
 async fn ask(
     coordinator: &Coordinator,
     mut known: Option<(ReplicaId, OwnConnection)>,

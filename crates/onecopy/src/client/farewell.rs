@@ -1,11 +1,10 @@
-//! The errors with which a statement or a session ends because it was told to.
+//! The errors that end a statement or a session on command: shutdown, `KILL`, cancel.
 
 use wire::sqlstate;
 
 use crate::coordinator::mailbox::End;
 use crate::error::Refusal;
 
-/// The last words to a client.
 pub(crate) fn ended(end: End) -> Refusal {
     let why = match end {
         End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",

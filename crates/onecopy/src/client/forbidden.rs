@@ -1,4 +1,4 @@
-//! Settings that a client may not change through Onecopy, and what it is told.
+//! Settings that a client may not change through Onecopy, and the errors that say so.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use wire::sqlstate;
 use crate::client::own_settings::is_of_session;
 use crate::error::{Fault, Refusal};
 
-/// Those of PostgreSQL's, and why.
+/// Settings of PostgreSQL, each with the reason.
 pub(crate) const FORBIDDEN: [(&str, &str); 5] = [
     ("session_replication_role", "It would switch capture off."),
     ("backtrace_functions", "By it servers know Onecopy's own connections."),
@@ -19,7 +19,7 @@ pub(crate) const FORBIDDEN: [(&str, &str); 5] = [
     ),
 ];
 
-/// Refuses what may not be said at start-up.
+/// Rejects a setting that a client may not give at start-up.
 pub(crate) fn refuse_forbidden(name: &str) -> Result<(), Refusal> {
     let why = match FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name) {
         Some((_, why)) => why,
@@ -30,16 +30,16 @@ pub(crate) fn refuse_forbidden(name: &str) -> Result<(), Refusal> {
     Err(Refusal::unsupported(format!("changing {name}"), why))
 }
 
-/// A client gave a setting a value that the setting cannot have.
+/// A client gave a setting an invalid value.
 #[derive(Debug)]
 pub(crate) enum ValueError {
-    /// The text is not a value of it.
+    /// The setting does not accept this text.
     Invalid { name: String, value: String },
     /// The text is neither true nor false.
     NotBoolean { name: String },
     /// The value is an expression.
     NotConstant { name: String },
-    /// The setting is of one transaction.
+    /// The setting belongs to one transaction.
     OfTransaction { name: String },
 }
 

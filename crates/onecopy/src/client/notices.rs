@@ -1,14 +1,14 @@
 //! Notices that reach the client while the statement that raised them runs.
 //!
-//! PostgreSQL sends a notice at once. Onecopy collects a reply until it is large or complete, and keeps the reply of an update
-//! until its commit, because the statement may have to run again. So a notice that has waited for [`PAUSE`] is sent ahead of
-//! the reply that it belongs to; the reply stays.
+//! PostgreSQL sends a notice at once. Onecopy buffers a reply until it is large or complete. It keeps the reply of an
+//! update until the commit, because the statement may have to run again. So a notice that has waited for [`PAUSE`] is
+//! sent ahead of its reply; the reply stays buffered.
 //!
-//! A statement that runs again raises its notices again. The client does not get those twice: they are dropped as long as
-//! the new run raises the same ones in the same order. Notices of a run that was undone may have been sent, as PostgreSQL sends
-//! those of a statement that it rolls back.
+//! A statement that runs again raises its notices again. The client does not get them twice: Onecopy drops them as
+//! long as the new run raises the same ones in the same order. Notices of a run that was rolled back may have been
+//! sent, as in PostgreSQL.
 //!
-//! Invariant: messages before the reply of the present statement do not move, so that places in the output stay valid.
+//! Invariant: messages before the reply of the present statement do not move, so positions in the output stay valid.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -17,52 +17,52 @@ use rustc_hash::FxBuildHasher;
 use wire::backend::tag;
 use wire::frame;
 
-/// A notice waits so long for the end of its statement.
+/// A notice waits at most this long for the end of its statement.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
-/// After so many notices were sent ahead, a statement does not run again.
+/// A statement that has sent more notices than this ahead of its reply is not retried.
 const KNOWN_MAX: usize = 10_000;
 
 /// The notices of the present statement.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// Where in the output the reply of the present run begins.
+    /// Position in the output at which the reply of the present run begins.
     from: usize,
-    /// Whether there may be notices in the output.
+    /// Whether the output may contain notices.
     is_waiting: bool,
-    /// Hashes of those that were sent ahead.
+    /// Hashes of the notices that were sent ahead.
     known: Vec<u64>,
-    /// How many of them the present run has raised.
+    /// Number of those that the present run has raised.
     raised: usize,
 }
 
 impl Notices {
-    /// A statement begins.
+    /// Starts a statement.
     pub(crate) fn begin(&mut self) {
         self.known.clear();
         self.raised = 0;
     }
 
-    /// The statement runs, perhaps again; its reply begins at this place of the output.
+    /// Starts a run of the statement, perhaps not the first. Its reply begins at position `from` of the output.
     pub(crate) fn run(&mut self, from: usize) {
         (self.from, self.raised) = (from, 0);
     }
 
-    /// The output is cut off at this place.
+    /// The output was truncated to this length.
     pub(crate) fn cut(&mut self, at: usize) {
         self.from = self.from.min(at);
     }
 
-    /// The output is sent.
+    /// The output was sent.
     pub(crate) fn sent(&mut self) {
         (self.from, self.is_waiting) = (0, false);
     }
 
-    /// Whether the output may have notices that were not sent.
+    /// Whether the output may contain notices that were not sent.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Whether a notice that a server has raised goes into the output; else the client has had it from an earlier run.
+    /// Whether a server's notice goes into the output. `false` if the client got it from an earlier run.
     pub(crate) fn hear(&mut self, message: &[u8]) -> bool {
         if self.known.get(self.raised).is_some_and(|known| *known == FxBuildHasher.hash_one(message)) {
             self.raised += 1;
@@ -73,7 +73,7 @@ impl Notices {
         true
     }
 
-    /// Takes the notices out of the reply. `false`: they are too many to be recognised in another run.
+    /// Moves the notices out of the reply. `false` if there are too many to recognise them in another run.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>, ahead: &mut Vec<u8>) -> bool {
         self.is_waiting = false;
         let mut at = self.from;
@@ -113,7 +113,7 @@ mod tests {
         out
     }
 
-    /// Raises these in a run whose reply begins at the end of the output.
+    /// Raises these notices in a run whose reply begins at the end of the output.
     fn raise(notices: &mut Notices, out: &mut Vec<u8>, texts: &[&str]) {
         for text in texts {
             let message = notice(text);
@@ -149,7 +149,7 @@ mod tests {
         raise(&mut notices, &mut out, &["a", "a", "b"]);
         notices.take(&mut out, &mut ahead);
         raise(&mut notices, &mut out, &["c"]);
-        // Nobody has seen the last one.
+        // The client has not seen the last one.
         out.clear();
         notices.cut(0);
         notices.run(0);

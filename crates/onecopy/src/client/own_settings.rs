@@ -1,45 +1,42 @@
-//! What settings mean to Onecopy itself: most of them are the servers' affair alone.
+//! The few settings that Onecopy itself must know. All others concern only the servers.
 //!
-//! Two are Onecopy's own and hold in the session, `onecopy.home` and `onecopy.sequences`: no server hears of them, but they
-//! are given at start-up, set, rolled back and reset as all others are.
+//! `onecopy.home` and `onecopy.sequences` are Onecopy's own and are kept in the session. Servers never hear of them,
+//! but clients give them at start-up, set, roll back and reset them like all others.
 
 use std::sync::Arc;
 
 use super::timeouts::Timeouts;
 
-/// The setting by which a client asks for a home.
+/// Asks for a home: `SET onecopy.home = 'any'`.
 pub(crate) const HOME_SETTING: &str = "onecopy.home";
-/// The setting by which a client says whether it draws from what is lent.
+/// Chooses whether inserts may use leased sequence ranges.
 pub(crate) const SEQUENCES_SETTING: &str = "onecopy.sequences";
 
-/// Whether a setting is one of these two.
+/// Whether Onecopy keeps this setting for the session.
 pub(crate) fn is_kept(name: &str) -> bool {
     matches!(name, HOME_SETTING | SEQUENCES_SETTING)
 }
 
-/// Of messages of our own.
+/// Severity of Onecopy's own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
-    /// NOTICE.
     Notice,
-    /// WARNING.
     Warning,
-    /// Nothing but errors, which are always told.
+    /// Errors only. They are always sent.
     Error,
 }
 
-/// What is noted.
+/// The values of these settings.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSettings {
-    /// How long the client waits.
+    /// The client's time-outs.
     pub(crate) timeouts: Timeouts,
-    /// `standard_conforming_strings`.
     pub(crate) conforming: bool,
-    /// The least severe of our own messages that `client_min_messages` lets through.
+    /// The least severity of Onecopy's messages that `client_min_messages` lets through.
     pub(crate) least: Severity,
-    /// `onecopy.home`, if the session says anything; it was checked before.
+    /// `onecopy.home`, if the session has set it. The value is valid.
     pub(crate) home: Option<Arc<str>>,
-    /// `onecopy.sequences`, likewise: whether rows are written where sequences are lent to.
+    /// `onecopy.sequences`, if the session has set it: whether rows are written at homes that hold leased ranges.
     pub(crate) borrows: Option<bool>,
 }
 
@@ -56,7 +53,7 @@ impl Default for OwnSettings {
 }
 
 impl OwnSettings {
-    /// Whoever sets it and for how long.
+    /// Notes a new value, regardless of how long it holds.
     pub(crate) fn note(&mut self, name: &str, value: Option<&str>) {
         match name {
             "client_min_messages" => {
@@ -77,13 +74,13 @@ impl OwnSettings {
     }
 }
 
-/// The setting that declares.
+/// Declares the rows that a transaction will touch.
 pub(crate) const ACCESS_SETTING: &str = "onecopy.access";
 
-/// Whether a setting is one of our own that holds in the session or transaction only; no server hears of it.
+/// Whether this is an Onecopy setting that holds in the session or transaction only. Servers never hear of it.
 pub(crate) fn is_of_session(name: &str) -> bool {
     name == ACCESS_SETTING || is_kept(name)
 }
 
-/// It does.
+/// The value of [`SEQUENCES_SETTING`] that permits leased ranges.
 pub(crate) const SEQUENCES_LENT: &str = "lent";

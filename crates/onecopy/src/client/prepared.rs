@@ -1,8 +1,8 @@
 //! The session's prepared statements and portals.
 //!
-//! Names belong to the session, not to a connection: a statement is prepared on whichever connection needs it, from
-//! what the client's Parse said. Each Parse has a generation, so that a connection knows whether what it has under a
-//! name is what is meant now.
+//! Names belong to the session, not to a connection. A connection that needs a statement prepares it from the
+//! client's Parse. Each Parse has a generation, so we can tell whether a connection holds the present meaning of a
+//! name.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::prepared_statement::{PreparedStatement, fresh_generation, name_of};
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::Refusal;
 
-/// Most named statements of one session, and the bytes of their texts.
+/// Largest number of named statements in a session.
 const STATEMENTS_MAX: usize = 10_000;
 const STATEMENTS_BYTES_MAX: usize = 128 << 20;
 
-/// Most portals of one transaction, and the bytes of their values that are kept.
+/// Largest number of portals in a transaction.
 const PORTALS_MAX: usize = 10_000;
 const PORTALS_BYTES_MAX: usize = 16 << 20;
 
-/// What a Bind made.
+/// A portal, made by Bind.
 #[derive(Debug)]
 struct Portal {
     known: Arc<PreparedStatement>,
-    /// Formats and values as sent; `None` when they are too many to be kept.
+    /// Formats and values as sent; `None` if they are too long to keep.
     values: Option<Arc<[u8]>>,
 }
 
-/// All of them.
+/// The prepared statements and portals of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     statements: FxHashMap<Vec<u8>, Arc<PreparedStatement>>,
@@ -39,21 +39,22 @@ pub(crate) struct Prepared {
     portals_bytes: usize,
 }
 
-/// A statement that a Parse message names.
+/// A statement from a Parse message.
 pub(crate) struct NewStatement<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) sql: &'a [u8],
-    /// The text that servers get instead, if it has stand-ins.
+    /// The text for servers, if it calls stand-ins.
     pub(crate) stand_ins: Option<StandIns>,
-    /// The declared types of its parameters, as Parse has them.
+    /// Declared parameter types, as in Parse.
     pub(crate) types: &'a [u8],
     pub(crate) script: Option<Arc<Script>>,
-    /// The number by which servers know it, where sessions share connections.
+    /// The number that names the statement on servers when sessions share connections.
     pub(crate) shared: Option<u64>,
 }
 
 impl Prepared {
-    /// Registers a Parse, unless there are too many. With a number it has a name of ours on servers.
+    /// Registers a Parse, unless the session has too many. A shared number gives the statement an Onecopy name on
+    /// servers.
     pub(crate) fn insert(&mut self, new: NewStatement<'_>) -> Result<Arc<PreparedStatement>, Refusal> {
         let NewStatement { name, sql, stand_ins, types, script, shared } = new;
         let old_bytes = self.statements.get(name).map_or(0, |known| known.bytes());
@@ -69,7 +70,7 @@ impl Prepared {
             return Err(Refusal::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text, hint));
         }
         self.statements_bytes = bytes;
-        // Sessions share connections, so no two of them may mean different things by one number.
+        // Sessions share connections, so a number must mean one statement only.
         let generation = shared.unwrap_or_else(fresh_generation);
         let (name, sql, types) = (name.to_vec(), sql.to_vec(), types.to_vec());
         let server_name = shared.map_or_else(|| name.clone(), name_of);
@@ -86,12 +87,11 @@ impl Prepared {
         Ok(known)
     }
 
-    /// The statement of this name.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<PreparedStatement>> {
         self.statements.get(name)
     }
 
-    /// A Bind made this portal, with these formats and values.
+    /// Registers a portal that a Bind made.
     pub(crate) fn bind(&mut self, portal: &[u8], statement: &[u8], values: &[u8]) -> Result<(), Refusal> {
         self.drop_portal(portal);
         let Some(known) = self.statements.get(statement) else { return Ok(()) };
@@ -115,12 +115,12 @@ impl Prepared {
         }
     }
 
-    /// What the portal of this name runs.
+    /// The statement that the portal executes.
     pub(crate) fn portal(&self, name: &[u8]) -> Option<&Arc<PreparedStatement>> {
         self.portals.get(name).map(|portal| &portal.known)
     }
 
-    /// The same as it was sent, if it is one statement.
+    /// The same as the client sent it, if the text is a single statement.
     pub(crate) fn sent(&self, name: &[u8]) -> Option<Sent> {
         let Portal { known, values } = self.portals.get(name)?;
         let is_one = known.script.as_ref().is_some_and(|script| script.statements.len() == 1);
@@ -134,12 +134,12 @@ impl Prepared {
         self.statements_bytes -= removed.map_or(0, |known| known.bytes());
     }
 
-    /// Whether there are portals that outlive the next Bind.
+    /// Whether any portal outlives the next Bind.
     pub(crate) fn has_named_portals(&self) -> bool {
         self.portals.keys().any(|name| !name.is_empty())
     }
 
-    /// The end of a transaction ends its portals.
+    /// Closes all portals, as the end of a transaction does.
     pub(crate) fn drop_portals(&mut self) {
         self.portals.clear();
         self.portals_bytes = 0;

@@ -1,7 +1,6 @@
-//! A statement as the client sent it: its place in its text, and the values of its parameters.
+//! A statement as the client sent it: its position in its text, and its parameter values.
 //!
-//! What is known of rows and of the txn_profile of a transaction comes from here. Texts are shared, not copied for each of
-//! their statements.
+//! Onecopy predicts rows and the transaction profile from it. Statements share their text instead of copying it.
 
 use std::sync::Arc;
 
@@ -12,32 +11,30 @@ use wire::frontend::bound_values;
 
 use super::prepared_statement::PreparedStatement;
 
-/// Texts and values of more bytes than this are not kept: what they touch is known by tables only.
+/// Longer texts and values are not kept. Such a statement is known by its tables only.
 pub(crate) const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// One statement that was sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Sent {
-    /// By the simple protocol.
+    /// Sent by the simple protocol.
     Text {
         /// The whole query string.
         text: Arc<[u8]>,
-        /// Where the statement before it ends.
+        /// End of the statement before it.
         from: usize,
-        /// Which part of the text it is.
+        /// The part of the text that is this statement.
         part: Part,
     },
-    /// By the extended protocol.
+    /// Sent by the extended protocol.
     Bound {
-        /// What was prepared: one statement.
+        /// The prepared statement.
         known: Arc<PreparedStatement>,
-        /// Formats and values, as Bind has them.
+        /// Formats and values, as in Bind.
         values: Arc<[u8]>,
     },
 }
 
 impl Sent {
-    /// The template.
     pub(crate) fn statement(&self) -> &Arc<Statement> {
         &self.part().statement
     }
@@ -59,7 +56,7 @@ impl Sent {
         }
     }
 
-    /// Its text with the comments before it, if it is UTF-8.
+    /// Its text with the comments before it; `None` if it is not UTF-8.
     pub(crate) fn with_comments(&self) -> Option<&str> {
         let text = match self {
             Self::Text { text, from, .. } => text.get(*from..)?,
@@ -70,7 +67,7 @@ impl Sent {
             .map(|text| text.trim_start_matches(|c: char| c == ';' || c.is_whitespace()))
     }
 
-    /// How often its own text has this word, in any case; also inside constants and comments.
+    /// Counts a word in its text, in any case, including constants and comments.
     pub(crate) fn mentions(&self, word: &str) -> usize {
         let text = match self {
             Self::Text { text, part, .. } => text.get(part.start..part.end).unwrap_or_default(),
@@ -79,12 +76,12 @@ impl Sent {
         String::from_utf8_lossy(text).to_ascii_lowercase().matches(word).count()
     }
 
-    /// The text with its constants taken out.
+    /// The text without its constants.
     pub(crate) fn template(&self) -> String {
         self.part().template(&String::from_utf8_lossy(self.text()))
     }
 
-    /// The values of its parameters, which [`Sent::arguments`] takes. A Bind that cannot be read has none that are known.
+    /// The parameter values for [`Sent::arguments`]; empty if the Bind is malformed.
     pub(crate) fn parameters(&self) -> Vec<Parameter<'_>> {
         let Self::Bound { known, values } = self else { return Vec::new() };
         let types = known.types.get(2..).unwrap_or_default();
@@ -95,18 +92,17 @@ impl Sent {
             .collect()
     }
 
-    /// All that a template leaves open.
+    /// All values that the template leaves open.
     pub(crate) fn arguments<'a>(&'a self, parameters: &'a [Parameter<'a>]) -> Arguments<'a> {
         Arguments { text: self.text(), constants: &self.part().constants, parameters }
     }
 
-    /// What is kept of its values until the transaction ends.
+    /// What we keep of its values until the transaction ends.
     pub(crate) fn digests(&self) -> Digests {
         Digests::of(&self.arguments(&self.parameters()))
     }
 
-    /// Whether one of its constants or parameters could be read off the clock: `'now'` is the time at which the
-    /// transaction began.
+    /// Whether a constant or parameter could be read off the clock. Example: `'now'`, the start of the transaction.
     pub(crate) fn may_read_clock(&self) -> bool {
         let reads = |value: &[u8]| std::str::from_utf8(value).is_ok_and(sql::may_read_clock);
         let parameters = self.parameters();

@@ -1,11 +1,11 @@
-//! What a session has set, and how it gets to every server connection it owns.
+//! The settings of a session, and how each of its server connections gets them.
 //!
-//! A SET outside of a transaction, or in one that commits, belongs to the session: it is remembered as the statement
-//! that made it, one for each name, and replayed on a connection before its next use. Inside a transaction it is
-//! staged, and dropped when the transaction rolls back, as PostgreSQL does.
+//! A SET outside a transaction, or in one that commits, belongs to the session. The session keeps the last SET
+//! statement of each name and replays it on a connection before the next use. Inside a transaction a SET is staged,
+//! and dropped if the transaction rolls back, as in PostgreSQL.
 //!
 //! Four settings never reach a server, because Onecopy's own transactions depend on them: the default and present
-//! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
+//! isolation level and read-only mode. The session keeps them, writes them into every BEGIN, and answers SHOW.
 
 mod date_style;
 mod options;
@@ -23,22 +23,22 @@ use crate::error::Refusal;
 pub(crate) use roles::GivenUp;
 use transaction_defaults::TransactionDefaults;
 
-/// One thing that was set.
+/// One SET or RESET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: String,
-    /// The value, as far as it is known.
+    /// The value, if the statement holds a constant.
     value: Option<String>,
     statement: String,
 }
 
 impl Entry {
-    /// Whether it leads back to what the session began with.
+    /// Whether it restores the value that the session began with.
     fn resets(&self) -> bool {
         self.statement.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case("reset"))
     }
 
-    /// Whether nothing is left of the other one, which came before.
+    /// Whether it makes the earlier one redundant.
     fn replaces(&self, earlier: &Self) -> bool {
         self.name == earlier.name
             && (self.name != date_style::NAME
@@ -49,55 +49,55 @@ impl Entry {
 /// The settings of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Start-up parameters that go to servers as they are, user and database among them.
+    /// Start-up parameters that go to servers unchanged, with user and database.
     start: Vec<(String, String)>,
-    /// The client's own `options`, less what is kept here.
+    /// The client's `options`, without the settings kept here.
     options: String,
     kept: Vec<Entry>,
-    /// What [`Settings::dress`] came to, and at which generation.
+    /// The result of [`Settings::dress`], and its generation.
     dress: (u64, Arc<str>),
     staged: Vec<Entry>,
-    /// Something was set for the open transaction alone.
+    /// The open transaction has executed SET LOCAL.
     pub(crate) has_local: bool,
     generation: u64,
-    /// A role was given up: connections may have it still.
+    /// A role was given up, so connections may still have it.
     has_given_up: bool,
-    /// What a transaction is whose BEGIN does not say.
+    /// Mode of a transaction whose BEGIN does not name one.
     pub(crate) defaults: TransactionDefaults,
-    /// What these were when the session began, which RESET goes back to.
+    /// The same at the start of the session, for RESET.
     pub(crate) start_defaults: TransactionDefaults,
-    /// Which of them the client gave at start-up.
+    /// Names of those that the client gave at start-up.
     given: Vec<String>,
-    /// What start-up and the servers say of settings of Onecopy's own, weakest first, until it is checked.
+    /// Onecopy's own settings from start-up and servers, weakest first, until they are checked.
     own: Vec<Said>,
-    /// What settings mean to us, as they are now.
+    /// The present values of the settings that Onecopy must know.
     pub(crate) noted: OwnSettings,
-    /// What that began with.
+    /// Their values at the start of the session.
     start_noted: OwnSettings,
-    /// Some time-out is set, so the window between append and COMMIT must be protected from it.
+    /// A time-out is set, so the window between append and COMMIT needs protection from it.
     pub(crate) has_timeouts: bool,
 }
 
-/// What is said of a setting of Onecopy's own before the session begins.
+/// A value for an Onecopy setting from before the session began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// By the client; else by ALTER ROLE or ALTER DATABASE.
+    /// The client gave it; `false` if ALTER ROLE or ALTER DATABASE did.
     pub(crate) is_clients: bool,
 }
 
 /// Those that RESET ALL leaves as they are.
 const ROLES: [&str; 2] = ["role", "session_authorization"];
 
-/// Leads a connection back to what it began with.
+/// Restores the state in which a connection began.
 pub(crate) const NO_ROLE_NOR_SETTING: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL";
 
 /// The name under which RESET ALL is staged.
 pub(crate) const RESET_ALL: &str = "all";
 
 impl Settings {
-    /// From a start-up message, its user and database being known.
+    /// Reads a start-up message whose user and database are known.
     pub(crate) fn new(parameters: &[(String, String)], user: &str, database: &str) -> Result<Self, Refusal> {
         let mut settings = Self {
             start: vec![("user".into(), user.into()), ("database".into(), database.into())],
@@ -116,7 +116,7 @@ impl Settings {
             start_noted: OwnSettings::default(),
             has_timeouts: false,
         };
-        // What stands in `options` is weaker than what is said beside it, as with the server.
+        // Parameters of the message override those in `options`, as on a server.
         for (_, value) in parameters.iter().filter(|(name, _)| name == "options") {
             settings.take_options(value)?;
         }
@@ -134,7 +134,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Takes what the client says of a setting at start-up; whether it stays here.
+    /// Takes a setting from start-up; `true` if Onecopy keeps it.
     fn takes_own(&mut self, name: &str, value: &str) -> Result<bool, Refusal> {
         if Self::is_own(name) {
             self.defaults.set(name, value)?;
@@ -149,8 +149,9 @@ impl Settings {
         Ok(true)
     }
 
-    /// The start-up `options` of a server connection: a wish, the client's, then ours, which win. Our log has a transaction on
-    /// disk before its COMMIT is sent, so that need not wait for the server's disk as well, unless the client says so.
+    /// The start-up `options` of a server connection: a default of ours, the client's options, then settings of ours
+    /// that must win. The log has a transaction on disk before its COMMIT is sent, so by default COMMIT need not wait
+    /// for the server's disk, too.
     pub(crate) fn server_options(&self) -> String {
         let mut options = format!("-c synchronous_commit=off {}", self.options);
         options.push_str(
@@ -173,18 +174,19 @@ impl Settings {
         self.generation
     }
 
-    /// The statements that bring a connection up to date. Replaying one that is there already changes nothing.
+    /// The statements that bring a connection up to date. A second replay changes nothing.
     pub(crate) fn replay(&self) -> String {
         let mut sql = String::new();
         if self.has_given_up || self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
-            // The others may need what the role of an earlier replay is not allowed.
+            // Earlier roles may lack the right to execute the other statements.
             sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;");
         }
         sql.push_str(&statements(self.kept.iter()));
         sql
     }
 
-    /// The statements that lead from what a connection begins with to where the session is; none is like RESET ALL.
+    /// The statements that lead from the start-up state of a connection to the state of the session. They include no
+    /// RESET, because that state has the defaults.
     pub(crate) fn dress(&mut self) -> Arc<str> {
         if self.dress.0 != self.generation {
             let kept = self.kept.iter().filter(|entry| !entry.resets());
@@ -194,7 +196,7 @@ impl Settings {
         Arc::clone(&self.dress.1)
     }
 
-    /// What of it can change the meaning of a statement's text.
+    /// The part of it that can change the meaning of a statement's text.
     pub(crate) fn meaning(&self) -> String {
         let means = |entry: &&Entry| {
             let name = entry.name.as_str();
@@ -211,7 +213,7 @@ impl Settings {
         self.has_local || !self.staged.is_empty()
     }
 
-    /// Whether a setting is kept just so.
+    /// Whether the setting was set to exactly this value.
     pub(crate) fn has_exactly(&self, name: &str, value: &str) -> bool {
         let statement = set_config(name, value);
         let is_so = |entry: &Entry| {
@@ -220,13 +222,13 @@ impl Settings {
         self.kept.iter().any(|entry| entry.name.eq_ignore_ascii_case(name) && is_so(entry))
     }
 
-    /// Kept settings with names of the client's own, of which no server tells.
+    /// Kept custom settings (`app.tenant`), which servers do not report.
     pub(crate) fn own_names(&self) -> Vec<String> {
         let names = self.kept.iter().map(|entry| entry.name.to_ascii_lowercase());
         names.filter(|name| name.contains('.') && !is_kept(name)).collect()
     }
 
-    /// Whether a connection has another role than the session has set, or may have.
+    /// Whether a connection may have another role than the session.
     pub(crate) fn is_other_role(&self, role: &str, user: Option<&str>) -> bool {
         let login = self.start.iter().find(|(name, _)| name == "user").map(|(_, user)| user.as_str());
         let set = |name: &str| self.kept.iter().rfind(|entry| entry.name == name && !entry.resets());
@@ -237,8 +239,8 @@ impl Settings {
         !has("role", Some(role), Some("none")) || !has("session_authorization", user, login)
     }
 
-    /// What the server has set for the role or the database (ALTER ROLE .. SET), weakest first; what the client gave at
-    /// start-up is stronger.
+    /// Takes the defaults of the role and database (ALTER ROLE .. SET), weakest first. The client's start-up
+    /// parameters override them.
     pub(crate) fn begin_with(&mut self, defaults: &[String]) {
         for setting in defaults {
             let Some((name, value)) = setting.split_once('=') else { continue };
@@ -256,12 +258,12 @@ impl Settings {
         self.start_noted = self.noted.clone();
     }
 
-    /// What was said of settings of Onecopy's own, to be checked.
+    /// Hands over the Onecopy settings that have to be checked.
     pub(crate) fn take_own(&mut self) -> Vec<Said> {
         std::mem::take(&mut self.own)
     }
 
-    /// One of these is good: the session begins with it.
+    /// Starts the session with a checked value.
     pub(crate) fn begin_with_own(&mut self, said: &Said) {
         self.noted.note(&said.name, Some(&said.value));
         self.start_noted = self.noted.clone();
@@ -272,14 +274,15 @@ impl Settings {
         TransactionDefaults::NAMES.contains(&name)
     }
 
-    /// A SET (value as far as it is known) or RESET that a server accepted. The statement is what is replayed.
+    /// Notes a SET or RESET that a server accepted. The statement is what we replay; the value is `None` if it is no
+    /// constant.
     pub(crate) fn stage(&mut self, name: &str, value: Option<&str>, statement: &str) {
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
         self.staged.push(Entry { name, value, statement: statement.to_owned() });
         self.note_again();
     }
 
-    /// What settings mean to us, as they are now: one was not accepted, or is undone.
+    /// Recomputes the noted values after a SET was rejected or rolled back.
     pub(crate) fn note_again(&mut self) {
         let mut start = self.start_noted.clone();
         start.timeouts.take_local(&self.noted.timeouts);
@@ -296,13 +299,13 @@ impl Settings {
         }
     }
 
-    /// What a setting means to us, whoever sets it and for how long.
+    /// Notes a new value, regardless of how long it holds.
     pub(crate) fn note_name(&mut self, name: &str, value: Option<&str>) {
         self.has_timeouts |= is_timeout(name) && !value.is_some_and(is_none);
         self.noted.note(name, value);
     }
 
-    /// The transaction in which things were staged has committed; `true` if anything changed.
+    /// Keeps the staged settings after a commit; `true` if anything changed.
     pub(crate) fn keep_staged(&mut self) -> bool {
         let changed = !self.staged.is_empty();
         for entry in std::mem::take(&mut self.staged) {
@@ -311,25 +314,25 @@ impl Settings {
                 continue;
             }
             self.kept.retain(|kept| !entry.replaces(kept));
-            // No connection has to be brought to what no server hears of.
+            // Servers never hear of kept settings, so no connection is out of date.
             self.generation += u64::from(!is_kept(&entry.name));
             self.kept.push(entry);
         }
         changed
     }
 
-    /// How many are staged.
+    /// Number of staged settings, for a savepoint.
     pub(crate) fn staged(&self) -> usize {
         self.staged.len()
     }
 
-    /// The transaction has gone back to where so many were staged.
+    /// Drops what was staged after a savepoint.
     pub(crate) fn unstage(&mut self, staged: usize) {
         self.staged.truncate(staged);
         self.note_again();
     }
 
-    /// It has rolled back.
+    /// Drops all after a rollback.
     pub(crate) fn drop_staged(&mut self) {
         if !self.staged.is_empty() {
             self.staged.clear();
@@ -337,7 +340,7 @@ impl Settings {
         }
     }
 
-    /// What was set for the open transaction alone is over with it.
+    /// Drops the effects of SET LOCAL at the end of a transaction.
     pub(crate) fn end_local(&mut self) {
         self.noted.timeouts.end_local();
         if std::mem::take(&mut self.has_local) {
@@ -345,7 +348,7 @@ impl Settings {
         }
     }
 
-    /// RESET ALL, which leaves the session its role.
+    /// RESET ALL, which keeps the role.
     pub(crate) fn reset(&mut self) {
         self.kept.retain(|entry| ROLES.contains(&entry.name.as_str()));
         self.reset_by("RESET ALL");
@@ -369,14 +372,13 @@ impl Settings {
 
 fn statements<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
     let entries = entries.filter(|entry| !is_kept(&entry.name));
-    // The limit comes last, as it is not for the statements here.
+    // The time-out comes last, so that it does not apply to the replay itself.
     let is_limit = |entry: &&Entry| entry.name == "statement_timeout";
     let (last, first): (Vec<_>, Vec<_>) = entries.partition(is_limit);
-    // A statement may end with a comment, which goes to the end of its line.
+    // A statement may end with a comment, which extends to the end of its line.
     first.into_iter().chain(last).flat_map(|entry| [entry.statement.as_str(), "\n;"]).collect()
 }
 
-/// The statement that sets this.
 pub(crate) fn set_config(name: &str, value: &str) -> String {
     let quote = |text: &str| text.replace('\'', "''").replace('\\', "\\\\");
     format!("SELECT pg_catalog.set_config(E'{}', E'{}', false)", quote(name), quote(value))

@@ -1,12 +1,12 @@
-//! `pg_terminate_backend` and `pg_cancel_backend`: one session ends another one, or what that is doing.
+//! `pg_terminate_backend` and `pg_cancel_backend`: one session ends another, or its statement.
 //!
-//! In the client's statement they are functions of Onecopy's own ([`crate::session::stand_ins`]). These check the
-//! caller's rights in the server, as PostgreSQL does, and tell us by a message on the caller's connection whom to signal:
-//! a session by its number, or the session that a process of this server works for. Of sessions the server knows what was
-//! told to it before the statement, as a setting, which the client could change.
+//! Onecopy replaces both in the client's statement by functions of its own ([`crate::session::stand_ins`]). These
+//! check the caller's rights in the server, as PostgreSQL does. Then they name the target in a message on the
+//! caller's connection: a session by its number, or the server process that works for it. The server learns the roles
+//! of sessions from a setting that Onecopy sets before the statement. A client could change that setting.
 //!
-//! Invariant: a message counts only if its context proves that our function raised it; and a session that is named by its
-//! number must have the very role that the function has checked the rights for.
+//! Invariant: a message counts only if its context proves that our function raised it. A session that is named by its
+//! number must also have the role for which the function has checked the rights.
 
 use std::sync::Arc;
 
@@ -20,33 +20,32 @@ use crate::coordinator::mailbox::End;
 use crate::error::Fault;
 use crate::local::session_registry::SessionRegistry;
 
-/// The SQLSTATE of the messages. It proves nothing.
+/// SQLSTATE of the messages. It proves nothing.
 const SQLSTATE: &[u8] = b"OC002";
-/// What the first line of their context begins and ends with.
+/// Beginning and end of the first line of their context.
 const CONTEXT: &[u8] = b"PL/pgSQL function onecopy.signal_session(integer,text) line ";
 const CONTEXT_END: &[u8] = b" at RAISE";
 
-/// What is to become of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Cancel,
     Terminate,
 }
 
-/// What a message asks for.
+/// The request in one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signal {
     action: Action,
-    /// A session's number, or a process of the server.
+    /// Number of a session, or of a server process.
     pid: i32,
     /// The role for which the rights were checked.
     role: String,
-    /// The server that says so.
+    /// The server that sent it.
     replica: ReplicaId,
 }
 
 impl Signal {
-    /// Reads a notice; `None` if it is none of ours.
+    /// Reads a notice; `None` if our function did not raise it.
     fn read(body: &[u8], replica: ReplicaId) -> Option<Self> {
         let fields = Fields::new(body);
         if fields.sqlstate() != SQLSTATE || !is_our_context(fields.get(b'W')?) {
@@ -63,7 +62,7 @@ impl Signal {
         Some(Self { action, pid, role: parts.next()?.to_owned(), replica })
     }
 
-    /// The session that is meant, if there is one.
+    /// The target, if it still exists.
     fn target(&self, clients: &SessionRegistry) -> Option<SessionId> {
         let session = if self.pid < PID_BASE {
             clients.backends().get(&(self.replica, self.pid)).copied()?
@@ -83,7 +82,7 @@ fn is_our_context(context: &[u8]) -> bool {
     line.is_some_and(|line| !line.is_empty() && line.iter().all(u8::is_ascii_digit))
 }
 
-/// What a session asks to be done to others.
+/// The requests of one session.
 #[derive(Debug)]
 pub(crate) struct Signals {
     own: SessionId,
@@ -97,7 +96,7 @@ impl Signals {
         Self { own, coordinator, keys, asked: Vec::new() }
     }
 
-    /// Takes a notice of a server; whether it was ours.
+    /// Takes a notice of a server; `true` if it was a request.
     pub(crate) fn take(&mut self, body: &[u8], replica: ReplicaId) -> bool {
         let signal = Signal::read(body, replica);
         let is_ours = signal.is_some();
@@ -105,7 +104,7 @@ impl Signals {
         is_ours
     }
 
-    /// Does what was asked for.
+    /// Carries out the requests.
     ///
     /// # Errors
     /// If the session has ended itself.

@@ -1,30 +1,29 @@
-//! How long a client wants to wait, as far as we wait for it.
+//! The client's time-outs, for waits inside Onecopy.
 
 use std::time::Duration;
 
-/// All limits that a server has for what a transaction does.
+/// All time-outs of a server that apply to a transaction.
 const NAMES: [&str; 4] =
     ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", TRANSACTION_TIMEOUT];
-/// For the whole of it.
+/// Limits the whole transaction.
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
 /// The first version of PostgreSQL that has it.
 const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
 
-/// Lifts the first three for the rest of the transaction.
+/// Lifts the other three for the rest of the transaction.
 const LIFTED: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
                       SET LOCAL idle_in_transaction_session_timeout = 0";
 
-/// Whether a setting is one of them.
 pub(crate) fn is_timeout(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Whether a value of one is no limit.
+/// Whether the value means no limit.
 pub(crate) fn is_none(value: &str) -> bool {
     milliseconds(value) == Some(0)
 }
 
-/// The statements that lift all of them for the rest of the transaction, on a server of this version.
+/// Statements that lift all time-outs for the rest of the transaction, on a server of this version.
 pub(crate) fn lifted(version: u32) -> String {
     if version < TRANSACTION_TIMEOUT_SINCE {
         return LIFTED.to_owned();
@@ -32,7 +31,7 @@ pub(crate) fn lifted(version: u32) -> String {
     format!("{LIFTED}; SET LOCAL {TRANSACTION_TIMEOUT} = 0")
 }
 
-/// The same of those that end the connection.
+/// Statements that lift only the time-outs that end the connection.
 pub(crate) fn lifted_for_readers(version: u32) -> String {
     let mut sql = "SET LOCAL idle_in_transaction_session_timeout = 0".to_owned();
     if version >= TRANSACTION_TIMEOUT_SINCE {
@@ -41,34 +40,32 @@ pub(crate) fn lifted_for_readers(version: u32) -> String {
     sql
 }
 
-/// The longest limit that there is.
+/// The server accepts no longer limit.
 const LIMIT_MS_MAX: u64 = i32::MAX as u64;
 
-/// How long the client wants to wait, in milliseconds; 0 is for ever.
+/// Time-outs in milliseconds; 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
 pub(crate) struct Timeouts {
     lock_ms: u64,
     statement_ms: u64,
-    /// Until the transaction ends.
+    /// From SET LOCAL, until the transaction ends.
     local_lock_ms: Option<u64>,
     local_statement_ms: Option<u64>,
 }
 
 impl Timeouts {
-    /// For locks.
     pub(crate) fn lock(&self) -> Option<Duration> {
         let limit_ms = self.local_lock_ms.unwrap_or(self.lock_ms);
         (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
     }
 
-    /// For a statement.
     pub(crate) fn statement(&self) -> Option<Duration> {
         let limit_ms = self.local_statement_ms.unwrap_or(self.statement_ms);
         (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
     }
 
-    /// One was set. What cannot be read is the server's to judge, and bounds nothing here.
+    /// Notes a new value. The server judges an unreadable one, which limits nothing here.
     pub(crate) fn note(&mut self, name: &str, value: Option<&str>, is_local: bool) {
         let limit_ms = value.and_then(milliseconds).unwrap_or(0);
         match (name, is_local) {
@@ -80,18 +77,18 @@ impl Timeouts {
         }
     }
 
-    /// Those of the open transaction are the same as before.
+    /// Takes over the SET LOCAL values of the open transaction.
     pub(crate) fn take_local(&mut self, before: &Self) {
         (self.local_lock_ms, self.local_statement_ms) = (before.local_lock_ms, before.local_statement_ms);
     }
 
-    /// The transaction is over.
+    /// Drops them at the end of the transaction.
     pub(crate) fn end_local(&mut self) {
         (self.local_lock_ms, self.local_statement_ms) = (None, None);
     }
 }
 
-/// A time as the server reads it: a number, and its unit if it is not milliseconds.
+/// Reads a time as the server does: a number, then a unit unless it means milliseconds.
 fn milliseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -105,7 +102,7 @@ fn milliseconds(text: &str) -> Option<u64> {
         "d" => 86_400_000,
         _ => return None,
     };
-    // The server takes no more.
+    // The server accepts no more.
     number.checked_mul(factor).filter(|limit_ms| *limit_ms <= LIMIT_MS_MAX)
 }
 

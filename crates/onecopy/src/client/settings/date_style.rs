@@ -1,19 +1,18 @@
-//! `DateStyle`: two settings in one, a style and the order of day, month and year.
+//! `DateStyle` is two settings in one: a style, and the order of day, month and year.
 //!
-//! `SET datestyle = iso` leaves the order as it is and `SET datestyle = dmy` the style. So of what a session has set the
-//! last word on each counts, and both may have to be said again on another connection.
+//! `SET datestyle = iso` keeps the order, and `SET datestyle = dmy` keeps the style. So the last value of each part
+//! counts, and a replay may need two statements.
 
-/// The setting.
 pub(super) const NAME: &str = "datestyle";
 
-/// Whether all that the earlier value says is said again by the later one; None is a value that is not known, or the one
-/// that the session began with.
+/// Whether the later value sets all parts that the earlier one sets. `None` is an unknown value, or the one that the
+/// session began with.
 pub(super) fn replaces(later: Option<&str>, earlier: Option<&str>) -> bool {
     let (later, earlier) = (parts(later), parts(earlier));
     (later.style || !earlier.style) && (later.order || !earlier.order)
 }
 
-/// What a value says.
+/// The parts that a value sets.
 struct Parts {
     style: bool,
     order: bool,
@@ -29,7 +28,7 @@ fn parts(value: Option<&str>) -> Parts {
             "ymd" | "dmy" | "mdy" | "us" => said.order = true,
             _ if word.starts_with("postgres") => said.style = true,
             _ if word.starts_with("euro") || word.starts_with("noneuro") => said.order = true,
-            // German says day before month, too, and DEFAULT both.
+            // German also sets the order, and DEFAULT sets both.
             _ => return both,
         }
     }

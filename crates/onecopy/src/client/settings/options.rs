@@ -1,11 +1,11 @@
-//! The start-up parameter `options`, as a client gives it.
+//! The start-up parameter `options`.
 
 use wire::sqlstate;
 
 use super::{Refusal, Settings};
 
 impl Settings {
-    /// Splits `-c name=value` and `--name=value` as the server does; what is ours stays here.
+    /// Splits `-c name=value` and `--name=value` as the server does, and takes out the settings that Onecopy keeps.
     pub(super) fn take_options(&mut self, text: &str) -> Result<(), Refusal> {
         let wrong = |why: String| Refusal::plain(sqlstate::SYNTAX_ERROR, why);
         let mut words = split_words(text).into_iter();
@@ -30,7 +30,7 @@ impl Settings {
     }
 }
 
-/// Words separated by white space; a backslash takes the next character as it is.
+/// Splits at white space. A backslash takes the next character literally.
 fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

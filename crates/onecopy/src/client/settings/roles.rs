@@ -1,16 +1,17 @@
-//! Giving up a role that was set.
+//! RESET ROLE after the role was dropped.
 //!
-//! Before a statement runs, its connection is brought to what the session has set, and a role that was dropped since cannot be
-//! set any more. Whoever wants to be rid of it is not to fail because of that.
+//! Before a statement runs, its connection gets the settings of the session. A role that was dropped meanwhile cannot
+//! be set any more. That must not keep the client from giving the role up, so RESET ROLE and its kin drop the role
+//! from the replay first.
 
 use super::{Entry, ROLES, Settings};
 
-/// A role that was set before.
+/// The SET ROLE that was dropped from the replay.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp(Vec<Entry>);
 
 impl Settings {
-    /// A role is about to be given up, or any: one that is gone by now must not keep the session from that. What was set.
+    /// Drops the role from the replay before a statement that gives it up, and returns it.
     pub(crate) fn give_up_role(&mut self, name: Option<&str>) -> GivenUp {
         let is_it = |entry: &mut Entry| {
             ROLES.contains(&entry.name.as_str()) && name.is_none_or(|name| name == entry.name)
@@ -21,7 +22,7 @@ impl Settings {
         GivenUp(given_up)
     }
 
-    /// It was not given up after all.
+    /// Restores it, because the statement failed.
     pub(crate) fn take_back_role(&mut self, GivenUp(given_up): GivenUp) {
         self.generation += u64::from(!given_up.is_empty());
         self.kept.extend(given_up);
