@@ -1,9 +1,9 @@
 //! Stage *accept*: from a new connection to a session that has logged in.
 //!
-//! [`listener`] takes connections and gives each to a thread, [`startup`] reads the start-up message, [`login`] proves who
-//! the client is. [`crate::local::half_open`] bounds how many have not proven it yet.
+//! [`listener`] takes connections and gives each to a thread. [`startup`] reads the start-up message. [`login`]
+//! authenticates the client. [`crate::local::half_open`] bounds the connections that have not authenticated.
 //!
-//! Invariant: nothing of a client reaches a server before its log-in is complete.
+//! Invariant: no byte of a client reaches a server before its log-in is complete.
 
 pub(crate) mod listener;
 pub(crate) mod login;

@@ -1,8 +1,8 @@
-//! What `onecopy serve` is told: by its file, the environment and flags, in rising rank.
+//! The configuration of `onecopy serve`: a file, overridden by environment variables, overridden by flags.
 //!
-//! One table ([`settings::SETTINGS`]) says for every setting its name, its kind, its default and what it is for. The file's keys,
-//! the variables, the flags, their checks and docs/reference/configuration.md are all made from it. Whatever is wrong is
-//! collected, so that one run names every mistake, with its place; a configuration with a mistake is not used at all.
+//! One table ([`settings::SETTINGS`]) defines the name, kind, default and purpose of every setting. The file's keys,
+//! the variables, the flags, their checks and docs/reference/configuration.md are made from it. Loading collects all
+//! errors with their places, so one run reports every one. A configuration with an error is not used.
 
 mod address;
 mod error;
@@ -39,25 +39,23 @@ use kinds::Value;
 use read::{Raw, RawReplica, Sources};
 use settings::{SETTINGS, Setting};
 
-/// A configuration without mistakes. A setting is asked for by its name, and has the type that the table says.
+/// A valid configuration. A setting is looked up by its name, and has the type that the table says.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     values: Vec<(&'static Setting, Value, String)>,
-    /// The servers; the first is the home of updates.
+    /// The servers. The first one is the initial anchor.
     pub(crate) replicas: Vec<Replica>,
 }
 
-/// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replica {
-    /// The name that people use.
+    /// Its name in SHOW and log lines.
     pub(crate) name: String,
-    /// Where it listens.
     pub(crate) address: Address,
 }
 
 impl Config {
-    /// Reads everything. All mistakes are returned, not only the first.
+    /// Loads the configuration. Returns all errors, not only the first.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: impl Fn(&str) -> Option<String>,
@@ -150,7 +148,7 @@ impl Config {
         &found.expect("only settings of the table are asked for").1
     }
 
-    /// A setting that is a text, or a word.
+    /// Value of a setting that is a text or a word.
     pub(crate) fn text(&self, name: &str) -> &str {
         match self.value(name) {
             Value::Text(text) => text,
@@ -158,12 +156,12 @@ impl Config {
         }
     }
 
-    /// A setting that is a folder.
+    /// Value of a setting that is a folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(self.text(name))
     }
 
-    /// A setting that is a length of time.
+    /// Value of a setting that is a length of time.
     pub(crate) fn duration(&self, name: &str) -> Duration {
         match self.value(name) {
             Value::Duration(duration) => *duration,
@@ -171,7 +169,7 @@ impl Config {
         }
     }
 
-    /// A setting that is a number, or a size in bytes.
+    /// Value of a setting that is a number or a size in bytes.
     pub(crate) fn number(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => *number,
@@ -179,7 +177,7 @@ impl Config {
         }
     }
 
-    /// A setting that is a list of addresses.
+    /// Value of a setting that is a list of addresses.
     pub(crate) fn addresses(&self, name: &str) -> &[SocketAddr] {
         match self.value(name) {
             Value::Addresses(addresses) => addresses,
@@ -187,7 +185,7 @@ impl Config {
         }
     }
 
-    /// Who may come in.
+    /// The rules and rights of clients.
     pub(crate) fn access(&self) -> Access {
         let roles = |name: &str| match self.value(name) {
             Value::Roles(roles) => roles.clone(),
@@ -202,7 +200,7 @@ impl Config {
         }
     }
 
-    /// What opens the servers to the superuser.
+    /// The password or certificate for superuser connections to servers.
     pub(crate) fn secret(&self) -> Result<Secret, ConfigFileError> {
         let path = self.path("superuser_password_file");
         if path.as_os_str().is_empty() {
@@ -215,14 +213,14 @@ impl Config {
         Ok(Secret::Password(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
-    /// Whether the files that it names can be used, so that this is known before anything is touched.
+    /// Checks that all named files can be used, before the node changes anything.
     pub(crate) fn check_files(&self) -> Result<(), Vec<ConfigFileError>> {
         let errors: Vec<ConfigFileError> =
             [self.secret().err(), self.identity().err()].into_iter().flatten().collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// The certificate that clients see.
+    /// The certificate for clients.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, ConfigFileError> {
         let (certificate, key) = (self.path("tls_certificate_file"), self.path("tls_key_file"));
         match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
@@ -234,7 +232,8 @@ impl Config {
         Ok(Some(Identity::load(&certificate, &key)?))
     }
 
-    /// Whoever can reach us from another machine has to prove who he is, unless it is said which networks are trusted.
+    /// Rejects a rule that trusts every address, if the node listens beyond the loopback. The operator must name the
+    /// trusted networks.
     fn check_trust(&self, sources: &Sources, mistakes: &mut Vec<ConfigError>) {
         let Value::Rules(rules) = self.value("hba") else { unreachable!("hba is a list of rules") };
         let is_reachable = self.addresses("listen").iter().any(|address| !address.ip().is_loopback());
@@ -243,11 +242,16 @@ impl Config {
             && rules.iter().any(Rule::trusts_anybody)
         {
             let help = "name the networks that are trusted, or listen on 127.0.0.1 only";
-            mistakes.push(raw.mistake("hba: everybody who can reach it is let in without a password", help));
+            mistakes.push(
+                raw.mistake(
+                    "hba: a trust rule admits every client from any address without a password",
+                    help,
+                ),
+            );
         }
     }
 
-    /// Every setting: its name, value and default as text, and whether it can change while the node runs.
+    /// Every setting as text: name, value, default, whether it can change while the node runs.
     pub(crate) fn shown(&self) -> Vec<[String; 4]> {
         let row = |(setting, _, text): &(&Setting, Value, String)| {
             let changeable = if setting.can_reload { "yes" } else { "no" };
@@ -256,7 +260,7 @@ impl Config {
         self.values.iter().map(row).collect()
     }
 
-    /// Which settings differ from another configuration's although they only count at the start.
+    /// Settings that differ from the other configuration, but take effect only at a restart.
     pub(crate) fn fixed_that_differ(&self, other: &Self) -> Vec<&'static str> {
         let pairs = self.values.iter().zip(&other.values);
         let differ =
@@ -269,7 +273,7 @@ impl Config {
     }
 }
 
-/// Longest name of a replica.
+/// Longest name of a replica, in bytes.
 const NAME_BYTES_MAX: usize = 40;
 
 fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<ConfigError>) -> Option<Value> {

@@ -1,10 +1,10 @@
-//! Accepting clients: one listener, and one single-threaded runtime less than there are processors.
+//! Accepts clients and spreads them over session threads, one fewer than there are processors.
 //!
-//! The last processor is for the servers, the log and the agents: where all of them share two, a second thread makes each
-//! read dearer by a fifth, since fewer of them are found ready at a time, and gains nothing.
+//! The last processor is for the servers, the log and the agents. On two processors a second session thread makes
+//! each read a fifth more expensive, because each wake-up finds fewer sessions ready.
 //!
-//! Sockets are handed out in turn (an operating system that spreads by hash does it unevenly for few connections, and
-//! a work-stealing runtime wakes other threads for nothing). A session stays on its thread; what threads share is the
+//! The listener hands out sockets in turn. (An operating system that spreads by hash is uneven for few connections,
+//! and a work-stealing runtime wakes other threads needlessly.) A session stays on its thread. Threads share only the
 //! coordinator.
 
 use std::cell::RefCell;
@@ -32,14 +32,14 @@ use crate::pool::request::Thread;
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;
-/// So many clients that have not logged in are cut where descriptors are used up.
+/// When descriptors run out, this many clients that have not logged in are cut.
 const CUT_AT_ONCE: usize = 16;
 /// Most threads.
 const THREADS_MAX: usize = 64;
-/// Says how many there are, for tests.
+/// Overrides the number of threads, for tests.
 const THREADS_VARIABLE: &str = "ONECOPY_TEST_THREADS";
 
-/// The threads on which sessions live. Sessions end with them, listeners do not.
+/// The session threads. Sessions end with them, listeners do not.
 #[derive(Debug)]
 pub(crate) struct Workers {
     senders: Vec<mpsc::Sender<std::net::TcpStream>>,
@@ -48,7 +48,6 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads.
     pub(crate) fn start(
         coordinator: &Arc<Coordinator>,
         pools: &Arc<Pools>,
@@ -89,7 +88,7 @@ impl Workers {
     /// Accepts clients until the task is dropped.
     pub(crate) async fn accept(&self, listeners: &[TcpListener]) -> std::io::Result<()> {
         loop {
-            // Any of them; whoever is not first is asked again.
+            // Take the first listener that is ready. The others stay ready until the next turn.
             let accepted = std::future::poll_fn(|context| {
                 let mut each = listeners.iter().map(|listener| listener.poll_accept(context));
                 each.find(Poll::is_ready).unwrap_or(Poll::Pending)
@@ -97,7 +96,7 @@ impl Workers {
             let stream = match accepted.await {
                 Ok((stream, _)) => stream.into_std()?,
                 Err(error) => {
-                    // Out of descriptors, mostly: it passes when a client leaves, or is cut.
+                    // Usually descriptors ran out. That passes when a client leaves or is cut.
                     tracing::warn!(%error, "a client could not be accepted");
                     self.half_open.make_room(CUT_AT_ONCE);
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -131,7 +130,7 @@ fn work(worker: Worker, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
                 Ok(stream) => {
                     tokio::task::spawn_local(startup::serve(Rc::clone(&worker), stream));
                 }
-                Err(error) => tracing::warn!(%error, "a client's socket is of no use"),
+                Err(error) => tracing::warn!(%error, "cannot use the socket of a client"),
             }
         }
     });

@@ -1,7 +1,7 @@
-//! Whether a client is who it says: the rule that is for it, and the exchange that the rule asks for.
+//! Proves that a client has the role that it names, by the method of the rule that fits.
 //!
-//! Nothing that a client sees before it has proven itself tells whether a role exists: who asks for one that does not is
-//! put through the same exchange, over a verifier that no password fits.
+//! Before a client has authenticated, no reply tells it whether a role exists. For an unknown role the client passes
+//! through the same exchange, over a verifier that no password fits.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,10 +16,10 @@ use crate::link::wait::WAIT_MAX;
 use crate::security::scram::{self, Checked, Offer, Secret, Server, Verifier};
 use crate::transaction::open::RETRY_PAUSE;
 
-/// The longest message of the exchange, as PostgreSQL's.
+/// Longest message of the exchange, as in PostgreSQL.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Lets a client prove that it has the role; with what that opens the servers.
+/// Authenticates a client, and returns the secret that opens the servers for it.
 pub(crate) async fn authenticate(
     worker: &Worker,
     client: &mut Client,
@@ -78,18 +78,18 @@ async fn scram(worker: &Worker, client: &mut Client, role: &str) -> Result<Secre
     }
 }
 
-/// What the servers keep of the role's password. The anchor may be moving just now.
+/// The stored verifier of the role. The anchor may be moving at this moment.
 async fn kept(worker: &Worker, role: &str) -> Result<Option<Verifier>, Fault> {
     let started = tokio::time::Instant::now();
     loop {
         match worker.credentials.verifier(&worker.coordinator, role).await {
             Ok(found) => return Ok(found),
             Err(error) if started.elapsed() < WAIT_MAX => {
-                tracing::debug!(%error, "a password cannot be looked up");
+                tracing::debug!(%error, "cannot look up a password");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => {
-                tracing::error!(%error, "a password cannot be looked up");
+                tracing::error!(%error, "cannot look up a password");
                 let text = "the servers cannot be asked for passwords";
                 let hint = "Try again later; Onecopy's log says why.";
                 return Err(Fault::Fatal(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, text, hint)));
@@ -98,7 +98,7 @@ async fn kept(worker: &Worker, role: &str) -> Result<Option<Verifier>, Fault> {
     }
 }
 
-/// The body of the client's next message, which must be one of the exchange.
+/// The body of the client's next message, which must belong to the exchange.
 async fn answer(client: &mut Client) -> Result<Vec<u8>, Fault> {
     let total = loop {
         if let Some((kind, total)) = frame::header(client.input.data()).map_err(|_| Fault::Client)? {

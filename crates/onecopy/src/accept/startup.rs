@@ -1,7 +1,7 @@
 //! The beginning of a connection: encryption requests, cancel requests, log-in.
 //!
-//! The client proves its role first ([`super::login`]); only then Onecopy looks at the database that it names. A client that
-//! has not proven its role learns nothing of what is served. The node's kind serves the session that follows.
+//! The client proves its role first ([`super::login`]). Only then Onecopy looks at the database that it names, so an
+//! unauthenticated client learns nothing about databases. The node's kind serves the session that follows.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,16 +28,15 @@ use crate::local::session_registry::Who;
 use crate::security::scram::Secret;
 use crate::session::admin::{Admin, Dialect};
 
-/// The database in which Onecopy itself answers.
+/// The admin database, in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
-/// Another name of it, under which programs made for PgBouncer find what they know.
+/// Its alias, for programs that are made for PgBouncer.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
-/// How long a client may take until it has sent its start-up packet, the handshake of TLS included, if it has no less for all of its
-/// log-in.
+/// Time limit of the start-up packet, with the handshake of TLS. A shorter limit for the whole log-in overrides it.
 const OPENING_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a client that is refused may take to receive that.
+/// Time limit for sending the refusal to a client.
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(5);
-/// How long they wait.
+/// A client waits at most this long for another session to end.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Serves one accepted connection to its end.
@@ -52,7 +51,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
         opened = opening => opened.ok().and_then(Result::ok).flatten(),
         () = place.is_cut() => None,
     };
-    // Else it wanted something else, or took too long to say what it wants.
+    // The connection was a cancel request, or too slow.
     let Some((mut client, parameters)) = opened else { return };
     let request = tokio::select! {
         request = timeout_at(until, log_in(&worker, &mut client, &parameters)) => {
@@ -64,7 +63,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     match request {
         Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
         Ok(Request::Session { settings, who, secret }) => {
-            // Until the session has ended.
+            // The permit lives until the session has ended.
             match room(&worker.coordinator).await {
                 Ok(_room) => {
                     let client = LoggedIn { client, settings: *settings, who, secret };
@@ -79,7 +78,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     }
 }
 
-/// Finds out what a client wants, and whether it may.
+/// Authenticates the client and decides what it may use.
 async fn log_in(
     worker: &Worker,
     client: &mut Client,
@@ -110,7 +109,7 @@ async fn log_in(
 /// A client, and its start-up parameters.
 type Opened = (Client, Vec<(String, String)>);
 
-/// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
+/// Waits for a session's permit, first come first served. The number of waiting clients is bounded, too.
 async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
     let (room, waiting) =
         (coordinator.local.runtime_config.room(), Arc::clone(&coordinator.local.waiting_room));
@@ -135,13 +134,13 @@ fn full(hint: impl Into<String>) -> Fault {
     Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
 }
 
-/// A client took too long to log in.
+/// The error for a log-in that took too long.
 fn late() -> Fault {
     let text = "canceling authentication due to timeout";
     Fault::Fatal(Refusal::plain(sqlstate::QUERY_CANCELED, text))
 }
 
-/// What a client wants, and may have.
+/// The service that a client has asked for and may use.
 enum Request {
     Admin(Dialect, Right),
     Session { settings: Box<Settings>, who: Who, secret: Secret },
@@ -164,8 +163,8 @@ async fn refuse(mut client: Client, fault: Fault) {
     let _ = timeout(REFUSAL_DEADLINE, telling).await;
 }
 
-/// The client, encrypted if it wants that and we can, and its start-up parameters; `None` when the connection was for
-/// something else.
+/// Reads the start-up packet, after the handshake of TLS if the client wants one and the node has a certificate.
+/// `None` if the connection was a cancel request.
 async fn open(mut client: Client, worker: &Worker) -> Result<Option<Opened>, Fault> {
     let identity = worker.local.runtime_config.identity();
     if let Some(identity) = &identity
@@ -217,7 +216,7 @@ async fn open(mut client: Client, worker: &Worker) -> Result<Option<Opened>, Fau
     }
 }
 
-/// A newer minor version, or an option of the protocol that is not known, is negotiated down.
+/// Negotiates a newer minor version, or an unknown protocol option, down.
 fn negotiate(client: &mut Client, minor: u16, parameters: &[(String, String)]) {
     let unknown: Vec<&str> =
         parameters.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("_pq_.")).collect();
@@ -272,7 +271,7 @@ fn check_database(served: &str, database: &str, parameters: &[(String, String)])
             format!("Onecopy serves the database \"{served}\", and answers itself in \"{ADMIN_DATABASE}\"."),
         )));
     }
-    // Some drivers put the name into quotes.
+    // Some drivers quote the name.
     let encoding = parameter(parameters, "client_encoding").unwrap_or("UTF8").trim_matches(['\'', '"']);
     if !matches!(encoding.to_ascii_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode" | "auto")
     {

@@ -1,4 +1,4 @@
-//! Why a command cannot reach the node.
+//! The errors of reaching a node.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::security::tls::TlsFileError;
 
-/// A command cannot reach the node, or does not know how.
+/// A command cannot reach the node.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     /// `PGPORT` is not a port.
@@ -25,36 +25,39 @@ pub(crate) enum ConnectError {
     Unreachable { host: String, port: u16, cause: Unreachable },
 }
 
-/// What keeps a command from the node.
+/// The cause.
 #[derive(Debug)]
 pub(crate) enum Unreachable {
-    /// The network, or the encryption.
+    /// A failure of the network or of TLS.
     Io(io::Error),
-    /// The node refuses, in its own words.
+    /// The node has refused the connection. This is its message.
     Refused { message: String },
-    /// The node asks for a password, and none is known.
+    /// The node asks for a password, and none is set.
     NoPassword,
-    /// The log-in goes wrong.
+    /// The log-in has failed.
     LogIn(tokio_postgres::Error),
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Port { text } => write!(f, "PGPORT: \"{text}\" is no port"),
+            Self::Port { text } => write!(f, "PGPORT: \"{text}\" is not a port"),
             Self::SocketFolder { host } => {
-                write!(f, "PGHOST: \"{host}\" is a folder of sockets, and a node listens on addresses only")
+                write!(
+                    f,
+                    "PGHOST: \"{host}\" is a folder of sockets; name a host, because a node listens on addresses only"
+                )
             }
-            Self::TlsMode { text } => write!(f, "PGSSLMODE: \"{text}\" is not known"),
+            Self::TlsMode { text } => write!(f, "PGSSLMODE: \"{text}\" is not a mode of TLS"),
             Self::Root(error) => write!(f, "PGSSLROOTCERT: {error}"),
             Self::ExposedPasswords { path } => {
-                write!(f, "{} can be read by others than its owner: chmod 600", path.display())
+                write!(f, "{} is readable by other accounts: chmod 600 it", path.display())
             }
             Self::UnreadablePasswords { path, source } => {
-                write!(f, "{} cannot be read: {source}", path.display())
+                write!(f, "cannot read {}: {source}", path.display())
             }
             Self::Unreachable { host, port, cause } => {
-                write!(f, "no node can be reached at {host}:{port}: {cause}")
+                write!(f, "cannot reach a node at {host}:{port}: {cause}")
             }
         }
     }
@@ -83,7 +86,7 @@ impl From<tokio_postgres::Error> for Unreachable {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(refused) => Self::Refused { message: refused.message().to_owned() },
-            // The library has no better sign of it.
+            // The library offers no better sign.
             None if format!("{error:?}").contains("password missing") => Self::NoPassword,
             None => Self::LogIn(error),
         }

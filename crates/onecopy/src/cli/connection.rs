@@ -1,7 +1,8 @@
-//! How our own commands reach a running node: as psql would.
+//! How Onecopy's commands reach a running node: like psql.
 //!
-//! PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD, PGPASSFILE, PGSSLMODE and PGSSLROOTCERT mean what they mean for libpq,
-//! but that nothing falls back: without PGSSLMODE nothing is encrypted. A flag overrules its variable.
+//! PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD, PGPASSFILE, PGSSLMODE and PGSSLROOTCERT have libpq's meaning, with
+//! one exception: nothing falls back. Without PGSSLMODE the connection is not encrypted. A flag overrides its
+//! variable.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::DEFAULT_PORT;
 use super::connect_error::{ConnectError, Unreachable};
 use crate::security::tls::{Outward, Stream, Trust};
 
-/// What moves a command's words to the node and back.
+/// Drives the connection. It must be polled while a command runs.
 pub(crate) type ControlConnection = Connection<Stream<TcpStream>, NoTlsStream>;
 
 /// The node to connect to, and the role to log in as.
@@ -27,7 +28,7 @@ struct Target {
     tls: Option<Outward>,
 }
 
-/// Connects to a node; `database` overrules PGDATABASE.
+/// Connects to a node. `database` overrides PGDATABASE.
 pub(crate) async fn connect(
     port: Option<u16>,
     database: Option<&str>,
@@ -46,7 +47,7 @@ pub(crate) async fn connect(
         Some(tls) => tls.connect(stream, host).await.map_err(|error| failed(error.into()))?,
     };
     let mut config = tokio_postgres::Config::new();
-    // The encryption is ours, below it.
+    // TLS is done below the library.
     config.user(role).dbname(database).ssl_mode(tokio_postgres::config::SslMode::Disable);
     if let Some(password) = password {
         config.password(password);
@@ -88,7 +89,7 @@ impl Target {
         })
     }
 
-    /// The password that a file has for this target.
+    /// The password in the password file for this target.
     fn password_of_file(
         &self,
         variable: impl Fn(&str) -> Option<String>,
@@ -105,7 +106,8 @@ impl Target {
         Ok(text.lines().find_map(|line| self.password_of_line(line)))
     }
 
-    /// `host:port:database:user:password`, each of the four may be `*`; a backslash takes the next letter as it is.
+    /// Parses `host:port:database:user:password`. Each of the first four may be `*`. A backslash escapes the next
+    /// letter.
     fn password_of_line(&self, line: &str) -> Option<String> {
         if line.starts_with('#') {
             return None;
@@ -114,7 +116,7 @@ impl Target {
         let mut letters = line.chars();
         while let Some(letter) = letters.next() {
             match letter {
-                // What follows the fourth is the password, colons and all.
+                // The rest is the password, with its colons.
                 ':' if fields.len() < 5 => fields.push(String::new()),
                 '\\' => fields.last_mut()?.extend(letters.next()),
                 letter => fields.last_mut()?.push(letter),
@@ -151,10 +153,10 @@ mod tests {
         assert_eq!(target(Some(9), &set).unwrap().port, 9, "the flag counts more");
         assert!(target(None, &[("PGSSLMODE", "require")]).unwrap().tls.is_some());
         for (set, told) in [
-            (("PGPORT", "many"), "PGPORT: \"many\" is no port"),
+            (("PGPORT", "many"), "PGPORT: \"many\" is not a port"),
             (("PGHOST", "/tmp"), "PGHOST: \"/tmp\" is a folder of sockets"),
-            (("PGSSLMODE", "always"), "PGSSLMODE: \"always\" is not known"),
-            (("PGSSLMODE", "verify-full"), "PGSSLROOTCERT: a certificate"),
+            (("PGSSLMODE", "always"), "PGSSLMODE: \"always\" is not a mode of TLS"),
+            (("PGSSLMODE", "verify-full"), "PGSSLROOTCERT: no root certificate"),
         ] {
             let error = target(None, &[set]).unwrap_err().to_string();
             assert!(error.starts_with(told), "{error}");

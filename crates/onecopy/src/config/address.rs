@@ -1,4 +1,4 @@
-//! The URL of a server: where it listens, and how the connection is encrypted.
+//! The URL of a server: its address, and how the connection is encrypted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::security::tls::{Outward, TlsFileError, Trust};
 /// The URL of a server cannot be used.
 #[derive(Debug)]
 pub(crate) enum AddressError {
-    /// The text does not begin as a URL of PostgreSQL does.
+    /// The text does not begin like a URL of PostgreSQL.
     NoUrl { text: String },
     /// The URL cannot be parsed.
     Malformed(tokio_postgres::Error),
@@ -27,7 +27,7 @@ pub(crate) enum AddressError {
     SeveralHosts,
     /// The URL names a mode of TLS that Onecopy does not have.
     UnknownTlsMode { text: String },
-    /// The URL asks for a check of the server's certificate, and names no certificate to check it with.
+    /// The URL asks for a check of the server's certificate, but names no root certificate.
     NoRoot,
     /// The file of certificates cannot be used.
     Tls(TlsFileError),
@@ -38,15 +38,17 @@ impl fmt::Display for AddressError {
         match self {
             Self::NoUrl { text } => write!(f, "\"{text}\" is not the URL of a server"),
             Self::Malformed(error) => write!(f, "not the URL of a server: {error}"),
-            Self::Password => f.write_str("a password in a URL"),
+            Self::Password => f.write_str("the URL contains a password"),
             Self::Contradiction { setting, found, expected } => {
                 write!(f, "the URL says \"{found}\", but {setting} = \"{expected}\"")
             }
             Self::TlsOverSocket => f.write_str("TLS over a Unix socket"),
             Self::NoHost => f.write_str("a URL without a host"),
             Self::SeveralHosts => f.write_str("a URL with several hosts"),
-            Self::UnknownTlsMode { text } => write!(f, "sslmode={text} is not offered"),
-            Self::NoRoot => f.write_str("a certificate is to be checked, and none is believed"),
+            Self::UnknownTlsMode { text } => write!(f, "sslmode={text} is not supported"),
+            Self::NoRoot => f.write_str(
+                "sslmode asks to check the server's certificate, but the URL names no root certificate",
+            ),
             Self::Tls(error) => error.fmt(f),
         }
     }
@@ -67,17 +69,18 @@ impl AddressError {
                 format!("leave it out of the URL, and set {setting} for all replicas")
             }
             Self::TlsOverSocket => "leave sslmode out: a Unix socket needs no encryption".to_owned(),
-            Self::SeveralHosts => "each server is a replica of its own".to_owned(),
+            Self::SeveralHosts => "write one URL for each server".to_owned(),
             Self::UnknownTlsMode { .. } => {
-                "it is one of disable, require, verify-ca, verify-full; nothing falls back".to_owned()
+                "use disable, require, verify-ca or verify-full; Onecopy never falls back to plain text"
+                    .to_owned()
             }
-            Self::NoRoot => "add &sslrootcert= and the file with the certificate that is believed".to_owned(),
+            Self::NoRoot => "add &sslrootcert= and the file with the root certificate".to_owned(),
             Self::Tls(_) => "name a file with certificates as PEM".to_owned(),
         }
     }
 }
 
-/// Where the server of a URL listens.
+/// The address in a URL.
 pub(crate) fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, AddressError> {
     if !url.starts_with("postgresql://") && !url.starts_with("postgres://") {
         return Err(AddressError::NoUrl { text: url.to_owned() });
@@ -105,7 +108,7 @@ pub(crate) fn address_of(url: &str, database: &str, superuser: &str) -> Result<A
     }
 }
 
-/// The URL without its parameters about encryption, and what these ask for.
+/// The URL without its TLS parameters, and the TLS settings that they give.
 fn without_tls(url: &str) -> Result<(String, Option<Outward>), AddressError> {
     let Some((place, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
     let (mut mode, mut root, mut others) = (None, None, Vec::new());

@@ -9,19 +9,19 @@ use super::file_error::ConfigFileError;
 /// Longest part of a line that is shown.
 const LINE_CHARS_MAX: usize = 160;
 
-/// One error in a configuration. The person who wrote it has to correct it.
+/// One error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
-    /// `onecopy.toml:3:17`, or the name of a variable or flag.
+    /// Example: `onecopy.toml:3:17`, or the name of a variable or flag.
     place: String,
     what: String,
     help: String,
-    /// The line's number, its text, and where in it the mistake stands, in characters.
+    /// Number and text of the line, and the characters of the mistake.
     line: Option<(usize, String, Range<usize>)>,
 }
 
 impl ConfigError {
-    /// In a file, at these bytes of its text.
+    /// An error in a file, at these bytes of its text.
     pub(super) fn in_file(
         path: &Path,
         text: &str,
@@ -51,7 +51,7 @@ impl ConfigError {
         }
     }
 
-    /// In a variable, or a flag.
+    /// An error in a variable or flag.
     pub(super) fn elsewhere(
         place: impl Into<String>,
         what: impl Into<String>,
@@ -60,13 +60,13 @@ impl ConfigError {
         Self { place: place.into(), what: hide_secret(&what.into()), help: help.into(), line: None }
     }
 
-    /// The file as a whole.
+    /// An error of the whole file.
     pub(super) fn whole_file(path: &Path, what: impl Into<String>) -> Self {
         Self::elsewhere(path.display().to_string(), what, "")
     }
 }
 
-/// The same text with stars for what may be a password in a URL.
+/// Masks a password in a URL, or anything that may be one.
 fn hide_secret(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let Some((account, place)) = rest.rsplit_once('@') else { return text.to_owned() };
@@ -81,7 +81,7 @@ impl fmt::Display for ConfigError {
             return if self.help.is_empty() { Ok(()) } else { write!(f, "\n  {}", self.help) };
         };
         let margin = number.to_string().len();
-        // A tab stays a tab, so that the caret stands below what it means.
+        // A tab stays a tab, so the carets stand below the mistake.
         let before: String =
             line.chars().take(span.start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let carets = "^".repeat(span.len().min(LINE_CHARS_MAX));
@@ -89,12 +89,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// A configuration cannot be used.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// It has errors: all of them.
+    /// It has errors. These are all.
     Invalid(Vec<ConfigError>),
-    /// Files that it names cannot be used.
+    /// It names files that cannot be used.
     Files(Vec<ConfigFileError>),
 }
 

@@ -1,4 +1,4 @@
-//! Files that the configuration names and that cannot be used, and the check that a secret is private.
+//! Files of the configuration that cannot be used, and the check that a secret is private.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::security::tls::TlsFileError;
 
-/// A file that the configuration names cannot be used. The operator of the node has to correct it.
+/// A file of the configuration cannot be used. The operator has to correct it.
 #[derive(Debug)]
 pub(crate) enum ConfigFileError {
     /// The file cannot be read.
@@ -26,7 +26,7 @@ impl fmt::Display for ConfigFileError {
             Self::Unreadable { path, source } => write!(f, "{} cannot be read: {source}", path.display()),
             Self::Exposed { path } => {
                 let shown = path.display();
-                write!(f, "{shown} can be read by others than its owner: chmod 600 {shown}")
+                write!(f, "{shown} is readable by other accounts: chmod 600 {shown}")
             }
             Self::HalfOfAPair => f.write_str("tls_certificate_file and tls_key_file go together: name both"),
             Self::Tls(error) => error.fmt(f),
@@ -42,7 +42,7 @@ impl From<TlsFileError> for ConfigFileError {
     }
 }
 
-/// A secret that other accounts can read is none. As in PostgreSQL, the group may read a file that belongs to root.
+/// Rejects a secret that other accounts can read. As in PostgreSQL, the group may read a file that belongs to root.
 pub(super) fn check_private(path: &Path) -> Result<(), ConfigFileError> {
     let about = std::fs::metadata(path)
         .map_err(|source| ConfigFileError::Unreadable { path: path.to_owned(), source })?;

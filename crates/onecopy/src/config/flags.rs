@@ -6,16 +6,15 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::settings::SETTINGS;
 
-/// What was given by flags.
+/// The values of the flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
-    /// By the setting's name.
+    /// Values by the setting's name.
     pub(crate) values: BTreeMap<&'static str, String>,
     /// URLs of servers.
     pub(crate) replicas: Vec<String>,
 }
 
-/// The flag for a server.
 const REPLICA: &str = "replica";
 
 impl clap::FromArgMatches for Given {

@@ -1,25 +1,25 @@
-//! Who may come in, from where, and how it is proven: a list of rules as in pg_hba.conf.
+//! Which clients may connect, from where, and how they authenticate: rules as in pg_hba.conf.
 //!
-//! A rule is a line of five words: `host shop app,report 10.0.0.0/8 scram-sha-256`. The first rule that fits decides; if
-//! none does, nobody comes in. The words mean what they mean in pg_hba.conf, and a word that is not known here is a mistake.
-//! Who may use the admin database, and how far, is said besides by lists of roles.
+//! A rule is a line of five words: `host shop app,report 10.0.0.0/8 scram-sha-256`. The first rule that fits decides.
+//! If none fits, the client is rejected. The words mean the same as in pg_hba.conf, and an unknown word is an error.
+//! Lists of roles say separately which roles may use the admin database.
 
 use std::net::IpAddr;
 
 use super::value_error::ValueError;
 
-/// How somebody proves who he is.
+/// How a client authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// Not at all.
+    /// Without proof.
     Trust,
     /// By SCRAM-SHA-256.
     Scram,
-    /// He does not come in.
+    /// The client is rejected.
     Reject,
 }
 
-/// Which connections a rule is for.
+/// The connections that a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Any,
@@ -27,21 +27,20 @@ enum Transport {
     Plain,
 }
 
-/// A list of names, or all.
+/// A list of names, or `all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Names {
     All,
     These(Vec<String>),
 }
 
-/// Addresses.
+/// The addresses of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     All,
     Prefix(IpAddr, u8),
 }
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     transport: Transport,
@@ -51,43 +50,42 @@ pub(crate) struct Rule {
     method: Method,
 }
 
-/// Somebody who wants to come in.
+/// A client that wants to log in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoginAttempt<'a> {
-    /// The database he asks for.
+    /// The database in its start-up message.
     pub(crate) database: &'a str,
-    /// The role he says he has.
+    /// The role in its start-up message.
     pub(crate) role: &'a str,
-    /// Where he is.
+    /// Its address.
     pub(crate) address: IpAddr,
-    /// The connection is encrypted.
     pub(crate) is_encrypted: bool,
 }
 
-/// What somebody may do in the admin database.
+/// The rights of a role in the admin database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
     /// Inquiry.
     See,
-    /// Everything.
+    /// All commands.
     Command,
 }
 
-/// All rules of a node.
+/// The rules and rights of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// In the order in which they are asked.
+    /// The first rule that fits decides.
     pub(crate) rules: Vec<Rule>,
-    /// Roles that may do everything in the admin database.
+    /// Roles that may run all commands of the admin database.
     pub(crate) admins: Vec<String>,
-    /// Roles that may look there.
+    /// Roles that may only run SHOW there.
     pub(crate) readers: Vec<String>,
-    /// Every role may do everything there.
+    /// Every role may run all commands there.
     pub(crate) is_open: bool,
 }
 
 impl Access {
-    /// Everybody may do everything: for a node that only the machine's own users can reach.
+    /// Admits every client: for a node that only accounts of its own machine can reach.
     pub(crate) fn open() -> Self {
         let rule = Rule {
             transport: Transport::Any,
@@ -99,12 +97,11 @@ impl Access {
         Self { rules: vec![rule], admins: Vec::new(), readers: Vec::new(), is_open: true }
     }
 
-    /// How somebody has to prove who he is; `None` if no rule is for him.
+    /// The method of the first rule that fits; `None` if none fits.
     pub(crate) fn method(&self, visitor: LoginAttempt<'_>) -> Option<Method> {
         self.rules.iter().find(|rule| rule.fits(visitor)).map(|rule| rule.method)
     }
 
-    /// What a role may do in the admin database.
     pub(crate) fn right(&self, role: &str) -> Option<Right> {
         let has = |list: &[String]| list.iter().any(|name| name == role);
         if self.is_open || has(&self.admins) {
@@ -115,7 +112,7 @@ impl Access {
 }
 
 impl Rule {
-    /// Reads a line.
+    /// Parses a rule.
     pub(crate) fn parse(line: &str) -> Result<Self, ValueError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [transport, databases, roles, network, method] = words.as_slice() else {
@@ -145,7 +142,7 @@ impl Rule {
         Ok(Self { transport, databases, roles, network, method })
     }
 
-    /// It lets everybody in, from anywhere, who says that he is somebody.
+    /// Whether the rule admits clients from any address without proof of their role.
     pub(crate) fn trusts_anybody(&self) -> bool {
         let is_anywhere = matches!(self.network, Network::All | Network::Prefix(_, 0));
         self.method == Method::Trust && is_anywhere
@@ -196,7 +193,7 @@ impl Network {
             IpAddr::V4(v4) => u128::from(v4.to_bits().checked_shr(shift).unwrap_or_default()),
             IpAddr::V6(v6) => v6.to_bits().checked_shr(shift).unwrap_or_default(),
         };
-        // A listener of IPv6 sees clients of IPv4 so.
+        // A listener of IPv6 shows the addresses of IPv4 clients in this form.
         let address = address.to_canonical();
         let width: u32 = if network.is_ipv4() { 32 } else { 128 };
         let shift = width - u32::from(length);

@@ -1,4 +1,4 @@
-//! What a setting can be: the kinds of values, and how each is read from a text.
+//! The kinds of settings, and how a text becomes a value.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,30 +7,29 @@ use super::hba::Rule;
 use super::units;
 use super::value_error::ValueError;
 
-/// What a setting can be.
+/// The kind of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// Any text but none.
+    /// A text that is not empty.
     Text,
-    /// Any text, or none.
+    /// A text that may be empty.
     OptionalText,
-    /// Names of roles; there may be none.
+    /// Names of roles. The list may be empty.
     Roles,
-    /// Rules about who comes in.
+    /// Rules of `hba`.
     Rules,
     /// One of these.
     Word(&'static [&'static str]),
-    /// Addresses to listen on; may there be none?
+    /// Addresses to listen on. The list may be empty if `may_be_none`.
     Addresses { may_be_none: bool },
-    /// From a least to a greatest length, in milliseconds.
+    /// A length of time between two limits, in milliseconds.
     Duration(u64, u64),
-    /// From a least to a greatest size, in bytes.
+    /// A size between two limits, in bytes.
     Size(u64, u64),
-    /// From a least to a greatest number.
+    /// A number between two limits.
     Count(u64, u64),
 }
 
-/// A value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
@@ -42,14 +41,14 @@ pub(crate) enum Value {
 }
 
 impl Kind {
-    /// Reads a value.
+    /// Parses a value.
     pub(super) fn parse(self, text: &str) -> Result<Value, ValueError> {
         match self {
             Self::Text if text.trim().is_empty() => Err(ValueError::Empty),
             Self::Text | Self::OptionalText => Ok(Value::Text(text.to_owned())),
             Self::Roles => Ok(Value::Roles(listed(text, ',').map(str::to_owned).collect())),
             Self::Rules => {
-                // In a variable or a flag there are several in one text.
+                // A variable or a flag holds several rules in one text.
                 let rules: Result<Vec<Rule>, ValueError> = listed(text, ';').map(Rule::parse).collect();
                 Ok(Value::Rules(rules?))
             }
@@ -86,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// What can be written, for the reference.
+    /// The permitted values, for the reference page.
     #[cfg(test)]
     pub(super) fn describe(self) -> String {
         match self {

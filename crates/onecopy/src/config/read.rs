@@ -1,4 +1,4 @@
-//! From a file's text, variables and flags to raw values that know where they stand.
+//! Reads the file, variables and flags into raw values that remember their place.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use super::settings::SETTINGS;
 
 /// The variable that lists servers.
 const REPLICAS_VARIABLE: &str = "ONECOPY_REPLICAS";
-/// Longest distance of a word that is taken for a slip of the pen.
+/// Greatest edit distance at which we suggest a setting's name.
 const SLIP_MAX: usize = 3;
 
-/// A value as it was written, and where.
+/// A value as it was written, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Raw {
     pub(super) text: String,
@@ -36,7 +36,7 @@ struct File {
 }
 
 impl Raw {
-    /// A mistake at this place.
+    /// An error at this place.
     pub(super) fn mistake(&self, what: impl Into<String>, help: impl Into<String>) -> ConfigError {
         match &self.place {
             Place::File(file, span) => ConfigError::in_file(&file.path, &file.text, span.clone(), what, help),
@@ -54,13 +54,13 @@ pub(super) struct RawReplica {
 }
 
 impl RawReplica {
-    /// What a mistake about the server as a whole points at.
+    /// The place for an error about the server as a whole.
     pub(super) fn url_or_table(&self) -> &Raw {
         self.url.as_ref().unwrap_or(&self.place)
     }
 }
 
-/// Everything that was said, the highest rank for each setting.
+/// All values, only the one of highest rank for each setting.
 #[derive(Debug)]
 pub(super) struct Sources {
     values: BTreeMap<&'static str, Vec<Raw>>,
@@ -69,12 +69,11 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// What was said about a setting.
     pub(super) fn get(&self, name: &str) -> Option<&[Raw]> {
         self.values.get(name).map(Vec::as_slice)
     }
 
-    /// Nobody named a server.
+    /// The error for a configuration without servers.
     pub(super) fn missing_replicas(&self) -> ConfigError {
         let place =
             self.path.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
@@ -85,7 +84,7 @@ impl Sources {
     }
 }
 
-/// Collects what was said; what cannot be understood goes to `mistakes`.
+/// Collects the values. Errors go to `mistakes`.
 pub(super) fn collect(
     path: Option<&Path>,
     text: &str,
@@ -193,7 +192,7 @@ fn read_replicas(
     }
 }
 
-/// The texts of a value: one, or those of a list.
+/// The texts of a value: one, or the elements of a list.
 fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<ConfigError>) -> Vec<Raw> {
     let raw = |text: &str| Raw { text: text.to_owned(), place: Place::File(file.clone(), value.span()) };
     match value.get_ref() {
@@ -215,7 +214,7 @@ fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<ConfigErro
     }
 }
 
-/// How many letters have to be changed, added or left out (Levenshtein).
+/// The edit distance (Levenshtein) between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

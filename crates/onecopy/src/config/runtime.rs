@@ -1,4 +1,4 @@
-//! The settings that can change while a node runs, and how they are read anew.
+//! The settings that can change while a node runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,48 +10,48 @@ use super::error::LoadError;
 use super::hba::Access;
 use crate::security::tls::Identity;
 
-/// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
+/// Default limit of sessions. Each may own a connection to every replica, and the servers of `onecopy up` allow 300.
 pub(crate) const DEFAULT_SESSIONS_MAX: u64 = 280;
 
-/// The same where sessions share their connections.
+/// Default limit of sessions when they share connections.
 pub(crate) const POOLED_SESSIONS_MAX: u64 = 10_000;
 
-/// Most connections that have not logged in, of all addresses and of one, when nothing is said.
+/// Default limit of connections that have not logged in, both in all and from one address.
 pub(crate) const DEFAULT_LOGINS_MAX: u16 = 1_000;
 
-/// How long a log-in may take when nothing is said, as in PostgreSQL.
+/// Default time for a log-in, as in PostgreSQL.
 pub(crate) const DEFAULT_LOGIN_PATIENCE: Duration = Duration::from_mins(1);
 
-/// How many connections may be open whose clients have not logged in.
+/// Limits of open connections whose clients have not logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoginLimits {
     pub(crate) total_max: usize,
-    /// From one address, or one network of IPv6.
+    /// Limit for one IPv4 address, or one IPv6 network.
     pub(crate) address_max: usize,
 }
 
-/// How clients may log in.
+/// Limits for log-ins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logins {
     pub(crate) limits: LoginLimits,
-    /// How long one may take.
+    /// Time limit of one log-in.
     pub(crate) patience: Duration,
 }
 
 impl Logins {
-    /// So many at a time, wherever they come from.
+    /// The same limit in all and for one address.
     pub(crate) fn of(logins_max: usize) -> Self {
         let limits = LoginLimits { total_max: logins_max, address_max: logins_max };
         Self { limits, patience: DEFAULT_LOGIN_PATIENCE }
     }
 }
 
-/// The configuration was not read again, and the settings stay as they were.
+/// The configuration was not reloaded. The old settings remain in force.
 #[derive(Debug)]
 pub(crate) enum ReloadError {
-    /// The node was started without one.
+    /// `onecopy up` started the node, so it has no configuration.
     NoConfiguration,
-    /// What was read cannot be used.
+    /// The new configuration cannot be used.
     Load(LoadError),
 }
 
@@ -74,16 +74,17 @@ impl From<LoadError> for ReloadError {
     }
 }
 
-/// What the operator should know after the settings were read again.
+/// Notes for the operator about a reload.
 pub(crate) type ReloadNotes = Vec<String>;
 
-/// Reads the configuration and puts what can change into force.
+/// Reads the configuration and puts the changeable settings into force.
 type Reload = Box<dyn Fn(&RuntimeConfig) -> Result<ReloadNotes, ReloadError> + Send>;
 
 /// The settings in force.
 pub(crate) struct RuntimeConfig {
     sessions_max: AtomicU64,
-    /// A place for each session, and how many there are: as many as may be, or as were in use when they became fewer.
+    /// A permit for each session, and the number of permits. The number exceeds the limit while too many are in use
+    /// after the limit was lowered.
     room: Arc<Semaphore>,
     places: Mutex<usize>,
     stop_patience_us: AtomicU64,
@@ -91,13 +92,13 @@ pub(crate) struct RuntimeConfig {
     logins: Mutex<Logins>,
     access: Mutex<Arc<Access>>,
     identity: Mutex<Option<Arc<Identity>>>,
-    /// Every setting: name, value, default, whether it can change. None where there is no configuration.
+    /// Every setting: name, value, default, whether it can change. Empty without a configuration.
     shown: Mutex<Vec<[String; 4]>>,
     reload: Mutex<Option<Reload>>,
 }
 
 impl RuntimeConfig {
-    /// Settings that nothing changes, until [`RuntimeConfig::reload_by`].
+    /// Settings that do not change until [`RuntimeConfig::reload_by`] is called.
     pub(crate) fn new(sessions_max: u64, stop_patience: Duration, access: Access) -> Self {
         let runtime_config = Self {
             sessions_max: AtomicU64::new(0),
@@ -115,7 +116,7 @@ impl RuntimeConfig {
         runtime_config
     }
 
-    /// From now on these.
+    /// Puts these values into force.
     pub(crate) fn set(&self, sessions_max: u64, stop_patience: Duration, shown: Vec<[String; 4]>) {
         self.sessions_max.store(sessions_max, Ordering::Relaxed);
         let wanted = usize::try_from(sessions_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
@@ -124,7 +125,7 @@ impl RuntimeConfig {
             self.room.add_permits(wanted - *places);
             *places = wanted;
         } else {
-            // Those in use stay until the next reading.
+            // Permits in use are removed at a later reload.
             *places -= self.room.forget_permits(*places - wanted);
         }
         drop(places);
@@ -133,72 +134,68 @@ impl RuntimeConfig {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
-    /// Most sessions at a time.
+    /// Largest number of sessions.
     pub(crate) fn sessions_max(&self) -> u64 {
         self.sessions_max.load(Ordering::Relaxed)
     }
 
-    /// Whether sessions that begin draw where ranges of sequences are lent to, unless they say otherwise.
+    /// Whether new sessions use leased sequence ranges by default.
     pub(crate) fn lends_sequences(&self) -> bool {
         self.lends_sequences.load(Ordering::Relaxed)
     }
 
-    /// From now on so.
     pub(crate) fn set_lends_sequences(&self, lends: bool) {
         self.lends_sequences.store(lends, Ordering::Relaxed);
     }
 
-    /// From now on clients log in so.
     pub(crate) fn set_logins(&self, logins: Logins) {
         *self.logins.lock().unwrap_or_else(PoisonError::into_inner) = logins;
     }
 
-    /// How clients may log in.
     pub(crate) fn logins(&self) -> Logins {
         *self.logins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these may come in.
     pub(crate) fn set_access(&self, access: Access) {
         *self.access.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
     }
 
-    /// Who may come in.
+    /// The rules that say which clients may connect.
     pub(crate) fn access(&self) -> Arc<Access> {
         Arc::clone(&self.access.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on this is the certificate that clients see; without one nothing is encrypted.
+    /// Replaces the certificate for clients. Without one, connections stay unencrypted.
     pub(crate) fn set_identity(&self, identity: Option<Identity>) {
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity.map(Arc::new);
     }
 
-    /// The certificate that clients see.
+    /// The certificate for clients.
     pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The places for sessions.
+    /// The permits for sessions.
     pub(crate) fn room(&self) -> Arc<Semaphore> {
         Arc::clone(&self.room)
     }
 
-    /// How long transactions get to end when the node stops.
+    /// Time that open transactions get when the node stops.
     pub(crate) fn stop_patience(&self) -> Duration {
         Duration::from_micros(self.stop_patience_us.load(Ordering::Relaxed))
     }
 
-    /// Every setting, for people.
+    /// Every setting, for SHOW CONFIG.
     pub(crate) fn shown(&self) -> Vec<[String; 4]> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How the settings are read anew.
+    /// Sets the function that reloads the configuration.
     pub(crate) fn reload_by(&self, reload: Reload) {
         *self.reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
     }
 
-    /// Reads them anew.
+    /// Reloads the configuration.
     pub(crate) fn reload(&self) -> Result<ReloadNotes, ReloadError> {
         let reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         match reload.as_ref() {

@@ -1,25 +1,23 @@
-//! The settings, each once: everything else about them is made from this table.
+//! The table of settings. Flags, variables, checks and the reference page are made from it.
 
 use super::kinds::{Kind, Value};
 
-/// A setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Its key in the file; the variable is made from it.
+    /// Its key in the file. The variable's name is derived from it.
     pub(crate) name: &'static str,
-    /// Its flag, without the dashes before it.
+    /// Its flag, without the leading dashes.
     pub(crate) flag: &'static str,
-    /// What it is.
     pub(crate) kind: Kind,
-    /// Its value when nothing is said.
+    /// The default, as text.
     pub(crate) default: &'static str,
-    /// It can change while the node runs.
+    /// Whether it can change while the node runs.
     pub(crate) can_reload: bool,
-    /// What it is for.
+    /// Help text, for `--help` and the reference page.
     pub(crate) about: &'static str,
 }
 
-/// The table, in the order in which it is shown.
+/// All settings, in the order of the reference page.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "listen",
@@ -293,12 +291,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
 ];
 
 impl Setting {
-    /// Its environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("ONECOPY_{}", self.name.to_ascii_uppercase())
     }
 
-    /// The value when nothing is said.
+    /// The default as a value.
     pub(super) fn parse_default(&self) -> Value {
         self.kind.parse(self.default).expect("the defaults of the table are checked by a test")
     }

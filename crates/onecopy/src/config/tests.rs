@@ -1,4 +1,4 @@
-//! The configuration: what is read, in which rank, and how mistakes are told.
+//! Tests of the configuration: values, ranks, and error messages.
 
 use super::hba::{LoginAttempt, Method};
 use super::*;
@@ -83,7 +83,7 @@ uri = \"postgresql://10.0.0.3\"
         ("o.toml:8:19: reader_patience: \"40d\" is out of range", "from 0 to 1d"),
         ("o.toml:10:7: \"10.0.0.1:5432\" is not the URL of a server", "write postgresql://"),
         ("o.toml:11:1: a replica without a url", "add url ="),
-        ("o.toml:14:7: a password in a URL", "superuser_password_file"),
+        ("o.toml:14:7: the URL contains a password", "superuser_password_file"),
         ("o.toml:16:1: there is no setting \"uri\"", "did you mean url?"),
     ] {
         let found = told.iter().find(|text| text.starts_with(place));
@@ -126,7 +126,7 @@ fn who_can_be_reached_asks_for_passwords() {
     with("listen = \"0.0.0.0:1\"\nhba = [\"host all all 10.0.0.0/8 trust\"]").unwrap();
     let told =
         with("listen = [\"127.0.0.1:1\", \"0.0.0.0:1\"]\nhba = [\"host all all ::/0 trust\"]").unwrap_err();
-    assert!(told.starts_with("o.toml:2:8: hba: everybody who can reach it"), "{told}");
+    assert!(told.starts_with("o.toml:2:8: hba: a trust rule admits every client"), "{told}");
     let told = with("hba = [\"host all all all scram-sha-256\", \"host all all all md5\"]").unwrap_err();
     assert!(told.contains("hba: the method \"md5\" is not offered"), "{told}");
     let several =
@@ -145,9 +145,9 @@ fn encryption_toward_a_server_is_what_its_url_says() {
     assert!(!tls(url("").unwrap()) && !tls(url("?sslmode=disable").unwrap()));
     assert!(tls(url("?sslmode=require").unwrap()));
     for (more, told) in [
-        ("?sslmode=prefer", "sslmode=prefer is not offered"),
-        ("?sslmode=verify-full", "none is believed"),
-        ("?sslmode=verify-ca&sslrootcert=%2Fnowhere.pem", "no certificates can be read from /nowhere.pem"),
+        ("?sslmode=prefer", "sslmode=prefer is not supported"),
+        ("?sslmode=verify-full", "names no root certificate"),
+        ("?sslmode=verify-ca&sslrootcert=%2Fnowhere.pem", "cannot read certificates from /nowhere.pem"),
     ] {
         let found = url(more).unwrap_err()[0].to_string();
         assert!(found.contains(told), "{more}: {found}");

@@ -22,12 +22,12 @@ const SIZE: Measure = Measure {
     units: &[("B", 1), ("kB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30), ("TB", 1 << 40)],
 };
 
-/// A length of time, such as `5s`.
+/// Parses a length of time, such as `5s`.
 pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
     parse(text, TIME).map(Duration::from_micros)
 }
 
-/// A size in bytes, such as `64MB`.
+/// Parses a size in bytes, such as `64MB`.
 pub(super) fn size(text: &str) -> Result<u64, ValueError> {
     parse(text, SIZE)
 }
@@ -48,12 +48,12 @@ fn parse(text: &str, kind: Measure) -> Result<u64, ValueError> {
     number.checked_mul(*factor).ok_or_else(|| ValueError::TooMuch { text: text.to_owned(), kind })
 }
 
-/// As a person would write it.
+/// Writes a length of time with the largest fitting unit.
 pub(super) fn show_duration(duration: Duration) -> String {
     show(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), TIME.units)
 }
 
-/// As a person would write it.
+/// Writes a size with the largest fitting unit.
 pub(super) fn show_size(bytes: u64) -> String {
     show(bytes, SIZE.units)
 }

@@ -1,11 +1,11 @@
-//! Why the text of a setting is not a value of it, and what to write instead.
+//! The error for a text that is no value of its setting.
 
 use std::fmt;
 
-/// A text is not a value of its setting. The error is made where the text is read, without its place.
+/// A text is not a value of its setting. The place of the error is added later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueError {
-    /// A setting needs a value, and there is none.
+    /// The value is empty, but the setting needs one.
     Empty,
     /// The text is not one of the words that are allowed here.
     UnknownWord { text: String, allowed: Vec<&'static str> },
@@ -19,7 +19,7 @@ pub(crate) enum ValueError {
     NoNetwork { text: String },
     /// The text is not a number.
     NoNumber { text: String, least: u64, most: u64 },
-    /// The value is less than the least or more than the greatest that is allowed.
+    /// The value lies outside the permitted range.
     OutOfRange { text: String, least: String, most: String },
     /// The text does not begin with a number.
     NoMeasure { text: String, kind: Measure },
@@ -68,7 +68,7 @@ impl fmt::Display for ValueError {
 impl std::error::Error for ValueError {}
 
 impl ValueError {
-    /// What to write instead.
+    /// Advice for the operator.
     pub(super) fn help(&self) -> String {
         match self {
             Self::Empty => "leave the line out for the default".to_owned(),

@@ -149,7 +149,7 @@ async fn a_password_opens_everything_and_nothing_else_does() {
     setup.write_urls(&servers.urls(), &more);
     std::fs::write(&file, "wrong\n").unwrap();
     let said = setup.refused().await;
-    assert!(said.contains("can be read by others than its owner"), "{said}");
+    assert!(said.contains("is readable by other accounts"), "{said}");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
     let said = setup.refused().await;
     assert!(said.contains("replica-1") && said.contains("(28P01)"), "{said}");
