@@ -1,7 +1,7 @@
-//! The state that belongs to this node, and that its sessions and tasks share: clients, memory, counters, settings.
+//! The state of this node that its sessions and tasks share: clients, memory, counters, settings.
 //!
-//! Each node of a cluster has its own. Nothing here takes part in the order, the place or the visibility of transactions:
-//! that is decided by the [`crate::coordinator`], of which a cluster has one.
+//! Each node of a cluster has its own. Nothing here decides about order, place or visibility of transactions. The
+//! [`crate::coordinator`] does, and a cluster has one.
 
 pub(crate) mod half_open;
 pub(crate) mod limits;
@@ -26,12 +26,12 @@ use session_registry::SessionRegistry;
 
 pub(crate) use stats::{Stats, count};
 
-/// How many clients may wait for a session to end while the node serves as many as it may.
+/// Largest number of clients that wait for another session to end.
 pub(crate) const WAITING_MAX: usize = 1_000;
 
 /// Server connections that no session uses at present, as the coordinator knows them.
 pub(crate) trait IdleConnections: fmt::Debug + Send + Sync {
-    /// Closes the idle connections to a replica that is drained, and keeps none from now on; or keeps them again.
+    /// Closes the idle connections to a replica that is drained, and pools none until the drain ends.
     fn drain(&self, replica: ReplicaId, is_drained: bool);
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct LocalState {
     pub(crate) stats: Stats,
     /// Connections whose clients have not authenticated yet.
     pub(crate) half_open: Arc<HalfOpen>,
-    /// A permit for each client that may wait until a session ends.
+    /// A permit for each client that waits for another session to end.
     pub(crate) waiting_room: Arc<Semaphore>,
     /// Proves to the servers that a connection is Onecopy's.
     pub(crate) voucher: Voucher,
     /// Proves that a row of `onecopy.applied` is Onecopy's.
     pub(crate) seal: Arc<Seal>,
-    /// How long the node waits for replicas.
+    /// Time-outs for replicas.
     pub(crate) timeouts: ReplicaTimeouts,
     /// The pools, once they exist.
     idle_connections: OnceLock<Arc<dyn IdleConnections>>,
@@ -82,19 +82,19 @@ impl LocalState {
         })
     }
 
-    /// Forgets a session that has ended.
+    /// Removes a session that has ended.
     pub(crate) fn remove_session(&self, id: SessionId) {
         self.memory_budget.remove(id);
         self.sessions.remove(id);
     }
 
-    /// Names the pools of the node, once.
+    /// Sets the pools of the node, once.
     pub(crate) fn set_idle_connections(&self, idle_connections: Arc<dyn IdleConnections>) {
         let is_first = self.idle_connections.set(idle_connections).is_ok();
         debug_assert!(is_first, "a node has its pools from the start");
     }
 
-    /// A replica takes no new transactions from now on, or does again: idle connections to it are closed.
+    /// Starts or ends a drain of a replica. Idle connections to a drained replica are closed.
     pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
         if let Some(idle_connections) = self.idle_connections.get() {
             idle_connections.drain(replica, is_drained);

@@ -1,8 +1,8 @@
-//! One node over servers that run: log, core, agents and front end, put together and taken apart again.
+//! A node over running servers: opens the log, core, agents and front end, and closes them again.
 //!
-//! [`up`] runs servers of its own, [`serve`] is given servers that run already. Both open a node over them ([`open`]), which
-//! then serves clients ([`running`]). The order matters: the log is fenced with a record of the new epoch before anything
-//! can read its end.
+//! [`up`] starts servers of its own; [`serve`] is given running ones. Both open a node over them ([`open`]), which
+//! then serves clients ([`running`]). The order matters: a record of the new epoch fences the log before anything can
+//! read its end.
 
 mod error;
 pub(crate) mod metrics;

@@ -1,11 +1,10 @@
-//! Connections whose peers have not proven themselves, and how many there may be.
+//! Limits the connections whose clients have not authenticated.
 //!
-//! Anyone can open such a connection, and each costs a descriptor and memory. When there is one more than there may be,
-//! another one is cut: of the address that has the most of them, the one that has waited longest. A client that goes on with
-//! its log-in takes milliseconds. So it gets in beside thousands of connections that wait, also where a proxy gives all of
-//! them one address.
+//! Any peer can open such a connection, and each costs a descriptor and memory. When one exceeds the limit, another
+//! is cut: the oldest of the address that has the most. A client that proceeds with its log-in needs milliseconds. So
+//! it gets in beside thousands of idle connections, even if a proxy gives all of them one address.
 //!
-//! Invariant: there are never more than the limits say, of all addresses or of one.
+//! Invariant: the limits hold at all times, both for one address and for all together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,10 +15,10 @@ use tokio::sync::Notify;
 
 use crate::config::runtime::LoginLimits;
 
-/// Of an IPv6 address these bits are one host's or site's choice.
+/// An IPv6 host or site chooses these low bits of its address itself.
 const OWN_BITS: u32 = 64;
 
-/// The connections.
+/// The connections that have not authenticated.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen {
     inside: Mutex<Inside>,
@@ -27,18 +26,18 @@ pub(crate) struct HalfOpen {
 
 #[derive(Debug, Default)]
 struct Inside {
-    /// What tells them to end, by address and in the order in which they came. No address has none.
+    /// Cancels a connection: by address, then in order of arrival. No entry is empty.
     waiting: BTreeMap<Origin, BTreeMap<u64, Arc<Notify>>>,
     count: usize,
     next: u64,
     cut: u64,
 }
 
-/// What counts as one address: an IPv4 address, a network of IPv6, or none, as a Unix socket has.
+/// The unit that the limit of one address counts: an IPv4 address, an IPv6 network, or `None` for Unix sockets.
 type Origin = Option<IpAddr>;
 
 impl HalfOpen {
-    /// A connection comes. Others are cut if they are too many now.
+    /// Registers a connection, and cuts others if there are too many now.
     pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: LoginLimits) -> Place {
         let (origin, cut) = (address.map(network), Arc::new(Notify::new()));
         let mut inside = self.inside();
@@ -57,13 +56,13 @@ impl HalfOpen {
         Place { half_open: Arc::clone(self), origin, number, cut }
     }
 
-    /// Cuts up to so many, since there are no descriptors left.
+    /// Cuts up to `count` connections, because descriptors ran out.
     pub(crate) fn make_room(&self, count: usize) {
         let mut inside = self.inside();
         (0..count.min(inside.count)).for_each(|_| inside.cut_one());
     }
 
-    /// How many there are, and how many were cut so far.
+    /// Number of connections, and number of those that were cut so far.
     pub(crate) fn counts(&self) -> (usize, u64) {
         let inside = self.inside();
         (inside.count, inside.cut)
@@ -76,7 +75,7 @@ impl HalfOpen {
 
 impl Inside {
     fn cut_one(&mut self) {
-        // Of two addresses that have the same number the one whose oldest has waited longer.
+        // Among addresses with equally many, take the one whose oldest connection has waited longest.
         let oldest = |of_origin: &BTreeMap<u64, _>| Reverse(of_origin.keys().next().copied());
         let fullest = self.waiting.iter().max_by_key(|(_, of_origin)| (of_origin.len(), oldest(of_origin)));
         if let Some(origin) = fullest.map(|(origin, _)| *origin) {
@@ -103,7 +102,7 @@ impl Inside {
     }
 }
 
-/// The place of one connection, until its peer has proven itself.
+/// The place of one connection, until its client has authenticated.
 #[derive(Debug)]
 pub(crate) struct Place {
     half_open: Arc<HalfOpen>,
@@ -113,7 +112,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Comes back when the connection is cut.
+    /// Returns when the connection is cut.
     pub(crate) async fn is_cut(&self) {
         self.cut.notified().await;
     }
@@ -162,7 +161,7 @@ mod tests {
         assert_eq!(cut(&many), [true, false, false, false]);
         assert_eq!((cut(&few), cut(&late)), (vec![false, false], vec![false]));
         assert_eq!(half_open.counts(), (6, 1));
-        // The same address may go on, at its own cost.
+        // The same address may open more: its own connections are cut.
         let same = enter(&half_open, "10.0.0.2", 1);
         assert_eq!((is_cut(&many[1]), is_cut(&same[0])), (true, false));
         half_open.make_room(100);

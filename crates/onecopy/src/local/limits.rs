@@ -1,40 +1,40 @@
-//! What the operator allows, as far as it is fixed when the node starts.
+//! The operator's limits that are fixed when the node starts.
 
 use std::time::Duration;
 
 /// Limits of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most bytes that one transaction may capture.
+    /// Largest size of one transaction's captured rows.
     pub(crate) transaction_bytes_max: u64,
-    /// How long a read may hold up a refresh.
+    /// A read may delay a refresh at most this long.
     pub(crate) reader_patience: Duration,
-    /// Beyond this size the log is no longer kept for replicas that are away.
+    /// Beyond this size the log is not kept for absent replicas.
     pub(crate) log_bytes_max: u64,
-    /// How long the node waits for replicas.
+    /// Time-outs for replicas.
     pub(crate) timeouts: ReplicaTimeouts,
     /// How sessions share server connections.
     pub(crate) pooling: Pooling,
 }
 
-/// How long the node waits for replicas.
+/// Time-outs for replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplicaTimeouts {
     /// A server that has not answered for this long is down.
     pub(crate) health_deadline: Duration,
-    /// An anchor that has been down for this long loses its place.
+    /// An anchor that has been down for this long is replaced.
     pub(crate) takeover_after: Duration,
-    /// Before a command moves the anchor, sessions that hold state at the old one have this long to give it up.
+    /// Before a command moves the anchor, sessions with state there get this long to release it.
     pub(crate) drain: Duration,
 }
 
 /// How sessions share server connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pooling {
-    /// Sessions share them (`pool_mode = transaction`); else each session keeps its own.
+    /// Sessions share connections (`pool_mode = transaction`). If false, each session keeps its own.
     pub(crate) is_shared: bool,
-    /// The most connections of a role to a replica.
+    /// Most connections of a role to a replica.
     pub(crate) size: usize,
-    /// How long a session waits for one.
+    /// A session waits at most this long for one.
     pub(crate) wait: Duration,
 }

@@ -1,8 +1,7 @@
-//! The update transactions that are open, as far as all of them together matter: the memory that their captured rows
-//! take, how much one of them may capture, and what `SHOW TRANSACTIONS` tells.
+//! The memory of all open update transactions together, the size limit of each, and the rows of `SHOW TRANSACTIONS`.
 //!
-//! A transaction keeps some of its rows in memory and puts the rest into a file of the log. How much it may keep is a
-//! constant as long as all of them together keep little; beyond that even small ones make room.
+//! A transaction keeps its first rows in memory and spills the rest to a file of the log. While all transactions
+//! together need little memory, each may keep 4 MB. Beyond 256 MB in all, each may keep only 64 kB.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -12,30 +11,30 @@ use std::time::Instant;
 use cluster::ids::{ReplicaId, SessionId};
 use sql::accesses::Accesses;
 
-/// How much a transaction's rows may take in memory.
+/// Memory that one transaction may use for rows.
 const TRANSACTION_BYTES: usize = 4 << 20;
-/// How much the rows of all transactions together may take before even small ones make room.
+/// Memory of all transactions together, beyond which even small ones spill.
 const NODE_BYTES: usize = 256 << 20;
-/// What a transaction may keep when that is the case, at all times.
+/// Memory that one transaction may use in that case.
 const CROWDED_BYTES: usize = 64 << 10;
-/// Another [`TRANSACTION_BYTES`], for tests.
+/// Overrides [`TRANSACTION_BYTES`], for tests.
 const SPILL_VARIABLE: &str = "ONECOPY_TEST_SPILL_BYTES";
 
-/// Where an update transaction is.
+/// The state of an update transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// There is none.
+    /// No transaction is open.
     None,
     /// Its statements run, or it waits for the next one.
     Open,
-    /// Rows are written to its file.
+    /// It writes rows to its file.
     Spilling,
-    /// What could fail is done before the commit.
+    /// It does everything that could fail before the commit.
     Checking,
-    /// Its record is on the way to the disk.
+    /// Its record is being written to the log.
     Logging,
-    /// It is acknowledged; its COMMIT waits for its turn at home.
+    /// It is durable; its COMMIT waits for its turn at the home.
     Committing,
 }
 
@@ -43,7 +42,7 @@ impl Phase {
     const ALL: [Self; 6] =
         [Self::None, Self::Open, Self::Spilling, Self::Checking, Self::Logging, Self::Committing];
 
-    /// The word that people see.
+    /// The word in SHOW TRANSACTIONS.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -56,7 +55,7 @@ impl Phase {
     }
 }
 
-/// How far the update transaction of one session is; written by the session alone, without locks.
+/// Progress of a session's update transaction. Only the session writes it, without locks.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     phase: AtomicU8,
@@ -65,11 +64,11 @@ pub(crate) struct Progress {
     bytes: AtomicU64,
     spilled_bytes: AtomicU64,
     home: AtomicU16,
-    /// What the statement touches that waits for others.
+    /// The accesses of a statement that waits for other transactions.
     wanted: Mutex<Option<Arc<Accesses>>>,
 }
 
-/// A statement waits for others, as long as this lives.
+/// A statement waits for other transactions as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Wanted(Arc<Progress>);
 
@@ -80,18 +79,17 @@ impl Drop for Wanted {
 }
 
 impl Progress {
-    /// A statement that touches this begins to wait.
+    /// A statement with these accesses starts to wait.
     pub(crate) fn want(self: &Arc<Self>, touched: Option<Arc<Accesses>>) -> Wanted {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = touched;
         Wanted(Arc::clone(self))
     }
 
-    /// It moves on.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// What it has captured so far, and how much of that is in its file.
+    /// Sets the captured size, and the part of it that was spilled.
     pub(crate) fn set_captured(&self, rows: u64, bytes: u64, spilled_bytes: u64) {
         self.rows.store(rows, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -99,7 +97,7 @@ impl Progress {
     }
 }
 
-/// What is shown of one transaction.
+/// A row of SHOW TRANSACTIONS.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) session: SessionId,
@@ -111,7 +109,7 @@ pub(crate) struct Shown {
     pub(crate) spilled_bytes: u64,
 }
 
-/// Shared by all sessions.
+/// Shared by all sessions of the node.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     limit_bytes: u64,
@@ -122,7 +120,7 @@ pub(crate) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// None are open; one may capture so many bytes.
+    /// A budget in which one transaction may capture up to `limit_bytes`.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         let asked = std::env::var(SPILL_VARIABLE).ok().and_then(|text| text.parse().ok());
         Self {
@@ -134,23 +132,23 @@ impl MemoryBudget {
         }
     }
 
-    /// What all of them hold in memory, in bytes, and about how much that may be.
+    /// Bytes of rows in memory, and the amount beyond which even small transactions spill.
     pub(crate) fn in_memory(&self) -> (usize, usize) {
         (self.held_bytes.load(Ordering::Relaxed), NODE_BYTES)
     }
 
-    /// The most that one transaction may capture.
+    /// Largest size that one transaction may capture.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Whether a transaction that holds so many bytes in memory has to make room.
+    /// Whether a transaction that holds this much memory must spill.
     pub(crate) fn is_too_much(&self, held_bytes: usize) -> bool {
         held_bytes >= self.transaction_bytes
             || (held_bytes >= CROWDED_BYTES && self.held_bytes.load(Ordering::Relaxed) >= NODE_BYTES)
     }
 
-    /// A transaction holds `now` bytes instead of `before`. Small amounts need not be told.
+    /// Changes a transaction's memory from `before` to `now`. Small changes need not be reported.
     pub(crate) fn hold(&self, before: usize, now: usize) {
         if now >= before {
             self.held_bytes.fetch_add(now - before, Ordering::Relaxed);
@@ -159,19 +157,19 @@ impl MemoryBudget {
         }
     }
 
-    /// A session begins; what it writes here is shown.
+    /// Adds a session.
     pub(crate) fn register(&self, session: SessionId) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(session, Arc::clone(&progress));
         progress
     }
 
-    /// A session has ended.
+    /// Removes a session that has ended.
     pub(crate) fn remove(&self, session: SessionId) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
     }
 
-    /// An update transaction begins at its home.
+    /// Starts an update transaction at its home.
     pub(crate) fn begin(&self, progress: &Progress, home: ReplicaId) {
         progress.home.store(home.0, Ordering::Relaxed);
         let now_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -180,7 +178,7 @@ impl MemoryBudget {
         progress.set_phase(Phase::Open);
     }
 
-    /// What the statement touches of a session that waits for others, if that is known.
+    /// The accesses of a session's waiting statement, if they are known.
     pub(crate) fn wanted(&self, session: SessionId) -> Option<Arc<Accesses>> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.get(&session)?.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()

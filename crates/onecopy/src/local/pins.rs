@@ -1,13 +1,12 @@
-//! State that a session has on one server connection and cannot take to another.
+//! State that exists on one server connection of a session.
 //!
-//! Temporary objects, session locks, LISTEN, cursors that outlive their transaction: these exist on one connection and
-//! cannot be carried to another. [`sql::Traces`] says which statements may make them. Whether they did is asked of the
-//! server, when the transaction on the connection has ended ([`crate::connect::leftovers`]). So nothing is counted, a rollback needs
-//! no care, and what a function did is found like what the client did. Until the server has answered, the connection
-//! counts as one that holds state.
+//! Temporary objects, session locks, LISTEN and WITH HOLD cursors cannot be moved to another connection.
+//! [`sql::Traces`] says which statements may create such state. When the transaction has ended, we ask the server
+//! whether they did ([`crate::connect::leftovers`]). So a rollback needs no special care, and state that a function
+//! created is found, too. Until the server has answered, we assume that the connection holds state.
 //!
-//! A session whose connection is lost with such state on it ends ([`crate::pool::pinned_state`]). Where sessions share connections,
-//! one with any pin keeps its connection.
+//! A session whose connection is lost with such state ends ([`crate::pool::pinned_state`]). When sessions share
+//! connections, a session with any pin keeps its connection.
 
 /// A reason to keep a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +20,17 @@ pub(crate) enum Pin {
     Listen = 1 << 2,
     /// A cursor WITH HOLD.
     Cursor = 1 << 3,
-    /// PREPARE. It is made again on the next connection.
+    /// PREPARE. The next connection can prepare it again.
     Prepare = 1 << 4,
-    /// A setting whose value cannot be known.
+    /// A setting whose value Onecopy cannot know.
     Setting = 1 << 5,
-    /// Code ran that may have changed settings without a report.
+    /// Code ran that may have changed settings silently.
     Function = 1 << 6,
-    /// The session asks `currval`.
+    /// The session uses `currval`.
     Currval = 1 << 7,
-    /// A statement ran that may have left state, and the server was not asked yet.
+    /// A statement may have left state, and the server was not asked yet.
     Unknown = 1 << 8,
-    /// A PREPARE whose text may contain more than that.
+    /// A PREPARE whose text may contain other statements.
     ForeignPrepare = 1 << 9,
 }
 
@@ -49,7 +48,7 @@ impl Pin {
         Self::ForeignPrepare,
     ];
 
-    /// The statement after which the session does not need its connection any more.
+    /// The statement that releases the connection, for error hints.
     pub(crate) fn undone_by(self) -> &'static str {
         match self {
             Self::Temporary => "DROP of its temporary objects",
@@ -79,8 +78,8 @@ impl Pin {
         }
     }
 
-    /// Whether the session can go on without it: on a new connection `currval` fails as it does in a new session, and prepared
-    /// statements are prepared again.
+    /// Whether the session survives the loss of this state. On a new connection `currval` fails as in a new session,
+    /// and prepared statements are prepared again.
     fn is_dispensable(self) -> bool {
         matches!(self, Self::Currval | Self::Prepare)
     }
@@ -107,23 +106,22 @@ impl Pins {
         self.0 & pin as u16 != 0
     }
 
-    /// The union.
     pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those whose loss ends the session.
+    /// The pins whose loss ends the session.
     pub(crate) fn held(self) -> Self {
         let dispensable = Pin::ALL.into_iter().filter(|pin| pin.is_dispensable());
         Self(dispensable.fold(self.0, |bits, pin| bits & !(pin as u16)))
     }
 
-    /// Whether statements that could see the state have to run on its connection.
+    /// Whether statements that could see the state must run on its connection.
     pub(crate) fn stays_home(self) -> bool {
         [Pin::Temporary, Pin::Cursor, Pin::Setting, Pin::Function].into_iter().any(|pin| self.has(pin))
     }
 
-    /// One bit for each, as in the session registry.
+    /// The form in the session registry.
     pub(crate) fn bits(self) -> u16 {
         self.0
     }
@@ -133,7 +131,7 @@ impl Pins {
         Self(bits)
     }
 
-    /// The words in messages.
+    /// The words for error messages.
     pub(crate) fn words(self) -> String {
         let words: Vec<&str> = Pin::ALL.into_iter().filter(|pin| self.has(*pin)).map(Pin::word).collect();
         words.join(", ")

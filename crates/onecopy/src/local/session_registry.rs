@@ -1,10 +1,10 @@
-//! Who is connected, what each session does, and whether sessions may begin anything.
+//! The sessions of the node, the work of each, and PAUSE.
 //!
-//! Each session has a entry here that it alone writes, without locks; `SHOW CLIENTS` and the metrics read the entries of
-//! all. What a session has counted is added to the totals when it leaves, so totals never fall.
+//! Each session has an entry here that it alone writes, without locks. `SHOW CLIENTS` and the metrics read all
+//! entries. When a session ends, its counts are added to the totals, so totals never fall.
 //!
-//! PAUSE works over the entries: a session marks itself active before it checks for a pause, and PAUSE sets its mark
-//! before it looks for active sessions. So at least one of the two sees the other.
+//! PAUSE and a starting session could miss each other. So a session marks itself active before it checks for a pause,
+//! and PAUSE sets its mark before it looks for active sessions. At least one of them sees the other.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use tokio::sync::watch;
 
 use crate::local::pins::Pins;
 
-/// What averages are taken over, as PgBouncer's `stats_period`.
+/// Period of averages, like PgBouncer's `stats_period`.
 pub(crate) const STATS_PERIOD: Duration = Duration::from_mins(1);
 
-/// What a session does.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Doing {
-    /// It waits for its client, and no transaction is open.
+    /// It waits for its client, outside a transaction.
     Idle,
     /// It waits for its client inside a transaction.
     InTransaction,
-    /// It runs something.
+    /// It executes something.
     Active,
     /// It waits for a replica that can take its statement.
     Waiting,
@@ -37,11 +37,11 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    /// All there are.
+    /// All states.
     pub(crate) const ALL: [Self; 5] =
         [Self::Idle, Self::InTransaction, Self::Active, Self::Waiting, Self::Paused];
 
-    /// The word that people see; PgBouncer's where it has one.
+    /// The word in SHOW CLIENTS, PgBouncer's if it has one.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -53,10 +53,10 @@ impl Doing {
     }
 }
 
-/// What is counted of sessions, in numbers that only grow.
+/// Counts of sessions. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Transactions that have ended, implicit ones among them.
+    /// Transactions that have ended, with implicit ones.
     pub(crate) transactions: u64,
     /// Query messages, and batches of the extended protocol.
     pub(crate) queries: u64,
@@ -64,13 +64,13 @@ pub(crate) struct Counted {
     pub(crate) received_bytes: u64,
     /// Bytes to clients.
     pub(crate) sent_bytes: u64,
-    /// Time in transactions.
+    /// Time inside transactions.
     pub(crate) transaction_us: u64,
-    /// Time in queries.
+    /// Time inside queries.
     pub(crate) query_us: u64,
-    /// Time of waiting for a replica.
+    /// Time spent waiting for a replica.
     pub(crate) wait_us: u64,
-    /// Server connections that were opened.
+    /// Opened server connections.
     pub(crate) connections: u64,
 }
 
@@ -95,7 +95,7 @@ impl Counted {
         }
     }
 
-    /// What came in since an earlier look.
+    /// The difference to an earlier sample.
     pub(crate) fn since(mut self, mut earlier: Self) -> Self {
         for (now, then) in self.fields().into_iter().zip(earlier.fields()) {
             *now = now.saturating_sub(*then);
@@ -104,45 +104,43 @@ impl Counted {
     }
 }
 
-/// Who a session is for.
+/// The identity of a session's client.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
-    /// The role.
     pub(crate) user: String,
-    /// What the client called itself when it came.
+    /// `application_name` at start-up.
     pub(crate) application_name: String,
-    /// Where it comes from.
+    /// The client's address.
     pub(crate) peer: Option<SocketAddr>,
-    /// Where it came to.
+    /// The local address at which it connected.
     pub(crate) local: Option<SocketAddr>,
 }
 
 /// A session, as others see it.
 #[derive(Debug)]
 pub(crate) struct SessionEntry {
-    /// The session.
     pub(crate) id: SessionId,
-    /// Whom it serves.
+    /// Its client.
     pub(crate) who: Who,
-    /// When it came.
+    /// Time of its log-in.
     pub(crate) connected: SystemTime,
     start: Instant,
     doing: AtomicU8,
-    /// When it began to do that, and when its query and its transaction began, in microseconds after `start`.
+    /// Start of its present state, query and transaction, in microseconds after `start`.
     since_us: AtomicU64,
     query_since_us: AtomicU64,
     transaction_since_us: AtomicU64,
     is_in_transaction: AtomicBool,
     counted: [AtomicU64; 8],
     servers: Mutex<BTreeMap<ReplicaId, i32>>,
-    /// Where its transaction was open when it rested last; one more than the number of the replica.
+    /// The replica of its open transaction when it last waited for its client, plus one.
     open_at: AtomicU32,
-    /// Why it keeps connections that sessions share, as bits.
+    /// Its [`crate::local::pins::Pins`], as bits.
     pub(crate) pins: AtomicU16,
 }
 
 impl SessionEntry {
-    /// What is told of every session; to be called within its span.
+    /// Logs the start of the session. Call it within the session's span.
     pub(crate) fn tell_beginning(&self) {
         let Who { user, application_name, peer, .. } = &self.who;
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
@@ -175,7 +173,7 @@ impl SessionEntry {
         self.counted[field].fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The client has sent something; it is being worked on.
+    /// Marks the session as active: its client has sent something.
     pub(crate) fn work(&self) {
         let now_us = self.now_us();
         self.query_since_us.store(now_us, Ordering::Relaxed);
@@ -186,17 +184,17 @@ impl SessionEntry {
         self.doing.store(Doing::Active as u8, Ordering::SeqCst);
     }
 
-    /// Its transaction is open there, or none is open anywhere.
+    /// Sets the replica of the open transaction; `None` if there is none.
     pub(crate) fn open_at(&self, replica: Option<ReplicaId>) {
         self.open_at.store(replica.map_or(0, |replica| u32::from(replica.0) + 1), Ordering::Relaxed);
     }
 
-    /// Whether its transaction is open at a replica, or was when it rested last.
+    /// Whether its transaction is open at this replica, or was when it last waited for its client.
     pub(crate) fn is_open_at(&self, replica: ReplicaId) -> bool {
         self.open_at.load(Ordering::Relaxed) == u32::from(replica.0) + 1
     }
 
-    /// The client has its answer; so many bytes have come from it and gone to it in all.
+    /// The client has its answer. The byte counts are totals of the connection.
     pub(crate) fn rest(&self, is_open: bool, received_bytes: u64, sent_bytes: u64) {
         if matches!(self.doing(), Doing::Idle | Doing::InTransaction) {
             return;
@@ -216,41 +214,40 @@ impl SessionEntry {
         self.doing.store(doing as u8, Ordering::SeqCst);
     }
 
-    /// It waits for something, until the guard is dropped.
+    /// Marks the session as waiting until the guard is dropped.
     pub(crate) fn wait(self: &Arc<Self>, what: Doing) -> Waits {
         self.since_us.store(self.now_us(), Ordering::Relaxed);
         self.doing.store(what as u8, Ordering::SeqCst);
         Waits(Arc::clone(self))
     }
 
-    /// It has a connection to a server, until the guard is dropped.
+    /// Shows a new server connection until the guard is dropped.
     pub(crate) fn connect(self: &Arc<Self>, replica: ReplicaId, pid: i32) -> Connected {
         self.count(7, 1);
         self.use_server(replica, pid)
     }
 
-    /// It uses one that was opened before, until the guard is dropped.
+    /// Shows a reused server connection until the guard is dropped.
     pub(crate) fn use_server(self: &Arc<Self>, replica: ReplicaId, pid: i32) -> Connected {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).insert(replica, pid);
         Connected { entry: Arc::clone(self), replica, pid }
     }
 
-    /// What it does.
     pub(crate) fn doing(&self) -> Doing {
         Doing::ALL[usize::from(self.doing.load(Ordering::SeqCst))]
     }
 
-    /// For how long it has done that.
+    /// Time since its present state began.
     pub(crate) fn since(&self) -> Duration {
         Duration::from_micros(self.now_us().saturating_sub(self.since_us.load(Ordering::Relaxed)))
     }
 
-    /// When its last query began.
+    /// Start of its last query.
     pub(crate) fn last_query(&self) -> SystemTime {
         self.connected + Duration::from_micros(self.query_since_us.load(Ordering::Relaxed))
     }
 
-    /// Its server connections: replica, and process there.
+    /// Its server connections: replica, and process number there.
     pub(crate) fn servers(&self) -> BTreeMap<ReplicaId, i32> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -264,7 +261,7 @@ impl SessionEntry {
     }
 }
 
-/// A session waits as long as this lives.
+/// The session counts as waiting as long as this lives.
 pub(crate) struct Waits(Arc<SessionEntry>);
 
 impl Drop for Waits {
@@ -276,7 +273,7 @@ impl Drop for Waits {
     }
 }
 
-/// A server connection is shown as long as this lives.
+/// The server connection is shown as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Connected {
     entry: Arc<SessionEntry>,
@@ -287,7 +284,7 @@ pub(crate) struct Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         let mut servers = self.entry.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its successor may be there already.
+        // A newer connection may have replaced this one.
         if servers.get(&self.replica) == Some(&self.pid) {
             servers.remove(&self.replica);
         }
@@ -297,21 +294,21 @@ impl Drop for Connected {
 #[derive(Debug, Default)]
 struct Inside {
     entries: BTreeMap<SessionId, Arc<SessionEntry>>,
-    /// Of sessions that have left.
+    /// Counts of sessions that have ended.
     past: Counted,
     /// The totals one and two periods ago.
     samples: [Counted; 2],
 }
 
-/// All sessions.
+/// The sessions of a node.
 #[derive(Debug)]
 pub(crate) struct SessionRegistry {
     inside: Mutex<Inside>,
     is_paused: watch::Sender<bool>,
     is_open: AtomicBool,
-    /// How often a replica was drained.
+    /// Number of drains so far.
     drains: AtomicU64,
-    /// The anchor while it is about to give its place up; one more than its number.
+    /// The anchor that is about to be replaced, plus one.
     leaving: AtomicU32,
 }
 
@@ -332,34 +329,30 @@ impl SessionRegistry {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A replica is drained.
     pub(crate) fn note_drain(&self) {
         self.drains.fetch_add(1, Ordering::Release);
     }
 
-    /// How often one was.
     pub(crate) fn drains(&self) -> u64 {
         self.drains.load(Ordering::Acquire)
     }
 
-    /// The anchor is about to give its place up, and its connections are still good; or none is.
+    /// Marks the anchor as about to be replaced, while its connections are still good. `None` ends that.
     pub(crate) fn leave(&self, anchor: Option<ReplicaId>) {
         self.leaving.store(anchor.map_or(0, |anchor| u32::from(anchor.0) + 1), Ordering::SeqCst);
     }
 
-    /// Whether this is so of a replica.
+    /// Whether this replica is such an anchor.
     pub(crate) fn is_leaving(&self, replica: ReplicaId) -> bool {
         self.leaving.load(Ordering::SeqCst) == u32::from(replica.0) + 1
     }
 
-    /// A session begins.
     pub(crate) fn register(&self, id: SessionId, who: Who) -> Arc<SessionEntry> {
         let entry = Arc::new(SessionEntry::new(id, who));
         self.inside().entries.insert(id, Arc::clone(&entry));
         entry
     }
 
-    /// A session has ended.
     pub(crate) fn remove(&self, id: SessionId) {
         let mut inside = self.inside();
         if let Some(entry) = inside.entries.remove(&id) {
@@ -367,12 +360,12 @@ impl SessionRegistry {
         }
     }
 
-    /// The sessions, by number.
+    /// The entries, by session number.
     pub(crate) fn entries(&self) -> Vec<Arc<SessionEntry>> {
         self.inside().entries.values().map(Arc::clone).collect()
     }
 
-    /// The session that each server process serves at present.
+    /// The session that each server process works for at present.
     pub(crate) fn backends(&self) -> BTreeMap<(ReplicaId, i32), SessionId> {
         let inside = self.inside();
         let of_card = |entry: &Arc<SessionEntry>| {
@@ -382,7 +375,7 @@ impl SessionRegistry {
         inside.entries.values().flat_map(of_card).collect()
     }
 
-    /// What all sessions have counted, those that have left included.
+    /// The totals of all sessions, with those that have ended.
     pub(crate) fn totals(&self) -> Counted {
         let inside = self.inside();
         let mut totals = inside.past;
@@ -390,54 +383,52 @@ impl SessionRegistry {
         totals
     }
 
-    /// Ends a period; to be called every [`STATS_PERIOD`].
+    /// Ends a period. Call it every [`STATS_PERIOD`].
     pub(crate) fn end_period(&self) {
         let totals = self.totals();
         let mut inside = self.inside();
         inside.samples = [totals, inside.samples[0]];
     }
 
-    /// What was counted in the last period that is over.
+    /// The counts of the last full period.
     pub(crate) fn last_period(&self) -> Counted {
         let inside = self.inside();
         inside.samples[0].since(inside.samples[1])
     }
 
-    /// Whether clients are let in.
+    /// Whether clients may log in.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// From now on they are, or not.
+    /// Lets clients log in, or not.
     pub(crate) fn open(&self, is_open: bool) {
         self.is_open.store(is_open, Ordering::Relaxed);
     }
 
-    /// Whether sessions may begin nothing at present.
     pub(crate) fn is_paused(&self) -> bool {
         *self.is_paused.borrow()
     }
 
-    /// From now on, or no longer.
     pub(crate) fn pause(&self, is_paused: bool) {
         self.is_paused.send_replace(is_paused);
     }
 
-    /// Waits until sessions may begin something.
+    /// Waits for the end of a pause.
     pub(crate) async fn resumed(&self) {
         let mut changes = self.is_paused.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = changes.wait_for(|is_paused| !is_paused).await;
     }
 
-    /// How many sessions hold what they have on one connection alone.
+    /// Number of sessions with state on one connection.
     pub(crate) fn holders(&self) -> usize {
         let holds =
             |entry: &&Arc<SessionEntry>| !Pins::of(entry.pins.load(Ordering::Relaxed)).held().is_empty();
         self.inside().entries.values().filter(holds).count()
     }
 
-    /// How many sessions are in the middle of something.
+    /// Number of sessions inside a transaction or a statement.
     pub(crate) fn busy(&self) -> usize {
         let busy = |entry: &&Arc<SessionEntry>| !matches!(entry.doing(), Doing::Idle | Doing::Paused);
         self.inside().entries.values().filter(busy).count()
@@ -461,7 +452,7 @@ mod tests {
         entry.work();
         drop(entry.wait(Doing::Waiting));
         entry.rest(false, 15, 40);
-        // Resting twice counts once.
+        // A second rest counts nothing.
         entry.rest(false, 15, 40);
         let totals = clients.totals();
         assert_eq!((totals.transactions, totals.queries), (1, 2));

@@ -1,41 +1,41 @@
-//! Counters that SHOW STATS and the metrics read: why work ran at the anchor, and how often other things happened.
+//! Counters for SHOW STATS and the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why statements and transactions ran at the anchor (`anchor_*`), and other things that are counted.
+/// Reasons why work ran at the anchor (`anchor_*`), and other counts.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    /// Reads that were spread.
+    /// Reads that any fresh replica could serve.
     pub(crate) reads: AtomicU64,
-    /// They write what no other replica may write.
+    /// Writes that only the anchor may do.
     pub(crate) anchor_update: AtomicU64,
-    /// They could not be bounded.
+    /// Statements whose rows Onecopy cannot predict.
     pub(crate) anchor_unknown: AtomicU64,
-    /// They read in a transaction that was not declared READ ONLY.
+    /// Reads in a transaction that was not declared READ ONLY.
     pub(crate) anchor_interactive: AtomicU64,
-    /// They read the catalogues.
+    /// Reads of the system catalogues.
     pub(crate) anchor_catalogue: AtomicU64,
-    /// Update transactions that began there because elsewhere their kind waits more than it works.
+    /// Update transactions that started at the anchor because their kind waits longer than it works elsewhere.
     pub(crate) anchor_waits: AtomicU64,
-    /// Update transactions that could run anywhere: it was chosen for them, or by the session's `onecopy.home`.
+    /// Update transactions that could run anywhere, and for which the anchor was chosen (by Onecopy or
+    /// `onecopy.home`).
     pub(crate) anchor_chosen: AtomicU64,
-    /// Transactions that began away from home because nothing but reads was foreseen.
+    /// Transactions that started away from home, because only reads were predicted.
     pub(crate) roamed: AtomicU64,
-    /// Those of them that came home.
+    /// Those of them that moved home.
     pub(crate) came_home: AtomicU64,
-    /// Records appended.
+    /// Appended records.
     pub(crate) records: AtomicU64,
-    /// Transactions and statements run again, unseen by their clients.
+    /// Transparent retries of transactions and statements.
     pub(crate) retried: AtomicU64,
-    /// How often another replica became the anchor.
+    /// Changes of the anchor.
     pub(crate) takeovers: AtomicU64,
-    /// Clients told 40001 by Onecopy itself.
+    /// Errors 40001 from Onecopy itself.
     pub(crate) aborted: AtomicU64,
-    /// Sessions at present.
+    /// Present sessions.
     pub(crate) sessions: AtomicU64,
 }
 
-/// Counts one up.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

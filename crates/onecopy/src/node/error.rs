@@ -1,4 +1,4 @@
-//! Why a node does not start, or does not go on.
+//! The errors with which a node does not start, or ends.
 
 use std::fmt;
 use std::io;
@@ -12,44 +12,44 @@ use crate::error::Refusal;
 use crate::membership::adoption::AdoptionError;
 use crate::membership::cluster_file::ClusterFileError;
 
-/// A node has ended, or did not start, for another reason than being told to.
+/// A node did not start, or ended without a command to stop.
 #[derive(Debug)]
 pub(crate) enum NodeError {
     /// The configuration cannot be used.
     Config(LoadError),
-    /// The system does not let the process handle signals.
+    /// The process cannot catch signals.
     Signals(io::Error),
-    /// A signal came before the node was there.
+    /// A signal came before the node was ready.
     Interrupted,
-    /// An address cannot be listened on.
+    /// The node cannot listen on this address.
     Listen { address: SocketAddr, source: io::Error },
-    /// A port of the loopback cannot be listened on.
+    /// The node cannot listen on this port of the loopback.
     Port { port: u16, source: io::Error },
-    /// The servers do not become a cluster, or are not that of the folder.
+    /// The servers cannot be adopted, or belong to another cluster.
     Adoption(Box<AdoptionError>),
     /// The file with the members cannot be used.
     ClusterFile(ClusterFileError),
-    /// Clients wrote to the servers while they were adopted, so they differ in these.
+    /// A client wrote to these tables while the servers were adopted, so the servers differ.
     WrittenMeanwhile { names: Vec<String> },
-    /// The servers cannot be compared after they were adopted.
+    /// The servers could not be compared after adoption.
     NotCompared(Box<Refusal>),
     /// The servers of `onecopy up` do not start.
     Servers(Box<UpError>),
-    /// The parts of the node cannot be put together.
+    /// A part of the node could not be opened.
     Open(Box<OpenError>),
-    /// The system gives no threads.
+    /// The system grants no threads.
     Threads(io::Error),
-    /// Clients cannot be accepted any more.
+    /// The listeners have failed.
     Accept(io::Error),
-    /// The log cannot be written any more.
+    /// The log has failed.
     Log { reason: String },
     /// No replica can serve.
     NoReplica(Vec<AbsentReplica>),
-    /// The schema of no replica is known.
+    /// No replica has reported its schema.
     NoSchema,
-    /// The registry of members has ended: an error of ours.
+    /// The task of the member list has ended: a bug.
     RegistryEnded,
-    /// A part was put together twice: an error of ours.
+    /// A part was opened twice: a bug.
     Twice(&'static str),
 }
 
@@ -57,22 +57,23 @@ pub(crate) enum NodeError {
 #[derive(Debug)]
 pub(crate) struct AbsentReplica {
     pub(super) name: String,
-    /// Why, as SHOW REPLICAS says it.
+    /// The reason, as in SHOW REPLICAS.
     pub(super) reason: String,
 }
 
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNDONE: &str = "Onecopy's objects were taken out again; stop all writers, and start it again";
+        const UNDONE: &str =
+            "Onecopy has removed its objects from the servers; stop all writers, then start it again";
         match self {
             Self::Config(error) => error.fmt(f),
-            Self::Signals(error) => write!(f, "signals cannot be caught: {error}"),
+            Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
-            Self::Listen { address, source } => write!(f, "{address} cannot be listened on: {source}"),
+            Self::Listen { address, source } => write!(f, "cannot listen on {address}: {source}"),
             Self::Port { port, source } if source.kind() == io::ErrorKind::AddrInUse => {
                 write!(f, "port {port} is in use; stop what listens there, or choose another with --port")
             }
-            Self::Port { port, source } => write!(f, "port {port} cannot be listened on: {source}"),
+            Self::Port { port, source } => write!(f, "cannot listen on port {port}: {source}"),
             Self::Adoption(error) => error.fmt(f),
             Self::ClusterFile(error) => error.fmt(f),
             Self::WrittenMeanwhile { names } => write!(
@@ -83,14 +84,14 @@ impl fmt::Display for NodeError {
             Self::NotCompared(refusal) => write!(f, "{}\n{UNDONE}", refusal.message),
             Self::Servers(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
-            Self::Threads(error) => write!(f, "no threads for sessions: {error}"),
-            Self::Accept(error) => write!(f, "clients cannot be accepted: {error}"),
-            Self::Log { reason } => write!(f, "the log cannot be written any more: {reason}"),
+            Self::Threads(error) => write!(f, "cannot start session threads: {error}"),
+            Self::Accept(error) => write!(f, "cannot accept clients: {error}"),
+            Self::Log { reason } => write!(f, "cannot write the log any more: {reason}"),
             Self::NoReplica(all) => {
                 f.write_str("no replica can serve")?;
                 all.iter().try_for_each(|AbsentReplica { name, reason }| write!(f, "\n{name}: {reason}"))
             }
-            Self::NoSchema => f.write_str("no replica tells its schema"),
+            Self::NoSchema => f.write_str("no replica has reported its schema"),
             Self::RegistryEnded => f.write_str("the task that keeps the list of members has ended"),
             Self::Twice(part) => write!(f, "{part} twice"),
         }

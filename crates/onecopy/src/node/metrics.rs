@@ -1,8 +1,8 @@
-//! `/metrics` for Prometheus, `/health` and `/ready` for whoever restarts and routes, over the least of HTTP that they need.
+//! `/metrics` for Prometheus, and `/health` and `/ready` for supervisors and load balancers, over a minimal HTTP.
 //!
-//! Every number is one that the admin database shows, too. Names follow Prometheus' rules: base units, counters end in
-//! `_total`. A connection answers one GET and ends. There are few at a time, and each has little time. When one more comes,
-//! the one that has waited longest is cut, so connections that send slowly or nothing hold nothing up.
+//! The admin database shows every number, too. Names follow Prometheus' rules: base units, and counters end in
+//! `_total`. A connection answers one GET and ends. The number of connections and the time of each are limited. When
+//! one exceeds the limit, the oldest is cut, so slow or idle connections block nothing.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::local::session_registry::Doing;
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// How long one may take.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time, of all addresses or of one.
+/// Requests at a time, in all or from one address.
 const LIMITS: LoginLimits = LoginLimits { total_max: 32, address_max: 32 };
-/// The pause after a connection could not be accepted.
+/// Pause after accepting a connection failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until the task is dropped.
+/// Serves requests until the task is dropped.
 pub(crate) async fn serve(coordinator: Arc<Coordinator>, listener: TcpListener) {
     let half_open = Arc::new(HalfOpen::default());
     loop {
@@ -38,7 +38,7 @@ pub(crate) async fn serve(coordinator: Arc<Coordinator>, listener: TcpListener) 
         let place = half_open.enter(Some(peer.ip()), LIMITS);
         let coordinator = Arc::clone(&coordinator);
         tokio::spawn(async move {
-            // Whoever asks for numbers does not hear why there were none.
+            // A failed request concerns only its client.
             tokio::select! {
                 _ = tokio::time::timeout(PATIENCE, answer(&coordinator, stream)) => {}
                 () = place.is_cut() => {}
@@ -75,7 +75,7 @@ fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static
     let path = words.next().unwrap_or_default();
     match path.split('?').next().unwrap_or_default() {
         "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(coordinator)),
-        // It answers, so it lives; a node whose log has failed ends by itself.
+        // The process answers, so it is alive. A node whose log has failed ends by itself.
         "/health" => ("200 OK", PLAIN, "alive\n".to_owned()),
         "/ready" => match obstacle(coordinator) {
             None => ("200 OK", PLAIN, "ready\n".to_owned()),
@@ -85,7 +85,7 @@ fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static
     }
 }
 
-/// Why a client should go elsewhere.
+/// The reason why `/ready` reports 503.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
     if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
@@ -108,7 +108,7 @@ fn replica_obstacle(coordinator: &Coordinator) -> Option<&'static str> {
     }
 }
 
-/// A family of numbers in Prometheus' text format.
+/// A page of metrics in Prometheus' text format.
 struct Page(String);
 
 impl Page {

@@ -1,7 +1,7 @@
-//! Opens a node: fences its log, and puts the parts of its kind together with the coordinator.
+//! Opens a node: fences its log, and connects the parts of its kind with the coordinator.
 //!
-//! This is the one place that names all kinds of node. The log is fenced with a record of the new epoch before the
-//! coordinator exists, so that an earlier run of the node can append nothing after it.
+//! This is the only place that names all kinds of node. A record of the new epoch fences the log before the
+//! coordinator exists. So an earlier run of the node can append nothing after it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,11 +33,11 @@ struct FencedLog {
     recovered: Recovered,
     identities: Identities,
     term: Term,
-    /// Receives the notices of the log once it is set.
+    /// Receives the log's notices, once it is set.
     coordinator: Arc<OnceLock<Arc<Coordinator>>>,
 }
 
-/// A kind of node, made for the term of a log.
+/// The parts of a kind of node, made for the term of a log.
 struct Parts {
     kind: Arc<dyn ServesClients>,
     core: Option<Cluster>,
@@ -71,7 +71,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
     assemble(plan, fenced, parts)
 }
 
-/// Agents compare the applied sets of their replicas with the identities in the log.
+/// The identities in the log. Agents compare the applied sets of their replicas with them.
 fn known_identities(recovered: &Recovered) -> Identities {
     let identities = Identities::default();
     for (identity, version) in &recovered.identities {
@@ -81,7 +81,7 @@ fn known_identities(recovered: &Recovered) -> Identities {
 }
 
 impl FencedLog {
-    /// `prepare` looks at what the log has before anything is appended.
+    /// `prepare` inspects the log before anything is appended.
     async fn open(
         plan: &Plan,
         database: Arc<Database>,
@@ -137,8 +137,8 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     Ok(Node::new(Shared { coordinator, pools, kind }, chores, plan.start_patience))
 }
 
-/// Starts the writer of the log. It has reported on the fence before there is a coordinator; all later reports are for the
-/// coordinator.
+/// Starts the writer of the log. Its first report is about the fence and comes before the coordinator exists. All
+/// later reports go to the coordinator.
 fn start_log(
     log: &dyn LogEngine,
     coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
@@ -159,14 +159,14 @@ fn start_log(
     Ok(log.start(notices)?)
 }
 
-/// Each session needs a descriptor for its client and one for each replica it uses.
+/// Raises the limit of open files. Each session needs a descriptor for its client and one for each replica it uses.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, "the limit of open files stays as it is");
+            tracing::warn!(%error, "cannot raise the limit of open files");
         }
     }
 }

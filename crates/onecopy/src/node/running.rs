@@ -1,8 +1,8 @@
-//! A node that is put together: serves clients until it is told to stop, and is taken apart again.
+//! An open node: serves clients until it is stopped, then closes its parts.
 //!
-//! Clients are served when every replica that can serve is connected ([`super::start`]): the backends of an earlier run are
-//! gone by then, and the applied sets were read. A node that is told to stop takes no new clients, lets each session finish
-//! its transaction for as long as the operator allows, and closes the log last. A second signal ends the waiting.
+//! Clients are served once every replica that can serve is connected ([`super::start`]). By then the backends of an
+//! earlier run are gone, and the applied sets were read. A node that stops takes no new clients and gives each
+//! session time to finish its transaction. It closes the log last. A second signal ends the waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,9 +25,9 @@ use crate::pool::Pools;
 use crate::replica::sequence_allocator;
 use crate::terminal::Progress;
 
-/// How long sessions get to end when they were told to end at once.
+/// Sessions that are ended at once get this long.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
-/// How often a node that stops counts its sessions.
+/// Interval at which a stopping node counts its sessions.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts of a node that its sessions share.
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) kind: Arc<dyn ServesClients>,
 }
 
-/// A node that is put together.
+/// An open node.
 pub(crate) struct Node {
     /// The state that all parts of the node share.
     pub(crate) coordinator: Arc<Coordinator>,
@@ -59,8 +59,8 @@ impl Node {
         Self { coordinator, pools, kind, chores, start_patience }
     }
 
-    /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
-    /// clients are accepted.
+    /// Serves clients until a signal comes or the node fails, and stops. Calls `begin` just before it accepts
+    /// clients.
     pub(crate) async fn run(
         self,
         listeners: Vec<TcpListener>,
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// Ends the periods over which statistics are taken.
+/// Ends statistics periods, until the task is dropped.
 fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
     let coordinator = Arc::clone(coordinator);
     tokio::spawn(async move {
@@ -114,7 +114,7 @@ fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
     })
 }
 
-/// Lets sessions finish what they do, and then ends those that do not.
+/// Gives sessions time to finish, then ends the remaining ones.
 async fn end_sessions(
     coordinator: &Coordinator,
     patience: Duration,

@@ -1,8 +1,8 @@
-//! `onecopy serve`: a node over servers that somebody else runs; `onecopy check`: whether it would.
+//! `onecopy serve` runs a node over existing servers. `onecopy check` says whether it would start.
 //!
-//! The addresses are claimed first, then the servers are looked at ([`crate::membership::adoption`]), then the node is put together.
-//! At the first start everything is compared once more before a client is let in, since somebody may have written to a
-//! server until our guards were in it.
+//! The node claims its addresses first. Then it inspects the servers ([`crate::membership::adoption`]) and opens its
+//! parts. At the first start it compares all servers once more before it admits a client, because other clients could
+//! write to a server until the guards were installed.
 
 mod member_registry;
 mod newcomer;
@@ -51,11 +51,11 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
     if let Some(concern) = identity.and_then(|identity| identity.concern()) {
         progress.say(format_args!("warning: {concern}"));
     }
-    progress.say("the configuration is right");
+    progress.say("the configuration is valid");
     Ok(())
 }
 
-/// Runs a node until it is told to stop.
+/// Runs a node until it is stopped.
 pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
@@ -145,7 +145,7 @@ async fn adopt(
     replicas: &[Replica],
     progress: &Progress,
 ) -> Result<(), NodeError> {
-    let step = progress.step("the servers are compared once more");
+    let step = progress.step("comparing the servers once more");
     let found = verify::run(coordinator).await;
     let error = match found {
         Ok(rows) => {
@@ -172,7 +172,7 @@ fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, LoadError> {
     Config::load(file.map(PathBuf::as_path), environment, flags).map_err(LoadError::Invalid)
 }
 
-/// Puts what can change into force: all of it, or nothing. What is worth a warning.
+/// Puts the changeable settings into force, all or none, and returns warnings.
 fn put_into_force(
     config: &Config,
     runtime_config: &RuntimeConfig,
@@ -189,7 +189,7 @@ fn put_into_force(
     Ok(concern)
 }
 
-/// What RELOAD and SIGHUP do: the configuration is read anew.
+/// Builds the function behind RELOAD and SIGHUP.
 fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Level) {
     coordinator.local.runtime_config.reload_by(Box::new(
         move |runtime_config| -> Result<ReloadNotes, ReloadError> {
@@ -206,15 +206,17 @@ fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Lev
     ));
 }
 
-/// From now on SIGHUP does it; one that came before has waited for that.
+/// Reloads at every SIGHUP. One that came earlier is still pending.
 fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let Some(coordinator) = coordinator.upgrade() else { return };
             systemd::reloading();
             match coordinator.local.runtime_config.reload() {
-                Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read again"),
-                Err(error) => tracing::error!(reason = %error, "the configuration stays as it was"),
+                Ok(notes) => tracing::warn!(notes = notes.join("; "), "reloaded the configuration"),
+                Err(error) => {
+                    tracing::error!(reason = %error, "cannot reload the configuration; the old one remains");
+                }
             }
             systemd::tell("READY=1");
         }

@@ -4,24 +4,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::NodeError;
 
-/// Catches this signal from now on, so that it does nothing by itself.
+/// Catches this signal from now on, so it has no default effect.
 pub(crate) fn take(kind: SignalKind) -> Result<Signal, NodeError> {
     signal(kind).map_err(NodeError::Signals)
 }
 
-/// The signals that end a node.
+/// The signals that stop a node.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// From now on they do not end the process by themselves.
+    /// Catches them from now on, so they do not end the process.
     pub(crate) fn take() -> Result<Self, NodeError> {
         Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
     }
 
-    /// Waits for one.
+    /// Waits for one of them.
     pub(crate) async fn stop(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -1,14 +1,15 @@
-//! From servers that may be there to a node that serves: the replicas that can come are waited for, the others are not.
+//! The start of a node: waits for the replicas that can come up, and serves without the others.
 //!
-//! A replica that is lost (its server does not start, or is another one) does not hold up the others: it is down, with its
-//! reason, and comes back as one does that was lost while the node ran. If it is the home of updates, another replica takes
-//! its place. The node waits for one that merely does not answer yet, as long as the operator allows.
+//! A lost replica (its server does not start, or is another one) does not delay the others. It is down, with its
+//! reason, and returns like one that was lost at run time. If it is the anchor, another replica takes over. For a
+//! replica that merely does not answer yet, the node waits as long as the operator allows.
 //!
-//! A replica that could not apply a record has everything before it, and the log has the rest. Where no other can serve it is
-//! tried again, once: what was in its way may be gone.
+//! A replica that could not apply a record has all records before it, and the log has the rest. If no other replica
+//! can serve, the node retries it once, because the cause may be gone.
 //!
-//! Invariant: clients are let in when the home of updates has everything that the log has, and the catalogue is known. A
-//! replica that lacks something cannot become the home, so the node serves nothing while all that are there do.
+//! Invariant: the node admits clients when the anchor has every record of the log and its catalogue is known. A
+//! replica that lacks a record cannot become the anchor. So the node serves nothing while all present replicas lack
+//! one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -25,25 +26,25 @@ use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
 use crate::membership::verify;
 use crate::terminal::Progress;
 
-/// How long replicas of a cluster that was served before are waited for that do not answer, if the operator does not say.
+/// Default time to wait for replicas that do not answer, if the cluster has served before.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long a replica may take to tell its schema.
+/// Time limit for reading a replica's schema.
 const SCHEMA_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often the replicas are looked at.
+/// Interval at which the replicas are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a replica stands at the start.
+/// The condition of a replica at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReplicaCondition {
-    /// It has everything that the log has.
+    /// It has all records of the log.
     Ready,
-    /// It is connected, and gets what it lacks.
+    /// It is connected and catching up.
     Coming,
-    /// Nothing is heard of it, or only that it cannot be reached: why.
+    /// It may still come up. The text is the reason for the delay.
     Awaited(String),
-    /// It will not come before somebody does something about it: why.
+    /// It needs an operator. The text is the reason.
     Lost(String),
 }
 
@@ -60,12 +61,12 @@ impl ReplicaCondition {
                 Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
                 _ if seat.is_catching_up.load(Ordering::Relaxed) => Self::Coming,
                 Some((Obstacle::Passing, reason)) => Self::Awaited(reason),
-                None => Self::Awaited("it did not come up in time".to_owned()),
+                None => Self::Awaited("the server did not come up in time".to_owned()),
             },
         }
     }
 
-    /// Why it does not serve.
+    /// The reason why it does not serve.
     fn reason(&self) -> Option<&str> {
         match self {
             Self::Awaited(reason) | Self::Lost(reason) => Some(reason),
@@ -74,13 +75,13 @@ impl ReplicaCondition {
     }
 }
 
-/// Waits until every replica that can serve stands where the log ends, and one of them is the home of updates.
+/// Waits until every replica that can serve has reached the end of the log, and one of them is the anchor.
 pub(super) async fn catch_up(
     coordinator: &Coordinator,
     patience: Option<Duration>,
     progress: &Progress,
 ) -> Result<(), NodeError> {
-    let step = progress.step("replicas are brought up to date");
+    let step = progress.step("bringing replicas up to date");
     let begun = Instant::now();
     let patience = patience.or_else(|| (!coordinator.term.is_founding()).then_some(PATIENCE));
     let mut has_tried_again = false;
@@ -100,13 +101,14 @@ pub(super) async fn catch_up(
             ReplicaCondition::Awaited(_) => !is_late,
             ReplicaCondition::Lost(_) => false,
         });
-        // What a replica has that the log has not was acknowledged: one that does not have it must not serve in its place.
+        // A replica with a record that the log lacks proves that the record was acknowledged. Another replica without
+        // that record must not take its place.
         if !may_serve && !has_tried_again && !coordinator.term.log_is_lost() {
             has_tried_again = true;
             let tried = coordinator.try_again();
             for replica in &tried {
                 progress.say(format_args!(
-                    "{} is tried again, as no other can serve",
+                    "retrying {}, because no other replica can serve",
                     coordinator.seats[*replica].name
                 ));
             }
@@ -123,12 +125,12 @@ pub(super) async fn catch_up(
         tokio::time::sleep(LOOK).await;
     };
     let ready = all.iter().filter(|(_, standing)| *standing == ReplicaCondition::Ready).count();
-    step.done(format_args!("{ready} replicas stand at version {}", coordinator.durable()));
+    step.done(format_args!("{ready} replicas are at version {}", coordinator.durable()));
     tell(coordinator, &all, progress);
     Ok(())
 }
 
-/// Whether the home of updates is there and its catalogue is known. One that does not come loses its place.
+/// Whether the anchor is up and its catalogue is known. An anchor that does not come up is replaced.
 fn has_home(
     coordinator: &Coordinator,
     all: &[(ReplicaStatus, ReplicaCondition)],
@@ -161,7 +163,7 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
         match standing {
             ReplicaCondition::Ready => {}
             ReplicaCondition::Coming => {
-                progress.say(format_args!("{name} is still brought up to date; the others serve"));
+                progress.say(format_args!("{name} is still catching up; the others serve"));
             }
             _ if status.state == State::Quarantined => {
                 progress
@@ -169,7 +171,7 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
             }
             ReplicaCondition::Awaited(reason) => {
                 progress.say(format_args!(
-                    "{name} is down: {reason}; the others serve, and it follows when it is back"
+                    "{name} is down: {reason}; the others serve, and it catches up when it is back"
                 ));
             }
             ReplicaCondition::Lost(reason) => {
@@ -182,8 +184,8 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
     }
 }
 
-/// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back. Nor does one
-/// whose schema cannot be read.
+/// Shuts out replicas whose schema cannot be read or differs from the anchor's. A difference means that a client has
+/// changed the schema past Onecopy.
 pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress) -> Result<(), NodeError> {
     let deadline = Instant::now() + SCHEMA_PATIENCE;
     let mut schemas: BTreeMap<ReplicaId, BTreeMap<String, String>> = BTreeMap::new();
@@ -202,9 +204,9 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
         {
             match verify::schema(coordinator, replica).await {
                 Ok(schema) => drop(schemas.insert(replica, schema)),
-                // A server that is lost is found to be so by its agent.
+                // The agent notices a lost server.
                 Err(error) if error.is_of_the_connection() && Instant::now() < deadline => {}
-                Err(error) => shut_out(replica, format!("its schema cannot be read: {error}")),
+                Err(error) => shut_out(replica, format!("cannot read its schema: {error}")),
             }
         }
         let is_known = up.iter().all(|replica| schemas.contains_key(replica));
@@ -221,7 +223,7 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
                     let kinds = kinds.join(", ");
                     shut_out(
                         replica,
-                        format!("its schema is not that of the home: {kinds}; it must be rebuilt"),
+                        format!("its schema differs from the anchor's: {kinds}; it must be rebuilt"),
                     );
                 }
             }

@@ -1,21 +1,20 @@
-//! What a service manager is told (the protocol of `sd_notify(3)`): one datagram with a few words, if there is anybody
-//! who wants to hear it.
+//! Notifies a service manager by the protocol of `sd_notify(3)`: one datagram, if `NOTIFY_SOCKET` is set.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Where it listens.
+/// The path of the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The configuration is read anew. The time is for `Type=notify-reload`, which must tell this from earlier words.
+/// Announces a reload. `Type=notify-reload` needs the time to tell it from an earlier notification.
 pub(crate) fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
 }
 
-/// Says it. That nobody can hear is no reason to do anything else.
+/// Sends a notification. A failure is only logged.
 pub(crate) fn tell(words: &str) {
     let Some(path) = std::env::var_os(VARIABLE) else { return };
     let address = match path.as_bytes() {
@@ -24,6 +23,6 @@ pub(crate) fn tell(words: &str) {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(words.as_bytes(), &address));
     if let Err(error) = sent {
-        tracing::warn!(%error, words, "the service manager cannot be told");
+        tracing::warn!(%error, words, "cannot notify the service manager");
     }
 }

@@ -1,8 +1,8 @@
 //! `onecopy up`: a node with servers of its own.
 //!
-//! The port and the data folder are claimed before anything is started, so that nothing is left half done. Servers are
-//! watched and started again as long as the node runs, and stopped after it. One that does not start does not keep the
-//! others from serving; if its data is the cause, it is rebuilt.
+//! The node claims its port and data folder before it starts anything, so a failure leaves nothing half done.
+//! Supervisors restart servers while the node runs and stop them afterwards. A server that does not start does not
+//! keep the others from serving. If its data is damaged, it is rebuilt.
 
 mod mender;
 mod server_registry;
@@ -31,7 +31,7 @@ use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
 use server_registry::{ServerRegistry, place};
 
-/// Runs a node and its servers until it is told to stop.
+/// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
@@ -66,7 +66,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         runtime_config: RuntimeConfig::new(
             if limits.pooling.is_shared { POOLED_SESSIONS_MAX } else { DEFAULT_SESSIONS_MAX },
             Duration::from_secs(up.patience.stop_patience.into()),
-            // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
+            // Node and servers listen on the loopback only, and trust all accounts of the machine.
             Access::open(),
         ),
         start_patience: None,
@@ -97,7 +97,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     ended
 }
 
-/// What the person who started it allows.
+/// The limits from the flags.
 fn limits(up: &Up) -> Limits {
     Limits {
         transaction_bytes_max: u64::from(up.limits.transaction_max_mb) << 20,

@@ -53,7 +53,7 @@ async fn one_of_ours_that_expires_is_told_of_in_time() {
 
     certify(&setup, |now| (now - DAY_S, now + 400 * DAY_S));
     let said = checked().await;
-    assert!(!said.contains("warning") && said.contains("the configuration is right"), "{said}");
+    assert!(!said.contains("warning") && said.contains("the configuration is valid"), "{said}");
 
     let ends_s = certify(&setup, |now| (now - DAY_S, now + 20 * DAY_S + DAY_S / 2));
     let expected = "tls_certificate_file: the certificate that clients see expires in 20 days, at 20";

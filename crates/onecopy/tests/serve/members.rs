@@ -27,9 +27,9 @@ async fn a_copy_of_a_member_joins_and_a_member_leaves() {
         (
             add(stranger.port),
             "55000",
-            "has something of its own, and nothing of the cluster: table \"public\".\"own\"",
+            "has data of its own, and nothing of the cluster: table \"public\".\"own\"",
         ),
-        (add(a.port), "55000", "replica-1 is that server"),
+        (add(a.port), "55000", "the server is a member already, as replica-1"),
         (add(folder::free_port()), "55000", "cannot be reached"),
         ("ADD REPLICA".to_owned(), "0A000", "`onecopy serve` makes no servers"),
         ("ADD REPLICA 'mysql://x'".to_owned(), "55000", "not the URL of a server"),

@@ -1,11 +1,11 @@
 //! The list of members of `onecopy serve`, while the node runs.
 //!
-//! The servers are somebody else's: none is made or stopped here. A server joins when it is a copy of a member
-//! (`pg_basebackup`, or one that was dropped) that the log can bring up to date; what it has it says itself. Or it is empty, and
-//! is filled ([`crate::membership::initial_copy`]). One that has anything else is refused. One that leaves keeps what it has, guards included, so
-//! that nobody writes to it by mistake; only if it is to be rebuilt that may go.
+//! Onecopy neither creates nor stops these servers. A server can join if it is a copy of a member (`pg_basebackup`,
+//! or a former member) that the log can bring up to date. Its data says whether it is. An empty server can join, too,
+//! and gets an initial copy ([`crate::membership::initial_copy`]). A server with other data is refused. A server that
+//! leaves keeps its data and the guards, so that clients cannot write to it by mistake. Only a rebuild removes them.
 //!
-//! Invariant: a server is a member once, whatever names it is reached by.
+//! Invariant: a server is a member once, regardless of the names that reach it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,23 +32,23 @@ use super::newcomer::NewcomerError;
 
 /// Requests that can wait.
 const REQUESTS: usize = 4;
-/// Which run of which server it is: copies share the first, restarts the first and not the second.
+/// Identifies a server and its run. Copies share the first value; a restart changes the second.
 const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FROM pg_control_system()";
 
-/// The list, and who is on the way to it.
+/// The list, and the servers that are about to join it.
 pub(super) struct MemberRegistry {
     coordinator: Arc<Coordinator>,
     folder: PathBuf,
     membership: Membership,
     members: BTreeMap<ReplicaId, Replica>,
     invited: BTreeMap<ReplicaId, (Member, Replica)>,
-    /// Who was a member while the node has run.
+    /// Servers that were members earlier in this run of the node.
     former: BTreeMap<ReplicaId, (Member, Replica)>,
     requests: mpsc::Receiver<MemberRequest>,
 }
 
 impl MemberRegistry {
-    /// The members of a node that was just put together.
+    /// The members of a node that was just opened.
     pub(super) fn open(
         coordinator: &Arc<Coordinator>,
         folder: PathBuf,
@@ -73,7 +73,7 @@ impl MemberRegistry {
         })
     }
 
-    /// Carries out requests, for as long as it is let. Whoever asked may have gone when it is done.
+    /// Carries out requests until the task is dropped. The client that asked may have gone by the end.
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
@@ -133,7 +133,7 @@ impl MemberRegistry {
         Ok((member, newcomer, data))
     }
 
-    /// A former member under its former name. It was looked at before it left.
+    /// A former member under its former name. It was inspected before it left.
     async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), NewcomerError> {
         let known = self.former.get(&former).cloned();
         let (member, server) = known.ok_or(NewcomerError::NotFormer)?;
@@ -168,7 +168,7 @@ impl MemberRegistry {
         judged.map_err(|source| NewcomerError::Outdated { address: address(), source })?;
         let run = run(&mut found.connection).await.map_err(unreadable)?;
         for member in self.members.values() {
-            // One that cannot be reached is down, so it is not this one.
+            // A member that cannot be reached is down, so it is not this server.
             let Ok(mut other) = reach(&self.coordinator.database.served, member).await else { continue };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
                 return Err(NewcomerError::IsMember { name: member.name.clone() });

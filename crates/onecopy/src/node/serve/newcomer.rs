@@ -1,4 +1,4 @@
-//! Why a server cannot become a member.
+//! The errors of ADD REPLICA: why a server cannot become a member.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::membership::initial_copy::InitialCopyError;
 /// A server cannot become a member. Nothing was changed in it.
 #[derive(Debug)]
 pub(super) enum NewcomerError {
-    /// Every number was in use since the node started.
+    /// All replica numbers were used since the node started.
     NoNumber,
-    /// The address cannot be used.
+    /// The URL cannot be used.
     Address(AddressError),
     /// The server is a member already, under this name.
     IsMember { name: String },
@@ -24,22 +24,22 @@ pub(super) enum NewcomerError {
     OtherCluster { address: String, found: String, expected: String },
     /// The server cannot be read.
     Unreadable { address: String, source: BackendError },
-    /// The log does not lead from what the server has to what the others have.
+    /// The log does not reach back to the server's version.
     Outdated { address: String, source: AppliedSetError },
-    /// The server could not be filled.
+    /// The initial copy failed.
     InitialCopy(InitialCopyError),
 }
 
 impl fmt::Display for NewcomerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoNumber => f.write_str("all numbers are in use; start the node anew"),
+            Self::NoNumber => f.write_str("all replica numbers were used; restart the node"),
             Self::Address(error) => write!(f, "{error}; {}", error.help()),
-            Self::IsMember { name } => write!(f, "{name} is that server"),
-            Self::NotFormer => f.write_str("it was no member"),
+            Self::IsMember { name } => write!(f, "the server is a member already, as {name}"),
+            Self::NotFormer => f.write_str("the replica was no member since the node started"),
             Self::ForeignData { address, data } => write!(
                 f,
-                "the server at {address} has something of its own, and nothing of the cluster: {data}; name one whose \
+                "the server at {address} has data of its own, and nothing of the cluster: {data}; name one whose \
                  database is empty (or missing), or a copy of a member"
             ),
             Self::OtherCluster { address, found, expected } => {

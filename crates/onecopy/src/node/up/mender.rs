@@ -1,9 +1,9 @@
-//! Rebuilds servers of ours whose data is lost or damaged, without a command.
+//! Rebuilds servers of `onecopy up` whose data is lost or damaged, without a command.
 //!
-//! The log and the other replicas have everything that such a server had. So as soon as the node serves and another replica
-//! is up, the server gets that one's data, as by REBUILD REPLICA. One at a time, so that the donors go on serving. A server
-//! that is damaged again within the hour has a cause that no copy mends: it stays down, with its reason, until an operator
-//! rebuilds it.
+//! The log and the other replicas have everything that such a server had. Once another replica is up, the server gets
+//! a copy of its data, as by REBUILD REPLICA. Rebuilds run one at a time, so that the donors keep serving. A server
+//! that is damaged again within an hour has a cause that no copy repairs. It stays down, with its reason, until an
+//! operator rebuilds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::coordinator::Coordinator;
 use crate::membership::resync;
 use crate::terminal::Progress;
 
-/// How long after a rebuild its server is not rebuilt again.
+/// A rebuilt server is not rebuilt again for this long.
 const AGAIN_AFTER: Duration = Duration::from_hours(1);
-/// How long after a rebuild that failed it is tried again.
+/// A failed rebuild is retried after this pause.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
-/// How often it is looked whether a rebuild can begin.
+/// Interval at which we check whether a rebuild can start.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Rebuilds the replicas that supervisors name, for as long as the node runs.
+/// Rebuilds the replicas that supervisors name, until the task is dropped.
 pub(super) async fn run(
     coordinator: Arc<Coordinator>,
     mut damaged: mpsc::Receiver<ReplicaId>,
@@ -40,11 +40,11 @@ pub(super) async fn run(
         {
             tokio::time::sleep(LOOK).await;
         }
-        // It may have been rebuilt, or have started, since.
+        // The server may have started, or been rebuilt, meanwhile.
         if !coordinator.seats[replica].absence.is_of_the_server() || coordinator.stage(replica).is_some() {
             continue;
         }
-        progress.say(format_args!("{name} is rebuilt, since it does not start with the data it has"));
+        progress.say(format_args!("rebuilding {name}, because it does not start with its data"));
         let rest = match resync::run(Arc::clone(&coordinator), replica).await {
             Ok(rebuilt) => {
                 progress.say(format_args!("{name} was rebuilt from {}", rebuilt.donor));

@@ -1,8 +1,8 @@
-//! The servers of `onecopy up`, and the list of them, while the node runs: each has its supervisor, and they can become more
-//! or fewer.
+//! The servers of `onecopy up`, each with its supervisor, and the list of them. Servers can be added and removed
+//! while the node runs.
 //!
-//! One request at a time is carried out, so the list has one writer. A server is written down as a member when its data is
-//! complete and before it is started; it is struck before its data goes.
+//! One request is carried out at a time, so the list has one writer. A server is entered when its data is complete
+//! and before it starts. It is struck out before its data is deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct ServerRegistry {
     coordinator: Arc<Coordinator>,
     home: Home,
     requests: mpsc::Receiver<MemberRequest>,
-    /// Named, but without data.
+    /// Servers that are about to join and have no data yet.
     invited: BTreeMap<ReplicaId, Server>,
     stop: watch::Sender<()>,
     supervisors: JoinSet<()>,
@@ -45,7 +45,7 @@ pub(super) struct ServerRegistry {
 }
 
 impl ServerRegistry {
-    /// The servers get their supervisors, those that have not started as well.
+    /// Starts supervisors for all servers, also for those that have not started.
     pub(super) fn open(
         coordinator: &Arc<Coordinator>,
         home: Home,
@@ -77,12 +77,12 @@ impl ServerRegistry {
         Ok(server_registry)
     }
 
-    /// Carries out requests, for as long as it is let.
+    /// Carries out requests until the task is dropped.
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
                 MemberRequest::Invite { who, invited } => {
-                    // Whoever asked may have gone: then nothing has changed.
+                    // The requester may have gone. Then nothing has changed.
                     let _ = invited.send(self.invite(&who));
                 }
                 MemberRequest::Furnish { replica, donor, transfer, done } => {
@@ -102,7 +102,7 @@ impl ServerRegistry {
         std::future::pending::<()>().await;
     }
 
-    /// All servers are stopped.
+    /// Stops all servers.
     pub(super) async fn close(self) {
         let Self { mut home, stop, mut supervisors, mender, .. } = self;
         mender.abort();
@@ -143,7 +143,7 @@ impl ServerRegistry {
         }
     }
 
-    /// Gives the server a copy of the donor's data, writes down that it is a member, and starts it.
+    /// Copies the donor's data to the server, enters it as a member, and starts it.
     async fn bring_up(
         &mut self,
         server: &mut Server,
@@ -158,11 +158,11 @@ impl ServerRegistry {
         server.start().await.map_err(RequestError::failed)
     }
 
-    /// Nothing is left of a server that could not be had.
+    /// Removes what is left of a server that could not be added.
     fn give_up(&mut self, number: u16) {
         let struck = if self.home.members().contains(&number) { self.home.strike(number) } else { Ok(()) };
         if let Err(error) = struck.and_then(|()| self.home.remove(number)) {
-            self.progress.say(format_args!("what was made of server {number} cannot be removed: {error}"));
+            self.progress.say(format_args!("cannot remove the folder of server {number}: {error}"));
         }
     }
 
@@ -173,8 +173,7 @@ impl ServerRegistry {
             errands.send(order).await.map_err(|_| RequestError::NoSupervisor)?;
             stopped.await.map_err(|_| RequestError::NoSupervisor)?;
         }
-        self.progress
-            .say(format_args!("{} was stopped and is removed", self.coordinator.seats[replica].name));
+        self.progress.say(format_args!("{} was stopped and removed", self.coordinator.seats[replica].name));
         self.home.remove(number(replica)).map_err(RequestError::failed)
     }
 
@@ -191,7 +190,7 @@ impl ServerRegistry {
     }
 }
 
-/// Where a server is.
+/// Folder and port of a server.
 pub(super) fn place(server: &Server) -> ReplicaAddress {
     ReplicaAddress {
         replica: replica(server.number()),
@@ -202,7 +201,7 @@ pub(super) fn place(server: &Server) -> ReplicaAddress {
     }
 }
 
-/// Servers are numbered from 1, replicas from 0.
+/// Servers count from 1, replicas from 0.
 fn replica(number: u16) -> ReplicaId {
     ReplicaId(number - 1)
 }
