@@ -1,14 +1,13 @@
-//! SCRAM-SHA-256: clients prove that they know a password without saying it, and their proof opens the servers, too.
+//! SCRAM-SHA-256: clients prove that they know a password without sending it, and their proof opens the servers, too.
 //!
-//! RFC 5802 and 7677, in the form that PostgreSQL speaks (no name in the messages, the start-up packet has it). A server
-//! keeps a *verifier* of each role, which is enough to check a proof and not enough to make one. Who has checked a
-//! proof, however, has seen the client's key in it; with that key and the same verifier at every server we log in there as
-//! the client ([`Keys`]). So there is no second list of users, and no password is ever known or stored.
+//! RFC 5802 and 7677, in PostgreSQL's form (the start-up packet holds the name, the messages do not). A server stores
+//! a *verifier* of each role, which suffices to check a proof but not to make one. A checked proof, however, reveals
+//! the client's key. With that key, and the same verifier at every server, Onecopy logs in there as the client
+//! ([`Keys`]). So there is no second list of users, and Onecopy neither learns nor stores a password.
 //!
-//! Invariant: nothing of a [`Keys`] or a [`Secret`] is ever printed; what is compared with a secret takes the same time
-//! however much of it is right.
+//! Invariant: [`Keys`] and [`Secret`] are never printed, and comparisons with a secret take constant time.
 //!
-//! Not here: the messages around it, and where verifiers come from ([`crate::frontend`]).
+//! Not here: the messages around the exchange, and where verifiers come from ([`crate::frontend`]).
 
 mod client;
 mod server;
@@ -26,25 +25,23 @@ use ring::{digest, hmac, pbkdf2};
 pub(crate) use client::Client;
 pub(crate) use server::{Checked, Offer, Server};
 
-/// The mechanism.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
 /// The mechanism that binds the proof to the certificate of the connection.
 pub(crate) const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// The kind of binding that PostgreSQL knows: to the server's certificate.
+/// The one channel binding that PostgreSQL knows: to the server's certificate.
 const BINDING: &str = "tls-server-end-point";
-/// How often a password is hashed when we make a verifier; PostgreSQL's own default.
+/// Iterations of a verifier that Onecopy makes, as in PostgreSQL.
 const ITERATIONS: u32 = 4096;
-/// The most hashing that a server can ask us for: a second or so.
+/// Most iterations that a server can ask of us: about a second of work.
 const ITERATIONS_MAX: u32 = 1_000_000;
-/// Bytes of a salt that we draw; PostgreSQL's own length.
+/// Length of a new salt in bytes, as in PostgreSQL.
 const SALT_BYTES: usize = 16;
 /// Random bytes of a nonce.
 const NONCE_BYTES: usize = 18;
 
-/// A hash.
 type Hash = [u8; 32];
 
-/// What a server keeps of a password.
+/// A server's stored form of a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verifier {
     iterations: NonZeroU32,
@@ -54,7 +51,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Reads what `pg_authid.rolpassword` has; `None` if that is of another kind, such as md5.
+    /// Parses `pg_authid.rolpassword`; `None` if it has another form, such as md5.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("SCRAM-SHA-256$")?;
         let (parameters, keys) = rest.split_once('$')?;
@@ -69,7 +66,7 @@ impl Verifier {
         })
     }
 
-    /// A verifier of a password, with a new salt.
+    /// Makes a verifier of a password, with a new salt.
     pub(crate) fn of_password(password: &str) -> Result<Self, getrandom::Error> {
         let mut salt = vec![0; SALT_BYTES];
         getrandom::fill(&mut salt)?;
@@ -78,7 +75,7 @@ impl Verifier {
         Ok(Self { iterations, salt, stored_key: hash(&keys.client_key), server_key: keys.server_key })
     }
 
-    /// What somebody is asked to prove who does not exist: the same at each attempt, and never right.
+    /// A verifier for a role that does not exist. It is the same at each attempt, and no password fits it.
     pub(crate) fn of_nobody(name: &str, secret: &[u8]) -> Self {
         let derived = |what: &str| hmac_sha256(secret, format!("{what} {name}").as_bytes());
         Self {
@@ -99,7 +96,7 @@ impl fmt::Display for Verifier {
     }
 }
 
-/// What proves a password to whoever has its verifier.
+/// Proves a password to any holder of its verifier.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     client_key: Hash,
@@ -109,7 +106,7 @@ pub(crate) struct Keys {
 impl Keys {
     fn of_password(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
         let prepared = stringprep::saslprep(password);
-        // PostgreSQL takes a password that is not allowed by SASLprep as it is.
+        // PostgreSQL takes a password that SASLprep prohibits without change.
         let password = prepared.as_deref().unwrap_or(password);
         let mut salted = [0; 32];
         pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, password.as_bytes(), &mut salted);
@@ -120,15 +117,13 @@ impl Keys {
     }
 }
 
-/// What a connection to a server is opened with, when the server asks.
+/// Opens a connection to a server that asks for authentication.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) enum Secret {
-    /// Nothing.
     #[default]
     None,
-    /// A password.
     Password(String),
-    /// What a client has proven to us.
+    /// The keys from a client's proof.
     Keys(Keys),
 }
 
@@ -148,7 +143,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Random text that is used once.
+/// A random text for one use.
 pub(crate) fn nonce() -> Result<String, getrandom::Error> {
     let mut bytes = [0; NONCE_BYTES];
     getrandom::fill(&mut bytes)?;
@@ -168,12 +163,12 @@ fn xor(a: &Hash, b: &Hash) -> Hash {
     std::array::from_fn(|at| a[at] ^ b[at])
 }
 
-/// Takes the same time whatever differs.
+/// Compares in constant time.
 fn is_same(a: &Hash, b: &Hash) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// The value of the attribute that a part of a message must be.
+/// The value of an attribute, if the part of the message is that attribute.
 fn attribute(part: Option<&str>, name: char) -> Option<&str> {
     part?.strip_prefix(name)?.strip_prefix('=')
 }

@@ -1,11 +1,11 @@
 //! Proofs that Onecopy wrote the identities in a server's `onecopy.applied`.
 //!
-//! A session writes its transaction's identity with the client's rights, so every role may insert rows there. Onecopy must
-//! not take a made-up row for a sign that the log has lost a transaction, and made-up rows must take no memory when a server
-//! comes back. So each row carries a MAC of its identity, by a key that only the data folder has. Onecopy ignores a row with
-//! a wrong MAC and deletes it.
+//! A session writes its transaction's identity with the client's rights, so every role may insert rows there. A
+//! forged row must not look like a transaction that the log has lost, and forged rows must take no memory when a
+//! server comes back. So each row carries a MAC of its identity. Only the data folder has the key. Onecopy ignores a
+//! row with a wrong MAC and deletes it.
 //!
-//! The key outlives the log: if somebody removes the log alone, the next start reports the loss.
+//! The key outlives the log. If the log alone is deleted, the next start reports the loss.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -14,19 +14,18 @@ use std::path::{Path, PathBuf};
 use cluster::ids::Identity;
 use ring::hmac;
 
-/// The file in the data folder, beside the log.
+/// Its file in the data folder, beside the log.
 const FILE: &str = "identity.key";
-/// Its length.
 const KEY_BYTES: usize = 32;
 
 /// The key of a cluster's identities.
 pub(crate) struct Seal {
     key: hmac::Key,
-    /// It was drawn by this start, so it proves nothing of before.
+    /// This start drew the key, so older rows prove nothing.
     pub(crate) is_new: bool,
 }
 
-/// The file of the key can be neither read nor made.
+/// The file of the key can be neither read nor created.
 #[derive(Debug)]
 pub(crate) struct SealError {
     path: PathBuf,
@@ -51,7 +50,7 @@ impl Seal {
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), is_new })
     }
 
-    /// What stands beside the identity.
+    /// The MAC of an identity.
     pub(crate) fn proof(&self, identity: Identity) -> i64 {
         let Identity { epoch, n, nonce } = identity;
         let mut message = [0; 20];
@@ -70,7 +69,7 @@ impl std::fmt::Debug for Seal {
     }
 }
 
-/// Makes a key and its file, which is whole or not there.
+/// Draws a key and writes its file, atomically.
 fn draw(path: &Path) -> std::io::Result<[u8; KEY_BYTES]> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

@@ -1,9 +1,10 @@
 //! TLS, toward clients and toward servers.
 //!
-//! A client asks for it with an SSLRequest, or begins with a handshake at once, as PostgreSQL 17 allows; a server is asked
-//! as its URL says. What is not encrypted is refused where encryption was asked for: nothing falls back.
+//! A client asks for TLS with an SSLRequest, or starts with a handshake at once, as PostgreSQL 17 allows. A server's
+//! URL says whether Onecopy asks the server. Where TLS is required, an unencrypted connection is rejected; nothing
+//! falls back.
 //!
-//! Not here: who the client is. A certificate of a client's is not asked for.
+//! Not here: authentication of clients. Onecopy asks clients for no certificate.
 
 mod file_error;
 mod identity;
@@ -31,11 +32,8 @@ pub(crate) use outward::{Outward, Trust};
 /// A byte stream, encrypted or not.
 #[derive(Debug)]
 pub(crate) enum Stream<S> {
-    /// As it is.
     Plain(S),
-    /// Toward a client.
     FromClient(Box<tokio_rustls::server::TlsStream<S>>),
-    /// Toward a server.
     ToServer(Box<tokio_rustls::client::TlsStream<S>>),
 }
 
@@ -49,7 +47,6 @@ impl<S> Stream<S> {
         }
     }
 
-    /// Whether it is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
@@ -91,12 +88,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     }
 }
 
-/// The algorithms.
+/// The cryptographic provider.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The certificates of a file, of which there must be one.
+/// The certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|source| TlsFileError::Certificates { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! Our side toward a server.
+//! Onecopy as the client of a server.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use base64::Engine;
 
 use super::{BASE64, ITERATIONS_MAX, Keys, Secret, attribute, hash, hmac_sha256, is_same, xor};
 
-/// The header of a message that is bound to no channel.
+/// The header of a message without channel binding.
 const HEADER: &str = "n,,";
 
 /// A log-in at a server.
@@ -14,18 +14,18 @@ const HEADER: &str = "n,,";
 pub(crate) struct Client<'a> {
     secret: &'a Secret,
     nonce: String,
-    /// How the server must prove that it has the verifier.
+    /// The proof by which the server must show that it has the verifier.
     expected: Option<[u8; 32]>,
 }
 
 impl<'a> Client<'a> {
-    /// The first message.
+    /// Starts the exchange with the first message.
     pub(crate) fn begin(secret: &'a Secret, nonce: String) -> (Self, String) {
         let said = format!("{HEADER}n=,r={nonce}");
         (Self { secret, nonce, expected: None }, said)
     }
 
-    /// Takes the server's first message; the answer.
+    /// Answers the server's first message.
     pub(crate) fn respond(&mut self, said: &str) -> Result<String, &'static str> {
         const MALFORMED: &str = "a malformed SCRAM message";
         let mut attributes = said.split(',');
@@ -34,13 +34,13 @@ impl<'a> Client<'a> {
         let iterations = attribute(attributes.next(), 'i').and_then(|text| text.parse::<NonZeroU32>().ok());
         let (salt, iterations) = (salt.ok_or(MALFORMED)?, iterations.ok_or(MALFORMED)?);
         if nonce.strip_prefix(self.nonce.as_str()).is_none_or(str::is_empty) {
-            return Err("a SCRAM nonce that is not an answer to ours");
+            return Err("a SCRAM nonce that does not extend the client's");
         }
         if iterations.get() > ITERATIONS_MAX {
-            return Err("more SCRAM iterations than are reasonable");
+            return Err("more SCRAM iterations than Onecopy accepts");
         }
         let keys = match self.secret {
-            Secret::None => return Err("a password is asked for"),
+            Secret::None => return Err("the server asks for a password, and none is configured"),
             Secret::Password(password) => Keys::of_password(password, &salt, iterations),
             Secret::Keys(keys) => keys.clone(),
         };
@@ -51,7 +51,7 @@ impl<'a> Client<'a> {
         Ok(format!("{without_proof},p={}", BASE64.encode(xor(&keys.client_key, &signature))))
     }
 
-    /// Takes its last message: whether it is a server that knows the role.
+    /// Checks the server's last message: `true` if the server has the verifier.
     pub(crate) fn is_proven(&self, said: &str) -> bool {
         let theirs = attribute(said.split(',').next(), 'v').and_then(|text| BASE64.decode(text).ok());
         let theirs: Option<[u8; 32]> = theirs.and_then(|bytes| bytes.try_into().ok());

@@ -1,4 +1,4 @@
-//! Our side toward a client.
+//! Onecopy as the server of a client.
 
 use base64::Engine;
 
@@ -7,10 +7,10 @@ use super::{
     xor,
 };
 
-/// What a client can choose from.
+/// The mechanisms that a client can choose from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Offer {
-    /// The hash of our certificate, if the connection is encrypted and the certificate has one that is defined.
+    /// Hash of the certificate, if the connection is encrypted and the standard defines one.
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
@@ -21,28 +21,28 @@ impl Offer {
     }
 }
 
-/// A client that has said its first words.
+/// The exchange after the client's first message.
 #[derive(Debug)]
 pub(crate) struct Server {
     verifier: Verifier,
-    /// What the client must repeat of the connection: the header and what it is bound to.
+    /// The channel binding that the client must repeat: its header and data.
     binding: Vec<u8>,
     nonce: String,
     /// The first message of each side, without the header.
     so_far: String,
 }
 
-/// What a client's proof came to.
+/// The result of a client's proof.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
-    /// It knows the password: what it has proven that with, and what it is answered.
+    /// The client knows the password. Holds its keys and the answer to it.
     Right(Keys, String),
-    /// It does not.
+    /// The client does not know the password.
     Wrong,
 }
 
 impl Server {
-    /// Takes a client's first message; returns what it is answered. An error is one of the client's in the protocol.
+    /// Handles a client's first message, and returns the answer. An error is a protocol violation.
     pub(crate) fn begin(
         offer: &Offer,
         mechanism: &str,
@@ -61,7 +61,7 @@ impl Server {
             }
             (MECHANISM_PLUS, _, Some(_)) => return Err("unsupported SCRAM channel-binding type"),
             (MECHANISM, "n", _) | (MECHANISM, "y", None) => {}
-            // Somebody in between took our offer away.
+            // An attacker in between has removed our offer.
             (MECHANISM, "y", Some(_)) => {
                 return Err("the client supports SCRAM channel binding but thinks the server does not");
             }
@@ -71,7 +71,7 @@ impl Server {
             return Err("client uses authorization identity, but it is not supported");
         }
         let mut attributes = bare.split(',');
-        // The name was in the start-up packet.
+        // The start-up packet had the name.
         attribute(attributes.next(), 'n').ok_or(MALFORMED)?;
         let theirs = attribute(attributes.next(), 'r').filter(|nonce| is_printable(nonce));
         let nonce = format!("{}{own_nonce}", theirs.ok_or(MALFORMED)?);
@@ -81,7 +81,7 @@ impl Server {
         Ok((Self { verifier, binding, nonce, so_far }, answer))
     }
 
-    /// Takes its last message. An error is one of the client's in the protocol.
+    /// Handles its last message. An error is a protocol violation.
     pub(crate) fn check(&self, said: &str) -> Result<Checked, &'static str> {
         const MALFORMED: &str = "malformed SCRAM message";
         let (without_proof, proof) = said.rsplit_once(",p=").ok_or(MALFORMED)?;

@@ -1,4 +1,4 @@
-//! The exchange of RFC 7677, and what must not get through.
+//! The example exchange of RFC 7677, and exchanges that must fail.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn a_verifier_is_written_as_it_is_read() {
     }
 }
 
-/// What a log-in with this secret comes to, where that verifier is kept.
+/// The result of a log-in with this secret against that verifier.
 fn log_in(verifier: &Verifier, secret: &Secret) -> Checked {
     let (mut client, first) = Client::begin(secret, nonce().unwrap());
     let (server, answer) =
@@ -68,7 +68,7 @@ fn what_a_client_proves_opens_the_servers() {
     assert_eq!(log_in(&Verifier::of_password("pencil").unwrap(), &Secret::Keys(keys)), Checked::Wrong);
     let nobody = Verifier::of_nobody("joe", &[7; 32]);
     assert_eq!(log_in(&nobody, &password("")), Checked::Wrong);
-    assert_eq!(nobody, Verifier::of_nobody("joe", &[7; 32]), "nobody looks the same twice");
+    assert_eq!(nobody, Verifier::of_nobody("joe", &[7; 32]), "the verifier is the same at each attempt");
     assert_ne!(nobody.salt, Verifier::of_nobody("jim", &[7; 32]).salt);
 }
 

@@ -1,4 +1,4 @@
-//! Why files with certificates and keys cannot be used.
+//! The errors of files with certificates and keys.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustls::client::VerifierBuilderError;
 use rustls::pki_types::pem;
 
-/// A file with a certificate or a key does not serve its purpose. The operator of the node has to correct it.
+/// A file with a certificate or a key cannot be used. The operator has to correct it.
 #[derive(Debug)]
 pub(crate) enum TlsFileError {
     /// The file does not hold certificates as PEM.
@@ -21,7 +21,7 @@ pub(crate) enum TlsFileError {
     Root { path: PathBuf, source: rustls::Error },
     /// The roots of trust as a whole cannot be used.
     Roots { path: PathBuf, source: VerifierBuilderError },
-    /// The server's certificate is to be checked, and no file says against which one.
+    /// The server's certificate is to be checked, but no root certificate is named.
     NoRoot,
     /// The TLS library cannot be configured.
     Library(rustls::Error),
@@ -31,18 +31,20 @@ impl fmt::Display for TlsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Certificates { path, source } => {
-                write!(f, "no certificates can be read from {}: {source}", path.display())
+                write!(f, "cannot read certificates from {}: {source}", path.display())
             }
-            Self::NoCertificate { path } => write!(f, "{} has no certificate in it", path.display()),
-            Self::Key { path, source } => write!(f, "no key can be read from {}: {source}", path.display()),
+            Self::NoCertificate { path } => write!(f, "{} contains no certificate", path.display()),
+            Self::Key { path, source } => write!(f, "cannot read a key from {}: {source}", path.display()),
             Self::Pair { certificate, key, source } => {
-                write!(f, "{} and {} cannot be used: {source}", certificate.display(), key.display())
+                write!(f, "cannot use {} with {}: {source}", certificate.display(), key.display())
             }
             Self::Root { path, source } => {
-                write!(f, "a certificate of {} cannot be used: {source}", path.display())
+                write!(f, "cannot use a certificate of {}: {source}", path.display())
             }
             Self::Roots { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::NoRoot => f.write_str("a certificate to check the server's with is missing"),
+            Self::NoRoot => {
+                f.write_str("no root certificate is named to check the server's certificate with")
+            }
             Self::Library(source) => source.fmt(f),
         }
     }

@@ -1,4 +1,4 @@
-//! Who we are toward clients: a certificate and its key.
+//! Onecopy's certificate toward clients, and its key.
 
 use std::fmt;
 use std::io;
@@ -25,15 +25,15 @@ use super::file_error::TlsFileError;
 use super::validity::Validity;
 use super::{Stream, certificates, provider};
 
-/// The name of PostgreSQL's protocol, by which a client that begins with a handshake says that it means us.
+/// The ALPN name of PostgreSQL's protocol. A client that starts with a handshake must send it.
 const PROTOCOL: &[u8] = b"postgresql";
 
-/// A certificate and its key, ready to be used.
+/// A certificate and its key, ready for use.
 pub(crate) struct Identity {
     config: Arc<ServerConfig>,
-    /// The hash of the certificate that a log-in is bound to; none where the standard defines none.
+    /// Hash of the certificate for channel binding; `None` if the standard defines none.
     hash: Option<Vec<u8>>,
-    /// None where it cannot be read.
+    /// `None` if it cannot be read.
     validity: Option<Validity>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads both files: a certificate with those it was signed by, and its key.
+    /// Reads both files: the certificate with its chain, and its key.
     pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, TlsFileError> {
         let chain = certificates(certificate)?;
         let hash = end_point(&chain[0]);
@@ -63,36 +63,36 @@ impl Identity {
         Ok(Self { config: Arc::new(config), hash, validity })
     }
 
-    /// The hash that a log-in is bound to.
+    /// The hash for channel binding.
     pub(crate) fn hash(&self) -> Option<Vec<u8>> {
         self.hash.clone()
     }
 
-    /// When it is not valid any more, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub(crate) fn ends_s(&self) -> Option<i64> {
         self.validity.map(Validity::ends_s)
     }
 
-    /// What whoever runs the node should know of it: that it is not valid, or will not be for long.
+    /// A warning for the operator if the certificate is not valid, or not for long.
     pub(crate) fn concern(&self) -> Option<String> {
         let concern = self.validity?.concern(OffsetDateTime::now_utc())?;
         Some(format!("tls_certificate_file: the certificate that clients see {concern}"))
     }
 
-    /// Shakes hands with a client. One that did so without asking first must name the protocol.
+    /// Performs the handshake with a client. A client that has sent no SSLRequest must name the protocol.
     pub(crate) async fn accept<S>(&self, stream: S, has_asked: bool) -> io::Result<Stream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let stream = TlsAcceptor::from(Arc::clone(&self.config)).accept(stream).await?;
         if !has_asked && stream.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
-            return Err(io::Error::other("a handshake that does not name PostgreSQL's protocol"));
+            return Err(io::Error::other("the handshake does not name PostgreSQL's protocol (ALPN)"));
         }
         Ok(Stream::FromClient(Box::new(stream)))
     }
 }
 
-/// The hash of `tls-server-end-point` (RFC 5929): by the function that the certificate was signed with, or SHA-256 where
+/// The hash of `tls-server-end-point` (RFC 5929): by the hash function of the certificate's signature, or SHA-256 if
 /// that one is too weak.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const ECDSA_WITH_SHA1: Oid<'_> = oid!(1.2.840.10045.4.1);

@@ -1,4 +1,4 @@
-//! How we look at a server's certificate.
+//! TLS toward servers: the checks of a server's certificate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use tokio_rustls::TlsConnector;
 use super::file_error::TlsFileError;
 use super::{Stream, certificates, provider};
 
-/// What is asked of a server's certificate; the words are those of libpq's `sslmode`.
+/// The checks of a server's certificate, in the words of libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Nothing (`require`).
+    /// None (`require`).
     Any,
-    /// That one of ours has signed it (`verify-ca`).
+    /// A trusted root has signed it (`verify-ca`).
     Signed,
-    /// That it is for this host, too (`verify-full`).
+    /// And it names this host (`verify-full`).
     SignedForHost,
 }
 
-/// How a server is reached.
+/// TLS settings for a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Outward {
     trust: Trust,
@@ -44,7 +44,7 @@ impl PartialEq for Outward {
 impl Eq for Outward {}
 
 impl Outward {
-    /// Reads the certificates that are believed, which is none only if nothing is asked.
+    /// Reads the trusted root certificates. They may be missing only if nothing is checked.
     pub(crate) fn load(trust: Trust, root: Option<&Path>) -> Result<Self, TlsFileError> {
         let provider = provider();
         let wanted = match (trust, root) {
@@ -62,7 +62,7 @@ impl Outward {
         Ok(Self { trust, root: root.map(Path::to_owned), config: Arc::new(config) })
     }
 
-    /// What libpq's `sslmode` has to be for the same.
+    /// The same as libpq's `sslmode`.
     pub(crate) fn mode(&self) -> &'static str {
         match self.trust {
             Trust::Any => "require",
@@ -71,12 +71,12 @@ impl Outward {
         }
     }
 
-    /// The file with the certificates that are believed.
+    /// The file with the trusted root certificates.
     pub(crate) fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
 
-    /// Asks the server for encryption, which it must give.
+    /// Asks the server for encryption, and fails if the server declines.
     pub(crate) async fn connect<S>(&self, mut stream: S, host: &str) -> io::Result<Stream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -93,15 +93,15 @@ impl Outward {
     }
 }
 
-/// Looks at a server's certificate.
+/// Checks a server's certificate.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
-    /// None: whoever answers is believed to be the server.
+    /// `None` accepts any server.
     wanted: Option<Wanted>,
 }
 
-/// Believes what ours have signed.
+/// Accepts what a trusted root has signed.
 #[derive(Debug)]
 struct Wanted {
     inner: Arc<WebPkiServerVerifier>,
@@ -136,7 +136,7 @@ impl Wanted {
             Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
         };
         match self.inner.verify_server_cert(certificate, chain, host, stapled, now) {
-            // The name is looked at last, so all else was right.
+            // The library checks the name last, so everything else was right.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
                 if !self.checks_host =>
             {
@@ -145,8 +145,8 @@ impl Wanted {
             Err(Error::InvalidCertificate(
                 error @ (Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }),
             )) => Err(error.into()),
-            // Many servers have a certificate that signed itself, as an authority's does, which the standard forbids. It
-            // is then the very one that we were given, and the time has been looked at.
+            // Many servers have a self-signed certificate, which the standard does not accept as the certificate of a
+            // server. If it is one of our roots, it is trusted; the library has checked its validity by then.
             Err(_) if self.ours.iter().any(|ours| ours == certificate) => {
                 if self.checks_host {
                     rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;

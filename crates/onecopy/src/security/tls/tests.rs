@@ -1,4 +1,4 @@
-//! Handshakes over a pipe in memory: which certificates are believed.
+//! Handshakes over a pipe in memory: which server certificates Onecopy accepts.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl Folder {
         folder
     }
 
-    /// Another certificate, of this kind, that signed itself.
+    /// Adds another self-signed certificate.
     fn add_self_signed(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -39,7 +39,7 @@ impl Folder {
         std::fs::write(self.0.join(name), text).unwrap();
     }
 
-    /// Connects to a server with this certificate; what it says.
+    /// Connects to a server with this certificate, and returns what the server sends.
     async fn say(&self, server: &str, trust: Trust, root: &str, host: &str) -> io::Result<String> {
         let identity =
             Identity::load(&self.0.join(format!("{server}.pem")), &self.0.join(format!("{server}.key")))

@@ -1,7 +1,7 @@
-//! The period for which the certificate that clients see is valid.
+//! The validity period of the certificate for clients.
 //!
-//! Clients check each certificate of the file, so the period is the one that all of them have in common. An expired
-//! certificate stops nothing here: clients that do not check it connect as before. The log warns of it in time.
+//! Clients check each certificate of the file, so the period is the intersection of all. An expired certificate stops
+//! nothing here: clients that do not check it connect as before. The log warns in time.
 
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 use x509_parser::certificate::X509Certificate;
@@ -9,7 +9,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::calendar::shown;
 
-/// The time before its end at which a certificate is worth a warning.
+/// The log warns this long before the end.
 const NOTICE: Duration = Duration::days(30);
 
 /// The period for which a certificate is valid.
@@ -38,13 +38,13 @@ impl Validity {
         self.ends.unix_timestamp()
     }
 
-    /// What is wrong with the certificate at a time, or will be soon.
+    /// The warning about the certificate at a time, if there is one.
     pub(super) fn concern(self, now: OffsetDateTime) -> Option<String> {
         let (begins, ends) = (shown(self.begins), shown(self.ends));
         if now > self.ends {
-            Some(format!("has expired at {ends}: clients that check it do not come in"))
+            Some(format!("has expired at {ends}: clients that check it cannot connect"))
         } else if now < self.begins {
-            Some(format!("is not valid before {begins}: clients that check it do not come in"))
+            Some(format!("is not valid before {begins}: clients that check it cannot connect"))
         } else if self.ends - now < NOTICE {
             Some(format!("expires in {} days, at {ends}", (self.ends - now).whole_days()))
         } else {
@@ -101,14 +101,14 @@ mod tests {
         let said = |day: i64| validity.concern(time(day)).unwrap_or_default();
         assert_eq!(
             said(999),
-            "is not valid before 1972-09-27 00:00:00 UTC: clients that check it do not come in"
+            "is not valid before 1972-09-27 00:00:00 UTC: clients that check it cannot connect"
         );
         assert_eq!(said(1970), "");
         assert_eq!(said(1971), "expires in 29 days, at 1975-06-24 00:00:00 UTC");
         assert_eq!(said(2000), "expires in 0 days, at 1975-06-24 00:00:00 UTC");
         assert_eq!(
             said(2001),
-            "has expired at 1975-06-24 00:00:00 UTC: clients that check it do not come in"
+            "has expired at 1975-06-24 00:00:00 UTC: clients that check it cannot connect"
         );
     }
 }
