@@ -1,7 +1,7 @@
-//! A node that propagates rows: the core orders transactions, agents apply their rows at the other replicas.
+//! A node that propagates rows: the core orders transactions, and agents apply their rows at the other replicas.
 //!
-//! This is one of the kinds of node ([`crate::coordinator::node_kind::NodeKind`]). The core lives in the coordinator, behind
-//! its lock, since sessions and agents hand it their events directly.
+//! This is one of the kinds of node ([`crate::coordinator::node_kind::NodeKind`]). The core lives in the coordinator,
+//! behind its lock, because sessions and agents give it their events directly.
 
 mod serve;
 
@@ -32,9 +32,9 @@ use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
 use crate::replica::driver::ReplicaDriver;
 use crate::replica::{lock_wait_probe, sequence_allocator};
 
-/// Names a consistency rule that is switched off, for tests that show that a checker notices.
+/// Switches one consistency rule off, for tests that the checkers notice.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
-/// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
+/// Delays each batch at the last replica by this many milliseconds, for the same tests.
 const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
 
 /// The kind of node that propagates rows.
@@ -45,12 +45,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// With all rules on, unless a test says otherwise in the environment.
+    /// All rules are on, unless a test's environment variable says otherwise.
     pub(crate) fn from_environment() -> Result<Self, OpenError> {
         Ok(Self { rules: rules()?, slow_refresh: slow_refresh()? })
     }
 
-    /// The core of a new term. It knows from the start which numbers of replicas are not in use.
+    /// The core of a new term. It knows the unused replica numbers from the start.
     pub(crate) fn core(&self, members: &[ReplicaId], term: Term) -> Result<Cluster, OpenError> {
         let (Some(first), Some(highest)) = (members.first(), members.iter().max()) else {
             return Err(OpenError::NoReplicas);
@@ -116,9 +116,9 @@ impl NodeKind for Rows {
 
     fn shut_out(self: Arc<Self>, coordinator: &Coordinator, replica: ReplicaId) {
         coordinator.core.tell(Event::Diverged { replica });
-        // What runs there at present is ended as well.
+        // Also ends what runs there now.
         coordinator.seats[replica].order(AgentOrder::Reset);
-        // It does not come back by itself, so nothing waits for it.
+        // The replica does not come back by itself, so waiting is pointless.
         coordinator.core.tell(Event::TakeOver { from: replica });
     }
 
@@ -191,7 +191,7 @@ fn slow_refresh() -> Result<Duration, OpenError> {
         Ok(value) => value.parse().map(Duration::from_millis).map_err(|_| OpenError::TestVariable {
             name: SLOW_REFRESH,
             value,
-            wanted: "a number of milliseconds is wanted",
+            wanted: "expected a number of milliseconds",
         }),
         Err(_) => Ok(Duration::ZERO),
     }

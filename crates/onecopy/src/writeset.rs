@@ -1,11 +1,11 @@
-//! What capture has found in the open update transaction, in bounded memory.
+//! The captured changes of the open update transaction, in bounded memory.
 //!
-//! Rows come as notices while a reply is relayed, and are kept in the growing record. When that has grown too large, its
-//! rows leave as a chunk that is spilled beside the log, and only their claims are kept. Nothing more is read from
-//! the server meanwhile, so the server is slowed down to the pace of the disk.
+//! Rows arrive as notices while Onecopy relays a reply, and are added to the record. When the record is too large,
+//! its rows are spilled as a chunk beside the log, and only their claims stay in memory. Meanwhile nothing more is
+//! read from the server, so the server slows down to the pace of the disk.
 //!
-//! Invariant: code that adds to the record calls [`Capture::make_room`] before it adds much more. When that fails the
-//! transaction cannot be committed any more and has to be rolled back.
+//! Invariant: code that adds to the record calls [`Capture::make_room`] before it adds much more. If that fails, the
+//! transaction must be rolled back.
 
 pub(crate) mod claims;
 pub(crate) mod replay_chunks;
@@ -30,20 +30,19 @@ use runs::Runs;
 use spill::Spill;
 use truncates::Truncates;
 
-/// What capture has found in the open update transaction.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// The growing record.
+    /// The record so far.
     pub(crate) record: RecordBuilder,
     pub(crate) runs: Runs,
     pub(crate) truncates: Truncates,
-    /// OIDs of the tables that the schema change at hand wrote anew.
+    /// OIDs of the tables that the present schema change has rewritten.
     pub(crate) rewritten: Vec<u32>,
-    /// Why the transaction cannot be replicated.
+    /// The reason why the transaction cannot be replicated.
     pub(crate) broken: Option<Captured>,
-    /// The oldest catalogue that anything was concluded from.
+    /// The oldest catalogue that any conclusion is based on.
     pub(crate) generation: Version,
-    /// What was claimed, rows that are still in memory aside.
+    /// The claims so far, without rows that are still in memory.
     pub(crate) claims: ClaimsSoFar,
     replay_order: ReplayOrder,
     spill: Spill,
@@ -66,7 +65,7 @@ impl Capture {
         }
     }
 
-    /// Looks at a notice; whether it was ours.
+    /// Takes a notice; `true` if capture raised it.
     pub(crate) fn take(&mut self, body: &[u8]) -> bool {
         let element = self.record.elements();
         match self.decoder.capture(Fields::new(body), &mut self.record) {
@@ -84,7 +83,8 @@ impl Capture {
         true
     }
 
-    /// Takes a row that a query of our own read: one column, the row's image. `xid` is the transaction's number.
+    /// Takes a row that a query of Onecopy's own has read: one column, the row's image. `xid` is the transaction's
+    /// id.
     pub(crate) fn take_row(&mut self, table: TableId, xid: u32, body: &[u8]) {
         let element = self.record.elements();
         let row = wire::backend::data_row(body).ok();
@@ -95,13 +95,13 @@ impl Capture {
         }
     }
 
-    /// The elements from this one on are new.
+    /// Notes that the elements from this one on are new.
     fn note_run(&mut self, from: u64, xid: u32, is_nested: bool, is_delete: bool) {
         self.runs.add(Span { from, to: self.record.elements() }, xid, is_nested, is_delete);
     }
 
-    /// Must be called after rows were added. Writes to the disk when too many are in memory; after an error the transaction
-    /// has to be rolled back.
+    /// Spills rows if too many are in memory. Call it after adding rows. After an error the transaction must be
+    /// rolled back.
     pub(crate) async fn make_room(&mut self) -> Result<(), Fault> {
         let held_bytes = self.record.len_bytes();
         self.spill.count(held_bytes);
@@ -141,7 +141,7 @@ impl Capture {
 
     async fn write_chunk(&mut self) -> Result<(), Fault> {
         let Some(chunk) = self.record.spill() else { return Ok(()) };
-        // The order of its rows depends on the catalogue, so it must be the present one.
+        // The order of its rows depends on the catalogue, so the catalogue must be the present one.
         let Some(catalogue) = self.spill.coordinator.fresh_catalogue().await else {
             self.broken = Some(Captured::TooLarge);
             return Err(Fault::Lost(self.spill.coordinator.view.anchor()));
@@ -154,14 +154,14 @@ impl Capture {
         }
         let written = self.spill.write(chunk).await;
         if written.is_err() {
-            // The rows are gone, so the transaction cannot be committed any more.
+            // The rows are lost, so the transaction can no longer commit.
             self.broken = Some(Captured::TooLarge);
         }
         written
     }
 
-    /// Makes spilled rows durable and gives them to the log; must be the last step that can fail. Then the caller must
-    /// either append the record, or call [`spill::forget_spilled`]. Returns whether there are any.
+    /// Makes spilled rows durable and gives them to the log. This must be the last step that can fail. Then the
+    /// caller must append the record or call [`spill::forget_spilled`]. `false` if nothing was spilled.
     pub(crate) async fn hand_over(&mut self) -> Result<bool, Fault> {
         // The last chunk, unless it is the only one.
         if self.spill.has_begun() {
@@ -171,8 +171,8 @@ impl Capture {
     }
 }
 
-/// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is
-/// for a client that goes on regardless, and for a single statement that is longer than any record.
+/// The error for changes that do not fit into a record. Usually it is reported when the rows arrive. This one is for
+/// a client that goes on regardless, and for a single statement that is longer than any record.
 pub(crate) fn too_large() -> Refusal {
     Refusal::new(
         sqlstate::PROGRAM_LIMIT_EXCEEDED,

@@ -1,7 +1,7 @@
-//! Serves a client where rows are propagated: from its log-in to the end of its session.
+//! Serves a client of a node that propagates rows, from its log-in to the end of its session.
 //!
-//! The first server connection of the session goes to the home, because the client is told the settings of that
-//! connection. There the server decides whether the role may log in at all.
+//! The first server connection of the session goes to the home, because the client gets that connection's settings.
+//! The home also decides whether the role may log in.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::pool::sharing::Sharing;
 use crate::session::Session;
 use crate::transaction::open::OpenTransaction;
 
-/// Which role this is, whether it may log in, and what it begins with.
+/// Reads the role, whether it may log in, and its default settings.
 const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
      pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
      (SELECT pg_catalog.array_agg(s.setconfig::pg_catalog.text ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
@@ -32,7 +32,7 @@ const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogi
       AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
           WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]))) \
      FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
-/// How often a new connection is made because a role is not what it was.
+/// Most new connections that are made because the role has changed meanwhile.
 const DOUBTS_MAX: u32 = 10;
 
 /// Serves a client that has logged in.
@@ -82,7 +82,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
                 Err(Box::new(Unserved { client: session.link.client, fault }))
             }
         };
-        tracing::info!("the session has ended");
+        tracing::info!("session ended");
         served
     };
     let served = InSession::new(id, serving).await;
@@ -91,8 +91,8 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
 }
 
 impl Session {
-    /// Connects to the home. Where sessions share connections the role may be there from before: it has to be the same one,
-    /// with the same right to log in, and to begin with the same settings.
+    /// Connects to the home. A pooled connection may be older than a change of the role. It is used only if the role
+    /// is the same, may still log in, and has the same default settings.
     async fn connect_first(&mut self) -> Result<ReplicaId, Fault> {
         let started = Instant::now();
         let mut doubts = 0;
@@ -115,13 +115,13 @@ impl Session {
             }
             doubts += 1;
             if doubts == DOUBTS_MAX {
-                let text = "the role is changed again and again";
+                let text = "the role was changed at every attempt to log in";
                 return Err(Fault::Fatal(Refusal::plain(sqlstate::CANNOT_CONNECT_NOW, text)));
             }
         }
     }
 
-    /// Connects to the home and tells the client what the server says of itself.
+    /// Connects to the home and sends its settings to the client.
     async fn greet(&mut self) -> Result<(), Fault> {
         self.link.session_registration.entry.tell_beginning();
         let anchor = self.connect_first().await?;

@@ -1,17 +1,19 @@
-//! From a transaction's statements and captured rows to the claims by which the core finds overlaps.
+//! Turns a transaction's statements and captured rows into claims, by which the core finds conflicts.
 //!
-//! A changed row claims its values of every plain unique key, before and after; the parents that it refers to, or did,
-//! are claimed as shared, unless the reference stays as it is, and whoever makes, removes or re-keys a parent claims it
-//! there exclusively. Both use the digests that statements' texts give, too ([`sql::accesses`]). What cannot be known by
-//! keys claims its whole table: one without a primary key, one with an exclusion constraint or a unique index over
-//! expressions or a part of the rows, one with key values that have no normal form.
+//! A changed row claims its values of every plain unique key, before and after. It claims the parents that it refers
+//! to as shared, unless the reference stays the same. A transaction that inserts, deletes or re-keys a parent claims
+//! the parent exclusively. Claims use the same digests as the texts of statements ([`sql::accesses`]). A table is
+//! claimed as a whole if keys do not suffice: it has no primary key, an exclusion constraint, a unique index over
+//! expressions or a part of the rows, or key values without a normal form.
 //!
-//! Claims are kept apart by *turns*: the statements that the core let run together, since what they claim is certified
-//! against all that they may not have seen. What home *holds* for the transaction is kept apart from these: tables that are
-//! claimed as a whole only because so many rows came ([`cluster::claims::Claimed::is_held`]).
+//! Example: `UPDATE t SET v = 1 WHERE k = 7` claims the digest of `k = 7` in `t`.
 //!
-//! Invariant: a claim may be wider than what happened, and belong to an earlier turn, never the other way round. A claim
-//! that is too small is a lost update.
+//! Claims are grouped by *turns*: statements that the core let run together. Each turn is certified against all
+//! commits that it may not have seen. Claims that home *holds* are kept apart: tables that are claimed as a whole
+//! only because so many new rows came ([`cluster::claims::Claimed::is_held`]).
+//!
+//! Invariant: a claim may be wider than the change, and may belong to an earlier turn, never the reverse. A claim
+//! that is too narrow is a lost update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,42 +26,43 @@ use sql::{Catalogue, Table};
 
 use crate::classify::footprint::{lock_rows, meets_nothing, meets_parents_alone, own_hash};
 
-/// All tables of a database with foreign keys of which the catalogue does not know all are claimed under this number.
+/// This number stands for all tables of a database with foreign keys that the catalogue does not know completely.
 const FOREIGN_KEYS: u32 = u32::MAX;
 
-/// What a transaction has claimed so far. Rows that are undone later stay claimed, which only delays others.
+/// The claims of a transaction so far. Rows that are rolled back later stay claimed, which only delays others.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimsSoFar {
     turns: Vec<TurnClaims>,
-    /// The tables that home holds, each with the first turn of which it holds something.
+    /// The tables that home holds, each with the first turn that holds any of it.
     held: BTreeMap<TableId, u32>,
-    /// Statements that were let run, less one.
+    /// Number of turns, less one.
     turn: Option<u32>,
-    /// The element of the record with which the rows begin that were not looked at.
+    /// The first element of the record whose rows were not examined yet.
     next: u64,
     rows: usize,
     /// The first turn that may have claimed anything.
     everything: Option<u32>,
-    /// Something that no other transaction has.
+    /// A value that no other transaction has.
     own: u64,
-    /// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
-    /// other replicas.
+    /// Tables without a primary key whose rows were updated or deleted. Other replicas have to search for each such
+    /// row.
     searched: BTreeMap<TableId, String>,
-    /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
+    /// Tables whose further rows add nothing, or nothing if they are insertions.
     covered: BTreeMap<TableId, Coverage>,
-    /// Tables that the transaction itself has made: what their rows may meet is its own, or claimed with the schema change.
+    /// Tables that the transaction itself has created. Conflicts of their rows are its own, or claimed with the
+    /// schema change.
     made: BTreeSet<TableId>,
-    /// Of its schema changes it is known what they claim.
+    /// Whether the claims of its schema changes are known.
     knows_changes: bool,
-    /// The columns in which rows were changed; all where rows came or went, or that is not known.
+    /// The columns that were updated; all columns if rows were inserted or deleted, or if they are unknown.
     changed: BTreeMap<TableId, Columns>,
 }
 
-/// What statements that ran together have claimed.
+/// The claims of statements that ran together.
 #[derive(Debug, Default)]
 struct TurnClaims {
     number: u32,
-    /// The element of the record with which it begins.
+    /// The element of the record with which the turn begins.
     from: u64,
     rows: Vec<(TableId, u64)>,
     shared: Vec<(TableId, u64)>,
@@ -67,40 +70,40 @@ struct TurnClaims {
     tables: BTreeSet<TableId>,
 }
 
-/// What more rows of a table cannot add.
+/// The rows of a table that add no further claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
-    /// Insertions; they claim nothing.
+    /// Insertions.
     Inserts,
-    /// Anything.
+    /// All changes.
     All,
 }
 
 impl ClaimsSoFar {
-    /// Of the transaction with this nonce.
+    /// Starts with nothing, for the transaction with this nonce.
     pub(crate) fn new(nonce: Nonce) -> Self {
         Self { own: nonce.0, ..Self::default() }
     }
 
-    /// More statements are let run; `elements` are in the record so far.
+    /// Starts a turn. The record has `elements` so far.
     pub(crate) fn begin_turn(&mut self, elements: u64) {
         let number = self.turn.map_or(0, |turn| turn.saturating_add(1));
         self.turn = Some(number);
         let turn = TurnClaims { number, from: elements, ..TurnClaims::default() };
-        // Nothing may have been written in the last one.
+        // The last turn may have written nothing.
         self.turns.pop_if(|last| last.from == elements && last.is_empty());
         if self.turns.len() < TURNS_MAX {
             self.turns.push(turn);
         }
     }
 
-    /// So many more statements are told apart.
+    /// The number of further turns that can be told apart.
     pub(crate) fn turns_left(&self) -> usize {
         let run = self.turn.map_or(0, |turn| usize::try_from(turn).unwrap_or(TURNS_MAX));
         TURNS_MAX.saturating_sub(run + 1)
     }
 
-    /// What rows claim that were just written by the transaction with this nonce; what home holds of that comes second.
+    /// The claims of rows that the transaction has just written, and second those of them that home holds.
     pub(crate) fn of_rows(nonce: Nonce, rows: RowChanges<'_>, catalogue: &Catalogue) -> (Claims, Claims) {
         let mut alone = Self::new(nonce);
         alone.add_rows(rows, u64::MAX, catalogue);
@@ -112,19 +115,20 @@ impl ClaimsSoFar {
         (claims, held)
     }
 
-    /// The record was cut back to so many elements.
+    /// The record was cut back to this length.
     pub(crate) fn cut(&mut self, elements: u64) {
         for turn in &mut self.turns {
             turn.from = turn.from.min(elements);
         }
     }
 
-    /// One more statement of the present turn claims something beyond its rows; its accesses, if they are known.
+    /// Adds a statement of the present turn that claims more than its rows. `touched` are its accesses, if they are
+    /// known.
     pub(crate) fn add(&mut self, claims: &sql::Claims, touched: Option<&Accesses>, catalogue: &Catalogue) {
         match (claims, touched) {
             (sql::Claims::Rows, _) => {}
             (sql::Claims::Everything, _) => self.add_everything(),
-            // What it writes is captured, so only what it locks is missing.
+            // Capture reports its writes, so only its row locks are missing.
             (sql::Claims::Tables(_), Some(touched)) if touched.unbounded.is_none() => {
                 let mut claims = Claims::default();
                 locked(touched, catalogue, &mut claims);
@@ -141,7 +145,7 @@ impl ClaimsSoFar {
         }
     }
 
-    /// A schema change of the present turn that concerns no more than this; tables that it has made.
+    /// Adds a schema change of the present turn: its claims, and the tables that it has created.
     pub(crate) fn add_redefined(&mut self, claims: Claims, made: BTreeSet<TableId>) {
         let present = self.present();
         present.rows.extend(claims.rows);
@@ -150,7 +154,7 @@ impl ClaimsSoFar {
         self.knows_changes = true;
     }
 
-    /// A statement that nobody can bound.
+    /// Adds a statement whose rows cannot be bounded.
     pub(crate) fn add_everything(&mut self) {
         self.everything_from(u64::MAX);
     }
@@ -160,12 +164,12 @@ impl ClaimsSoFar {
         self.everything = Some(self.everything.map_or(number, |first| first.min(number)));
     }
 
-    /// Rows that come next in the record; `elements` are in it when they are taken out.
+    /// Adds the next rows of the record, which has `elements` when they are taken out.
     pub(crate) fn add_rows(&mut self, rows: RowChanges<'_>, elements: u64, catalogue: &Catalogue) {
         let first = self.next;
         self.next = elements;
         let mut last = None;
-        // Rows are counted and not all elements are rows, so none is taken for later than it is.
+        // This counts rows, and not all elements are rows. So no row is taken for a later one than it is.
         for (element, change) in (first..).zip(rows) {
             let is_insert = matches!(change.change, Change::Insert { .. });
             let covered = match last {
@@ -195,7 +199,7 @@ impl ClaimsSoFar {
         *changed = changed.and(columns);
         let own = self.own;
         if meets_nothing(table) && is_insert {
-            // It is there for whoever claims the whole table, and meets nobody else.
+            // The entry serves transactions that claim the whole table, and conflicts with no other.
             self.covered.insert(table.id, Coverage::Inserts);
             self.turn_of(element).rows.push((table.id, own_hash(own, table.id)));
             return;
@@ -236,14 +240,14 @@ impl ClaimsSoFar {
             *first = number.min(*first);
         }
         if is_whole && (searches || is_lone) && refers {
-            // What is held says nothing of rows that go, nor does what is new.
+            // Neither held claims nor new rows cover deletions.
             let covered = if is_held || is_lone { Coverage::Inserts } else { Coverage::All };
             self.covered.insert(table.id, covered);
             self.changed.insert(table.id, Columns::All);
         }
     }
 
-    /// Tables of which rows were changed in these columns alone, and none came or went.
+    /// Tables in which only these columns were updated, and no row was inserted or deleted.
     pub(crate) fn changed(&self) -> Vec<(TableId, ColumnSet)> {
         let known = |(table, columns): (&TableId, &Columns)| match columns {
             Columns::Some(set) => Some((*table, *set)),
@@ -256,7 +260,7 @@ impl ClaimsSoFar {
         self.turn_of(u64::MAX)
     }
 
-    /// The last turn that begins before an element or with it.
+    /// The last turn that begins at or before an element.
     fn turn_of(&mut self, element: u64) -> &mut TurnClaims {
         if self.turns.is_empty() {
             self.begin_turn(0);
@@ -265,7 +269,7 @@ impl ClaimsSoFar {
         &mut self.turns[at]
     }
 
-    /// The tables whose rows have to be searched for, with their names.
+    /// The tables whose rows other replicas have to search for, with their names.
     pub(crate) fn searched(&self) -> impl Iterator<Item = (TableId, &str)> {
         self.searched.iter().map(|(id, name)| (*id, name.as_str()))
     }
@@ -277,7 +281,7 @@ impl ClaimsSoFar {
         let all = self.everything.or_else(|| is_unknown.then_some(0));
         let mut claimed = self.claimed();
         if let Some(turn) = all {
-            // What was claimed before is certified against more.
+            // The new claim belongs to an earlier turn, which is certified against more.
             claimed.retain(|one| one.turn < turn);
             claimed.push(Claimed { turn, is_held: false, claims: Claims::everything() });
         }
@@ -288,7 +292,7 @@ impl ClaimsSoFar {
         let mut whole = BTreeSet::new();
         let mut claimed = Vec::with_capacity(self.turns.len());
         for turn in std::mem::take(&mut self.turns) {
-            // What an earlier turn has claimed as a whole covers what later ones add.
+            // A table that an earlier turn claims as a whole covers what later turns add.
             let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
             let kept = |mut rows: Vec<(TableId, u64)>| {
                 rows.retain(|(table, _)| !whole.contains(table));
@@ -302,7 +306,7 @@ impl ClaimsSoFar {
                 claimed.push(Claimed { turn: turn.number, is_held: false, claims });
             }
         }
-        // Each table by itself: one that was filled later has met more.
+        // Each table by itself, because a table that was filled later has seen more commits.
         for (table, turn) in std::mem::take(&mut self.held) {
             let claims = Claims { tables: vec![table], ..Claims::default() };
             claimed.push(Claimed { turn, is_held: true, claims });
@@ -317,7 +321,7 @@ impl TurnClaims {
         self.tables.is_empty() && lists.iter().all(|list| list.is_empty())
     }
 
-    /// Claims the row by its keys, old and new, in its groups; `false` when something is not known.
+    /// Claims the row by its keys, old and new, in its groups; `false` if some key is unknown.
     fn add_keys(&mut self, table: &Table, row: &Row<'_>) -> bool {
         let (mut last, mut groups) = (None, Vec::new());
         for image in row.images() {
@@ -334,7 +338,7 @@ impl TurnClaims {
         true
     }
 
-    /// Claims what it refers to and what refers to it, where that changes.
+    /// Claims the rows that it refers to or that refer to it, where the reference changes.
     fn add_references(&mut self, table: &Table, row: &Row<'_>, is_full: bool, catalogue: &Catalogue) {
         for reference in &table.references {
             if row.keeps(&reference.columns) {
@@ -371,7 +375,7 @@ impl TurnClaims {
 struct Row<'a>(Option<Vec<Option<&'a [u8]>>>, Option<Vec<Option<&'a [u8]>>>);
 
 impl<'a> Row<'a> {
-    /// `None` when an image does not fit the table, or there is none.
+    /// `None` if an image is missing or does not fit the table.
     fn read(table: &Table, change: RowChange<'a>) -> Option<Self> {
         let values = |image: &'a [u8]| {
             let image = Image::parse(image).ok()?;
@@ -389,15 +393,14 @@ impl<'a> Row<'a> {
         [&self.0, &self.1].into_iter().flatten().map(Vec::as_slice)
     }
 
-    /// The columns in which a row that is there before and after differs. One that is computed from others may be so
-    /// only when it is read, and is not in the row then.
+    /// The columns that differ between the images, and all generated ones: a virtual column has no value in an image.
     fn changed(&self, table: &Table) -> Columns {
         let Self(Some(old), Some(new)) = self else { return Columns::All };
         let differs = |at: &usize| old[*at] != new[*at] || table.columns[*at].generated;
         Columns::Some((0..table.columns.len()).filter(differs).collect())
     }
 
-    /// Whether the row is there before and after, with the same bytes in these columns.
+    /// Whether both images exist and agree in these columns.
     fn keeps(&self, columns: &[usize]) -> bool {
         match self {
             Self(Some(old), Some(new)) => columns.iter().all(|at| old.get(*at) == new.get(*at)),
@@ -406,15 +409,15 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Whether home holds what new rows of the table claim: see [`cluster::claims::Claimed::is_held`]. A refresh puts a row in
-/// without a look at those that have its key, where the constraint is deferrable.
+/// Whether home may hold the claims of the table's new rows: see [`cluster::claims::Claimed::is_held`]. Not with a
+/// deferrable constraint: a refresh would insert a row without checking for others with its key.
 fn may_be_held(table: &Table, catalogue: &Catalogue) -> bool {
     let is_deferrable = table.keys.iter().any(|key| key.deferrable)
         || table.references.iter().any(|reference| reference.deferrable || reference.period);
     catalogue.knows_references(table) && !is_deferrable && !table.primary_key.is_empty()
 }
 
-/// What a statement locks without writing it.
+/// Claims the rows that a statement locks without writing them.
 fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
     for lock in &touched.locks {
         let Some(table) = catalogue.table(lock.table) else {

@@ -1,13 +1,13 @@
-//! Whether rows can be replayed in pieces.
+//! Checks that a large transaction's rows can be applied in chunks.
 //!
-//! The order inside what the applier is given at once counts for nothing (`cluster::refresh::net`): when a trigger changes a row that
-//! the outer statement changes, too, the inner change is reported first. Of a large transaction it is given one chunk
-//! after the other, so a row's changes must not be out of order between chunks. They can be only where something that
-//! fires for a table's rows changes rows of the same table again. For such tables, once rows of theirs were changed or
-//! deleted in a nested way, the state in which each row was left is remembered by its hash, and compared with the state
-//! in which a later chunk finds it. (A row that a trigger inserts is none that the outer statement has already changed.)
+//! Within one chunk the applier ignores the order of changes (`cluster::refresh::net`). Example: a trigger changes a
+//! row that the outer statement changes, too, and the inner change is reported first. A large transaction is applied
+//! chunk after chunk, so a row's changes must not be out of order across chunks. That can happen only if a trigger,
+//! function or cascade for a table's rows changes rows of the same table. For such tables, after the first nested
+//! update or delete, we remember the hash of each row's state, and compare it with the state in which a later chunk
+//! finds the row. (An insert by a trigger is harmless: the outer statement has not changed that row before.)
 //!
-//! Invariant: what does not fit is refused before the commit; nothing is guessed.
+//! Invariant: rows that do not fit are rejected before the commit; nothing is guessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,25 +20,25 @@ use wire::sqlstate;
 
 use crate::error::Refusal;
 
-/// The most rows that are remembered: 16 bytes each.
+/// Most rows whose state is remembered, at 16 bytes each.
 const ROWS_MAX: usize = 1 << 20;
 
-/// The hash of an image; zero stands for no row.
+/// The hash of an image. Zero stands for no row.
 type State = u64;
 
-/// What is remembered of a transaction's earlier chunks.
+/// The remembered states of a transaction's earlier chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayOrder {
-    /// Tables of which rows were changed or deleted inside functions, triggers or cascades.
+    /// Tables with nested updates or deletes: inside functions, triggers or cascades.
     nested: BTreeSet<TableId>,
-    /// Whether the rows of tables must be followed, as far as it is known.
+    /// Whether a table's rows must be followed, once that is known.
     is_followed: BTreeMap<TableId, bool>,
-    /// By the hash of table and key.
+    /// The last state of each row, by the hash of table and key.
     left: FxHashMap<u64, State>,
     hasher: RandomState,
 }
 
-/// Where a row's changes within one chunk begin and end.
+/// The states before and after a row's changes within one chunk.
 #[derive(Debug, Default)]
 struct ChunkStates {
     found: Vec<State>,
@@ -46,14 +46,14 @@ struct ChunkStates {
 }
 
 impl ReplayOrder {
-    /// A row of this table was changed or deleted inside a function, trigger or cascade.
+    /// Notes an update or delete inside a function, trigger or cascade.
     pub(crate) fn note_nested(&mut self, table: TableId) {
         if self.nested.insert(table) {
             self.is_followed.remove(&table);
         }
     }
 
-    /// Looks at the next chunk.
+    /// Checks the next chunk.
     pub(crate) fn follow(&mut self, changes: RowChanges<'_>, catalogue: &Catalogue) -> Result<(), Refusal> {
         let mut chunk: BTreeMap<u64, ChunkStates> = BTreeMap::new();
         let mut last: Option<(TableId, bool)> = None;
@@ -83,7 +83,7 @@ impl ReplayOrder {
         let is_followed = self.nested.contains(&id)
             && match catalogue.table(id) {
                 Some(table) => comes_back(table, catalogue),
-                // It was made in this very transaction.
+                // The transaction itself has created the table.
                 None => true,
             };
         self.is_followed.insert(id, is_followed);
@@ -103,11 +103,11 @@ impl ReplayOrder {
             Change::Truncate => return Ok(()),
         };
         let Some(table) = catalogue.table(change.table) else {
-            // Nothing is known of its key; new rows are in nobody's way.
+            // Its key is unknown. New rows conflict with no earlier change.
             return if old.is_none() { Ok(()) } else { Err(new_table()) };
         };
         if table.primary_key.is_empty() {
-            // Its rows cannot be followed; new ones are in nobody's way.
+            // Its rows have no key to follow. New rows conflict with no earlier change.
             return if old.is_none() { Ok(()) } else { Err(out_of_order()) };
         }
         let key = |image: Option<&[u8]>| image.map(|image| self.key(table, image)).transpose();
@@ -143,8 +143,8 @@ impl ChunkStates {
         self.left.push(left);
     }
 
-    /// The state that no change has left, and the one that no change has found: in whatever order they came, the changes
-    /// lead from the one to the other.
+    /// The first and the last state: one that no change has produced, and one that no change has found. The order of
+    /// the changes does not matter.
     fn ends(self) -> (State, State) {
         let (first, mut left) = (self.found[0], self.left);
         let mut firsts = Vec::new();
@@ -156,13 +156,13 @@ impl ChunkStates {
         }
         match (&firsts[..], &left[..]) {
             ([first], [last]) => (*first, *last),
-            // A circle: it ends where it began.
+            // The changes return to the first state.
             _ => (first, first),
         }
     }
 }
 
-/// Whether something that fires for rows of a table may change rows of the same table.
+/// Whether a trigger or cascade for rows of a table may change rows of the same table.
 fn comes_back(table: &Table, catalogue: &Catalogue) -> bool {
     let mut reached = BTreeSet::from([table.id]);
     let mut waiting = vec![table];

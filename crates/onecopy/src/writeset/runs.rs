@@ -1,27 +1,28 @@
 //! Which (sub)transaction wrote which rows of the record.
 //!
-//! An exception block in PL/pgSQL undoes rows whose notices have been sent before. Each notice carries the (sub)transaction
-//! that wrote its row, so at the end the server can be asked which of them are aborted ([`crate::propagate::subtransactions`]).
+//! An exception block in PL/pgSQL rolls back rows whose notices were sent before. Each notice carries the
+//! (sub)transaction that wrote its row. At the end Onecopy asks the server which of them aborted
+//! ([`crate::propagate::subtransactions`]).
 
 use cluster::record::Span;
 
-/// The most runs: each is a piece written by another subtransaction than the one before.
+/// Most runs. Each begins where another subtransaction wrote.
 const RUNS_MAX: usize = 100_000;
 
-/// Rows that follow each other and were written by the same (sub)transaction; or that no exception block can concern.
+/// Consecutive rows of the same (sub)transaction, or of several if no exception block can concern them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The lower half of its number.
+    /// The lower half of its transaction id.
     pub(crate) xid: u32,
-    /// The element that it begins with.
+    /// Its first element.
     pub(crate) from: u64,
     /// The element after its last.
     pub(crate) to: u64,
-    /// A deletion is among them, whose number may be a multixact's.
+    /// Contains a deletion, whose id may be a multixact.
     pub(crate) has_deletes: bool,
-    /// Some were written inside a function, trigger or cascade: an exception block may have undone them.
+    /// Contains rows from inside a function, trigger or cascade, which an exception block may have rolled back.
     pub(crate) is_nested: bool,
-    /// It has rows of several subtransactions, none of them nested.
+    /// Contains rows of several subtransactions, none of them nested.
     is_mixed: bool,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// The elements of the span are new; `xid` wrote them.
+    /// Adds new elements, which `xid` wrote.
     pub(crate) fn add(&mut self, span: Span, xid: u32, is_nested: bool, is_delete: bool) {
         let Span { from, to } = span;
         self.has_nested |= is_nested;
@@ -50,7 +51,7 @@ impl Runs {
         self.all.push(Run { xid, from, to, has_deletes: is_delete, is_nested, is_mixed: false });
     }
 
-    /// Forgets the runs of elements from this one on.
+    /// Drops the runs from this element on.
     pub(crate) fn forget_from(&mut self, from: u64) {
         self.all.retain(|run| run.from < from);
         if let Some(last) = self.all.last_mut() {
@@ -58,17 +59,17 @@ impl Runs {
         }
     }
 
-    /// Whether any row was written inside a function, trigger or cascade, rows that were forgotten included.
+    /// Whether any row was ever written inside a function, trigger or cascade, dropped rows included.
     pub(crate) fn has_nested(&self) -> bool {
         self.has_nested
     }
 
-    /// The runs that an exception block may have undone.
+    /// The runs that an exception block may have rolled back.
     pub(crate) fn nested(&self) -> impl Iterator<Item = &Run> + Clone {
         self.all.iter().filter(|run| run.is_nested)
     }
 
-    /// Whether there are more than can be asked about.
+    /// Whether there are too many runs to ask the server about.
     pub(crate) fn are_too_many(&self) -> bool {
         self.has_nested && self.all.len() > RUNS_MAX
     }

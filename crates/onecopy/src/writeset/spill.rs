@@ -1,7 +1,7 @@
-//! Where rows of a transaction go that do not fit into memory: beside the log, chunk after chunk.
+//! Spills rows that do not fit into memory to a file beside the log, chunk after chunk.
 //!
-//! Invariant: when this is dropped, the memory that the node counts for the transaction is given back, and spilled rows
-//! are deleted unless they were handed over.
+//! Invariant: dropping this returns the transaction's share of the memory budget, and deletes spilled rows unless
+//! they were handed over to the log.
 
 use std::io;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
 use crate::local::memory_budget::Progress;
 
-/// A transaction that holds less is not counted among those that take memory.
+/// A transaction that holds less does not count in the memory budget.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// The memory and the spilled chunks of one transaction's rows.
+/// Memory and spilled chunks of one transaction's rows.
 #[derive(Debug)]
 pub(super) struct Spill {
     writer: Option<Box<dyn SpillWriter>>,
-    /// What of the record's memory the coordinator was told of.
+    /// The part of the record's memory that was reported to the memory budget.
     counted_bytes: usize,
     pub(super) coordinator: Arc<Coordinator>,
     identity: Identity,
@@ -34,7 +34,7 @@ impl Spill {
         Self { writer: None, counted_bytes: 0, coordinator, identity, progress }
     }
 
-    /// Counts what the record takes by now; whether that is too much.
+    /// Reports the memory of the record; `true` if it is too much.
     pub(super) fn count(&mut self, held_bytes: usize) {
         if held_bytes >= UNCOUNTED_BYTES || self.counted_bytes > 0 {
             self.coordinator.local.memory_budget.hold(self.counted_bytes, held_bytes);
@@ -42,26 +42,26 @@ impl Spill {
         }
     }
 
-    /// Shows operators how much the transaction has captured.
+    /// Updates SHOW TRANSACTIONS.
     pub(super) fn show(&self, record: &RecordBuilder) {
         let spilled_bytes = record.spilled_bytes();
         let bytes = spilled_bytes + record.len_bytes() as u64;
         self.progress.set_captured(record.rows(), bytes, spilled_bytes);
     }
 
-    /// Whether some chunk is spilled already.
+    /// Whether any chunk was spilled.
     pub(super) fn has_begun(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Writes a chunk, which the record does not hold any more. After an error the rows are gone.
+    /// Writes a chunk that the record has given up. After an error the rows are lost.
     pub(super) async fn write(&mut self, chunk: Chunk) -> Result<(), Fault> {
         self.coordinator.local.memory_budget.hold(self.counted_bytes, 0);
         self.counted_bytes = 0;
         self.append(chunk).await.map_err(|error| not_written(&error))
     }
 
-    /// After an error, or if this is dropped early, all that was spilled is deleted.
+    /// After an error, or if this is dropped early, all spilled chunks are deleted.
     async fn append(&mut self, chunk: Chunk) -> io::Result<()> {
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
@@ -72,7 +72,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Makes spilled rows durable and gives them to the log. Returns whether there are any.
+    /// Makes spilled rows durable and gives them to the log. `false` if there are none.
     pub(super) async fn hand_over(&mut self) -> Result<bool, Fault> {
         let Some(writer) = self.writer.take() else { return Ok(false) };
         writer.finish().await.map(|()| true).map_err(|error| not_written(&error))
@@ -85,15 +85,15 @@ impl Drop for Spill {
     }
 }
 
-/// The record will never be in the log, so nothing needs its spilled rows.
+/// Deletes the spilled rows of a record that was not appended.
 pub(crate) async fn forget_spilled(coordinator: Arc<Coordinator>, identity: Identity) {
     if let Err(error) = coordinator.log.spills().remove(identity).await {
-        tracing::warn!(%identity, %error, "the rows of a transaction that did not commit could not be deleted");
+        tracing::warn!(%identity, %error, "cannot delete the spilled rows of a transaction that did not commit");
     }
 }
 
 fn not_written(error: &io::Error) -> Fault {
-    tracing::warn!(%error, "rows of a transaction could not be written");
+    tracing::warn!(%error, "cannot spill the rows of a transaction");
     let (code, what, hint) = if error.kind() == io::ErrorKind::StorageFull {
         (
             sqlstate::DISK_FULL,

@@ -1,4 +1,4 @@
-//! TRUNCATE in the captured rows, where its order or its rollback cannot be told.
+//! TRUNCATE in the captured rows, where its order or its rollback is uncertain.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,21 @@ use cluster::ids::TableId;
 
 use crate::capture::Operation;
 
-/// What was captured of TRUNCATE.
+/// The captured TRUNCATEs.
 #[derive(Debug, Default)]
 pub(crate) struct Truncates {
-    /// A table was truncated inside a function: whether an exception block undid it cannot be told.
+    /// A function truncated a table. An exception block may have rolled it back, which cannot be found out.
     pub(crate) has_nested: bool,
-    /// A trigger wrote rows of a table while a TRUNCATE went on that reports to have emptied it only after that.
+    /// A trigger wrote rows of a table during a TRUNCATE that emptied the table before, but reported it after.
     pub(crate) has_torn: bool,
-    /// Tables that functions have written since a TRUNCATE was reported, as long as it may still go on.
+    /// Tables that functions have written since the last reported TRUNCATE, while its statement may still run.
     written_since: Option<BTreeSet<TableId>>,
 }
 
 impl Truncates {
-    /// All tables of a TRUNCATE are empty before the triggers of the first one run, but each is reported when its own turn
-    /// has come. What a trigger wrote meanwhile into one that is reported later would be lost at the other replicas.
+    /// A TRUNCATE empties all its tables before the triggers of the first one run, but it reports each table only at
+    /// its own triggers. Rows that a trigger meanwhile writes into a table reported later would be lost at the other
+    /// replicas.
     pub(crate) fn note(&mut self, table: TableId, is_nested: bool, operation: Operation) {
         self.has_nested |= is_nested && operation == Operation::Truncate;
         match (operation, &mut self.written_since) {

@@ -1,4 +1,4 @@
-//! What rows, locks and turns claim, and whether that meets.
+//! The claims of rows, locks and turns, and which of them conflict.
 
 use cluster::record::RecordBuilder;
 use sql::accesses::Strength;
@@ -95,7 +95,7 @@ fn references_meet_their_parents() {
     assert!(!insert.overlaps(&sibling), "two may rely on one parent");
 }
 
-/// Like the histories of TPC-C: else any two transactions that write one would wait for each other.
+/// Like the histories of TPC-C: otherwise any two transactions that write one would wait for each other.
 #[test]
 fn new_rows_without_keys_meet_their_parents_and_who_claims_their_table() {
     let keyless = catalogue(true, |t| {
@@ -205,7 +205,7 @@ fn many_rows_become_their_tables() {
     assert!(many.overlaps(&row));
 }
 
-/// Tables that thousands of new rows claim, and nothing else; and not where a constraint can wait.
+/// Only tables that thousands of new rows claim are held, and not if a constraint is deferrable.
 #[test]
 fn what_home_holds_is_kept_apart() {
     let held = |catalogue: &Catalogue, table: TableId, deletes: bool| {
@@ -242,7 +242,7 @@ fn what_home_holds_is_kept_apart() {
     }
 }
 
-/// Else the load of a second table would lose against all that others had done there before it.
+/// Otherwise the load of a second table would conflict with all earlier commits to it.
 #[test]
 fn each_table_is_held_from_its_own_turn() {
     let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new(DatabaseId::FIRST));
@@ -256,7 +256,7 @@ fn each_table_is_held_from_its_own_turn() {
     assert_eq!(held, [(0, vec![PARENT]), (1, vec![CHILD])]);
 }
 
-/// The claims of a row that is written in the turn that this makes.
+/// The claims, by turn, of a row that is written in the turn that this makes.
 fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u32, Vec<i32>)> {
     let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new(DatabaseId::FIRST));
     steps(&mut so_far, &mut builder);
@@ -338,7 +338,7 @@ fn a_table_claimed_as_a_whole_covers_later_turns_only() {
     assert!(claimed[1].turn == 1 && claimed[1].claims.tables == [PARENT]);
 }
 
-/// Else a READ COMMITTED transaction would lose against what was written before the statement that nobody can bound.
+/// Otherwise a READ COMMITTED transaction would conflict with commits before the statement that cannot be bounded.
 #[test]
 fn what_nobody_can_bound_is_claimed_from_its_turn() {
     let found = by_turns(|so_far, builder| {
