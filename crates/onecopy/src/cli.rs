@@ -1,7 +1,7 @@
-//! The command line: what can be asked for, and which values are allowed.
+//! The grammar of the command line.
 //!
-//! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
-//! programs), belongs to the command itself, so that its error can say what was found there.
+//! Only the grammar is here. A command's work belongs to the command itself, and so do checks that look at the
+//! machine (folders, ports, programs). So its error can say what it found there.
 
 mod connect_error;
 pub(crate) mod connection;
@@ -25,39 +25,36 @@ use crate::config::Given;
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
 use crate::shipping::PROTOCOLS;
 
-/// The port that `onecopy up` serves on when none is named.
 pub(crate) const DEFAULT_PORT: u16 = 6432;
-/// How long a read may hold up a schema change when nothing is said.
+/// Default of `reader_patience`.
 pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
-/// How long transactions get to end when nothing is said.
+/// Default of `stop_patience`.
 pub(crate) const DEFAULT_STOP_PATIENCE_S: u16 = 5;
-/// A server that has not answered for so long is down.
+/// Default of `health_deadline`.
 pub(crate) const DEFAULT_HEALTH_DEADLINE_MS: u32 = 3_000;
-/// How long DRAIN waits for sessions that hold state at the anchor.
+/// Default of `drain_patience`.
 pub(crate) const DEFAULT_DRAIN_PATIENCE_MS: u32 = 10_000;
-/// How long the anchor may be down before another replica takes its place.
+/// Default of `takeover_after`.
 pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
-/// The most connections of one role to each server that sessions share.
+/// Default of `pool_size`.
 pub(crate) const DEFAULT_POOL_SIZE: u16 = 20;
-/// How long a statement waits for one of them.
+/// Default of `pool_wait`.
 pub(crate) const DEFAULT_POOL_WAIT_MS: u32 = 30_000;
 
-/// How much one transaction may change when nothing is said: more than is ever meant, less than fills most disks.
+/// Default of the largest transaction: more than a normal one needs, less than fills most disks.
 pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;
 
-/// How large the log may become for replicas that are away, when nothing is said.
+/// Default of the largest log that is kept for absent replicas.
 pub(crate) const DEFAULT_LOG_MAX_MB: u32 = 16 << 10;
 
 /// Runs several PostgreSQL servers as one database.
 #[derive(Debug, Parser)]
 #[command(name = "onecopy", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run PostgreSQL servers on this machine and serve them as one database.
@@ -90,15 +87,14 @@ pub(crate) enum Command {
     Sim(Bench),
 }
 
-/// `onecopy bench` and `onecopy sim`: everything behind it is for the other program.
+/// The arguments of `onecopy bench` and `onecopy sim`, for the other program.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
-    /// Its words.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// `onecopy up`.
+/// Flags of `onecopy up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Up {
     /// Number of PostgreSQL servers; an existing folder keeps its number [default: 3].
@@ -148,7 +144,7 @@ pub(crate) struct Up {
     pub(crate) pg_bin: Option<PathBuf>,
 }
 
-/// Flags of `onecopy up`: what transactions and the log may take.
+/// Flags of `onecopy up` that limit sizes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitFlags {
     /// Largest size of the row changes of one transaction, in megabytes; a larger one is rejected.
@@ -167,7 +163,7 @@ pub(crate) struct LimitFlags {
     pub(crate) log_max_mb: u32,
 }
 
-/// Flags of `onecopy up`: how long it waits for what.
+/// Flags of `onecopy up` that limit waits.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PatienceFlags {
     /// How long open transactions may take to end after a signal to stop, in seconds; a second signal ends
@@ -210,7 +206,7 @@ pub(crate) struct PoolFlags {
     pub(crate) wait_ms: u32,
 }
 
-/// What orders transactions.
+/// The replication protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
     /// Row changes are captured where a transaction executes, and applied elsewhere in log order.
@@ -230,26 +226,26 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The scheduler, if statements are shipped.
+    /// The scheduler's choices, if the protocol ships statements.
     pub(crate) fn choices(self) -> Option<Choices> {
         let value = self.to_possible_value()?;
         PROTOCOLS.into_iter().find(|choices| choices.name == value.get_name())
     }
 }
 
-/// `onecopy serve` and `onecopy check`.
+/// Flags of `onecopy serve` and `onecopy check`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Settings that override it.
+    /// Settings that override the file.
     #[command(flatten)]
     pub(crate) settings: Given,
 }
 
-/// `onecopy verify`.
+/// Flags of `onecopy verify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Verify {
     /// Port on which the cluster is served [default: $PGPORT, else 6432].
@@ -257,7 +253,7 @@ pub(crate) struct Verify {
     pub(crate) port: Option<u16>,
 }
 
-/// `onecopy top`.
+/// Flags of `onecopy top`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
     /// Port on which the cluster is served [default: $PGPORT, else 6432].
@@ -273,7 +269,7 @@ pub(crate) struct Top {
     pub(crate) count: Option<u32>,
 }
 
-/// `onecopy explain`.
+/// Flags of `onecopy explain`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Explain {
     /// File of CREATE statements, as `pg_dump --schema-only` writes it; without it a running cluster is
@@ -291,7 +287,7 @@ pub(crate) struct Explain {
     pub(crate) sql: String,
 }
 
-/// `onecopy replica`.
+/// Flags of `onecopy replica`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Replica {
     /// Port on which the cluster is served [default: $PGPORT, else 6432].
@@ -299,12 +295,11 @@ pub(crate) struct Replica {
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 
-    /// What to do.
     #[command(subcommand)]
     pub(crate) action: ReplicaAction,
 }
 
-/// What can be done about replicas.
+/// The actions of `onecopy replica`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ReplicaAction {
     /// Show the state of each replica.
@@ -339,7 +334,7 @@ pub(crate) enum ReplicaAction {
     },
 }
 
-/// `onecopy log`.
+/// The actions of `onecopy log`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show every record: its version, the rows it changed, its statements.
@@ -348,7 +343,7 @@ pub(crate) enum LogCommand {
     Verify(LogVerify),
 }
 
-/// `onecopy log dump`.
+/// Flags of `onecopy log dump`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogDump {
     /// Folder of the cluster [default: as for `onecopy up`].
@@ -368,7 +363,7 @@ pub(crate) struct LogDump {
     pub(crate) port: Option<u16>,
 }
 
-/// `onecopy log verify`.
+/// Flags of `onecopy log verify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogVerify {
     /// Folder of the cluster [default: as for `onecopy up`].

@@ -57,7 +57,7 @@ async fn what_a_command_did_is_in_its_output_and_its_exit_status() {
         }
         does(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), wanted).await;
     }
-    does(&["log", "verify", "--data", &data], &["is whole"]).await;
+    does(&["log", "verify", "--data", &data], &["is undamaged"]).await;
     for (action, words) in [
         ("drain", "there is no replica"),
         ("undrain", "there is no replica"),
@@ -73,7 +73,7 @@ async fn what_a_command_did_is_in_its_output_and_its_exit_status() {
     let nobody = folder::free_port().to_string();
     for words in [&["replica", "list"][..], &["verify"], &["top"], &["explain", "select 1"], &["log", "dump"]]
     {
-        refuses(&[words, &["--port", &nobody]].concat(), "no node can be reached").await;
+        refuses(&[words, &["--port", &nobody]].concat(), "cannot reach a node").await;
     }
     refuses(&["log", "verify", "--data", "/nowhere"], "there is no log").await;
     refuses(&["check", "--config", "/nowhere"], "/nowhere").await;

@@ -1,4 +1,4 @@
-//! Why a command of `onecopy` fails that asks a running node, a schema or a log.
+//! The errors of commands that use a running node, a schema or a log.
 
 use std::fmt;
 use std::io;
@@ -14,9 +14,9 @@ use super::connect_error::ConnectError;
 pub(crate) enum CommandError {
     /// The node cannot be reached.
     Connect(ConnectError),
-    /// The node cannot be reached, and a file of definitions would do.
+    /// The node cannot be reached. A file of definitions would do instead.
     NoSchema(ConnectError),
-    /// The node refuses.
+    /// The node has rejected the command.
     Refused { message: String, hint: Option<String> },
     /// The connection to the node was lost.
     Lost(tokio_postgres::Error),
@@ -26,9 +26,9 @@ pub(crate) enum CommandError {
     NoAnswer(tokio_postgres::Error),
     /// The node's answer cannot be read.
     Answer(tokio_postgres::Error),
-    /// Replicas are not like the others.
+    /// Some replicas differ from the others.
     ReplicasDiffer { count: usize },
-    /// Tables are not the same on all replicas.
+    /// Some tables differ between replicas.
     TablesDiffer { different: usize, of: usize },
     /// The statement has an error.
     Statement(ErrorInText),
@@ -36,19 +36,19 @@ pub(crate) enum CommandError {
     Schema { path: PathBuf, error: ErrorInText },
     /// A file cannot be read.
     Unreadable { path: PathBuf, source: io::Error },
-    /// The usual data folder cannot be named.
+    /// The default data folder cannot be determined.
     Folder(FolderError),
     /// The folder holds no log.
     NoLog { folder: PathBuf },
     /// The log cannot be read.
     Log(LogError),
-    /// The log is damaged: every damage.
+    /// The log is damaged. These are all damaged places.
     Damaged(Vec<String>),
-    /// The log is damaged at places that were shown.
+    /// The log is damaged at places that were printed before.
     DamageShown { places: u64 },
-    /// Another program is not installed.
+    /// The other program is not installed.
     NoProgram { name: &'static str, package: &'static str },
-    /// Another program cannot be run.
+    /// The other program cannot be started.
     NotRun { path: PathBuf, source: io::Error },
 }
 
@@ -56,11 +56,11 @@ pub(crate) enum CommandError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ErrorInText {
     pub(super) message: String,
-    /// The line, unless the place is not known.
+    /// `None` if the position is unknown.
     pub(super) line: Option<MarkedLine>,
 }
 
-/// A line of a text with a mark.
+/// A line of a text, with a mark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MarkedLine {
     number: usize,
@@ -85,7 +85,7 @@ impl ErrorInText {
     }
 }
 
-/// As psql shows it: the line, and a mark below the place.
+/// As in psql: the line, and a mark below the place.
 impl fmt::Display for ErrorInText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -96,7 +96,7 @@ impl fmt::Display for ErrorInText {
 }
 
 impl CommandError {
-    /// What the node said instead of an answer.
+    /// The error from a failed answer of the node.
     pub(super) fn of_answer(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(refused) => Self::Refused {
@@ -117,12 +117,12 @@ impl fmt::Display for CommandError {
             }
             Self::Refused { message, hint: Some(hint) } => write!(f, "{message}\n{hint}"),
             Self::Refused { message, hint: None } => f.write_str(message),
-            Self::Lost(error) => write!(f, "the node was lost: {error}"),
+            Self::Lost(error) => write!(f, "lost the connection to the node: {error}"),
             Self::Closed => f.write_str("the node has closed the connection"),
             Self::NoAnswer(error) => write!(f, "the node no longer answers: {error}"),
             Self::Answer(error) => error.fmt(f),
-            Self::ReplicasDiffer { count: 1 } => f.write_str("one replica is not like the others"),
-            Self::ReplicasDiffer { count } => write!(f, "{count} replicas are not like the others"),
+            Self::ReplicasDiffer { count: 1 } => f.write_str("one replica differs from the others"),
+            Self::ReplicasDiffer { count } => write!(f, "{count} replicas differ from the others"),
             Self::TablesDiffer { different, of } => {
                 write!(f, "{different} of {of} tables differ between the replicas")
             }

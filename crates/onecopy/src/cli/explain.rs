@@ -1,8 +1,7 @@
-//! `onecopy explain`: what is concluded about a statement, from a file with a schema or from a running cluster.
+//! `onecopy explain`: the analysis of a statement, from a file with a schema or from a running cluster.
 //!
-//! With a file nothing is started and nothing is asked: the schema is read as the parser reads it, and what of it was
-//! not understood is told, since it may make the answer too narrow. Without one, the node is sent
-//! `EXPLAIN (ROUTING) statement` and its answer is shown.
+//! With a file, the command needs no node. It reports every definition that it did not understand, because the answer
+//! may be too narrow then. Without a file, it sends `EXPLAIN (ROUTING) statement` to the node and prints the answer.
 
 use std::path::Path;
 
@@ -15,10 +14,10 @@ use super::connection;
 use super::error::{CommandError, ErrorInText};
 use crate::terminal::Progress;
 
-/// What the node is sent before the statement.
+/// Sent before the statement.
 const PREFIX: &str = "EXPLAIN (ROUTING) ";
 
-/// Prints the lines; the error has the place of the mistake, if there is one in the statement.
+/// Prints the analysis. An error shows its position in the statement, if it has one.
 pub(crate) async fn command(explain: &Explain, progress: &Progress) -> Result<(), CommandError> {
     let lines = match &explain.schema {
         Some(file) => by_schema(&explain.sql, file, progress)?,

@@ -1,9 +1,8 @@
 //! `onecopy demo`, `onecopy bench` and `onecopy sim` run the programs `onecopy-bench`, `onecopy-conformance` and
 //! `onecopy-sim` with the same arguments.
 //!
-//! Benchmarks and simulated experiments need clients, plots and a simulator, none of which belongs into a program that
-//! stands between people and their data. So they are programs of their own, beside this one or on the path, and this is
-//! only their door.
+//! Benchmarks and experiments need clients, plots and a simulator. None of these belongs into the program that serves
+//! people's data. So they are programs of their own, beside this one or on the path.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,21 +12,17 @@ use std::process::Command;
 
 use super::error::CommandError;
 
-/// Another program.
 pub(crate) struct ExternalProgram {
     program: &'static str,
-    /// What makes it.
+    /// The package that builds it.
     package: &'static str,
 }
 
-/// Benchmarks.
 pub(crate) const BENCH: ExternalProgram = ExternalProgram { program: "onecopy-bench", package: "bench" };
-/// Checks on real servers.
 const CONFORMANCE: ExternalProgram =
     ExternalProgram { program: "onecopy-conformance", package: "conformance" };
 /// The commands of `onecopy bench` that are checks.
 const CHECKS: [&str; 5] = ["check-live", "classify", "differential", "predict", "soundness"];
-/// Simulated experiments.
 pub(crate) const SIM: ExternalProgram = ExternalProgram { program: "onecopy-sim", package: "study" };
 
 /// The program for `onecopy bench` with these arguments.
@@ -36,7 +31,7 @@ pub(crate) fn bench(arguments: &[OsString]) -> &'static ExternalProgram {
     if is_check { &CONFORMANCE } else { &BENCH }
 }
 
-/// Becomes the other program; returns only an error.
+/// Replaces this process by the other program. Returns only on an error.
 pub(crate) fn become_program(external: &ExternalProgram, arguments: &[OsString]) -> CommandError {
     let name = external.program;
     let beside = std::env::current_exe().ok().and_then(|ourselves| Some(ourselves.parent()?.join(name)));

@@ -1,7 +1,7 @@
-//! `onecopy log dump` and `onecopy log verify`: what is in the log, for people, and whether it is whole.
+//! `onecopy log dump` shows the log, and `onecopy log verify` checks it for damage.
 //!
-//! The files are read as they are, also while a node writes them; nothing is changed and no node is needed. Tables are
-//! shown by the numbers that records have; with `--port` a running node is asked for their names.
+//! The commands read the files directly, even while a node writes them. They change nothing and need no node. Tables
+//! appear as their numbers in the records. With `--port` a running node gives their names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::error::CommandError;
 use super::{LogCommand, LogDump};
 use crate::terminal::Progress;
 
-/// The names of tables by their numbers; the number is the first argument of our trigger.
+/// The names of tables by their numbers. The number is the first argument of Onecopy's trigger.
 const TABLES_SQL: &str = "SELECT split_part(encode(g.tgargs, 'escape'), '\\000', 1), g.tgrelid::regclass \
     FROM pg_catalog.pg_trigger g WHERE g.tgname = '!onecopy'";
 
@@ -41,7 +41,7 @@ pub(crate) async fn command(command: LogCommand, progress: &Progress) -> Result<
     }
 }
 
-/// The folder with the segments: that of a data folder, or the one named itself.
+/// The folder with the segments. The path may name the data folder or the log's folder.
 fn log_folder(data: Option<PathBuf>) -> Result<PathBuf, CommandError> {
     let data = match data {
         Some(data) => data,
@@ -80,7 +80,7 @@ fn verify_log(dir: &Path, progress: &Progress) -> Result<(), CommandError> {
         return Err(CommandError::Damaged(damages));
     }
     progress.result(format_args!(
-        "the log in {} is whole: {segments} segments, {records} records, up to version {last}",
+        "the log in {} is undamaged: {segments} segments, {records} records, up to version {last}",
         dir.display()
     ));
     Ok(())
@@ -113,7 +113,7 @@ fn dump_log(dir: &Path, dump: &LogDump, names: &Names, progress: &Progress) -> R
 
 fn say_in_use(inspected: Inspected, progress: &Progress) {
     if inspected.is_in_use {
-        progress.say("a node has this log open: its end goes on being written");
+        progress.say("a node has this log open and may write to its end meanwhile");
     }
 }
 
@@ -121,11 +121,11 @@ fn segment_line(found: &Found<'_>) -> String {
     let Found::Segment { file, first, last, bytes, is_torn } = found else { return String::new() };
     let versions =
         if last < first { "no versions".to_owned() } else { format!("versions {first} to {last}") };
-    let torn = if *is_torn { ", then what is half written" } else { "" };
+    let torn = if *is_torn { ", then a half-written record" } else { "" };
     format!("{}: {versions}, {bytes} bytes{torn}", file.display())
 }
 
-/// One line for the record, and one for each thing in it.
+/// One line for the record, and one for each element.
 fn record_lines(
     file: &Path,
     offset: u64,

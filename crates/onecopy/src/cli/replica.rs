@@ -1,7 +1,7 @@
-//! `onecopy replica`: what can be done about the replicas of a running node, from a shell.
+//! `onecopy replica`: commands for the replicas of a running node.
 //!
-//! It sends the words of the admin database and shows the answer as a table; what the node says meanwhile (how far a
-//! rebuild is) is shown as it comes.
+//! It sends a command of the admin database and prints the answer as a table. Notices (the progress of a rebuild)
+//! appear at once.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use crate::terminal::Progress;
 
 /// The column of a check that has the result for a replica.
 const CHECK_RESULT: usize = 2;
-/// The result that is no trouble.
+/// The result of a healthy replica.
 const HEALTHY: &str = "identical";
 
 /// Carries out `onecopy replica`.
@@ -45,7 +45,7 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
     }
 }
 
-/// The names of the columns and the rows of the answer; notices are shown as they come.
+/// The column names and rows of the answer. Prints notices at once.
 async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, CommandError> {
     let (client, mut connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
     let mut answer = pin!(client.simple_query(sql));
@@ -77,7 +77,7 @@ async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Ve
     Ok(rows)
 }
 
-/// The rows as lines in which the columns stand below each other.
+/// Formats rows as lines with aligned columns.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =

@@ -1,7 +1,7 @@
-//! `onecopy top`: what a running node does, renewed every few seconds.
+//! `onecopy top`: the work of a running node, refreshed every few seconds.
 //!
-//! Everything is asked of the admin database by SHOW, and rates are what counters rose by between two snapshots; so it sees
-//! what any other client with the right to look can see, and costs the node next to nothing.
+//! All data comes from SHOW in the admin database. Rates are the increase of counters between two snapshots. So it
+//! sees what any client with the right to SHOW can see, and costs the node almost nothing.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -16,15 +16,15 @@ use super::replica::aligned;
 use crate::accept::startup::ADMIN_DATABASE;
 use crate::terminal::Progress;
 
-/// Tables that are shown for what was waited for in them, at most.
+/// Shows at most this many tables with lock waits.
 const TABLES_MAX: usize = 8;
-/// Puts the cursor at the top of an empty screen.
+/// Clears the screen and moves the cursor to the top.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A row by the names of its columns.
 type Row = BTreeMap<String, String>;
 
-/// What was seen at one moment.
+/// The answers at one moment.
 #[derive(Clone, Debug, Default)]
 struct Snapshot {
     replicas: Vec<Row>,
@@ -33,7 +33,7 @@ struct Snapshot {
     pools: Vec<Row>,
 }
 
-/// Shows it until the node, or the person, has enough.
+/// Prints snapshots until the node ends or the user interrupts.
 pub(crate) async fn command(top: &Top, progress: &Progress) -> Result<(), CommandError> {
     let (client, connection) = connection::connect(top.port, Some(ADMIN_DATABASE)).await?;
     let connection = tokio::spawn(connection);
@@ -83,12 +83,12 @@ fn text<'a>(row: &'a Row, column: &str) -> &'a str {
     row.get(column).map_or("", String::as_str)
 }
 
-/// A counter; what is none counts as nothing.
+/// A counter; 0 if the column is missing or no number.
 fn number(row: &Row, column: &str) -> u64 {
     text(row, column).parse().unwrap_or_default()
 }
 
-/// By how much a counter rose in a second, in the row of this name.
+/// Increase of a counter per second, in the row with this key.
 fn rate(before: &[Row], row: &Row, key: &str, column: &str, seconds: f64) -> f64 {
     let same = before.iter().find(|other| text(other, key) == text(row, key));
     let risen = number(row, column).saturating_sub(same.map_or(0, |other| number(other, column)));

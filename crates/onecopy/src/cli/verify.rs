@@ -1,4 +1,4 @@
-//! `onecopy verify`: asks a running node to compare its replicas, and says what it found.
+//! `onecopy verify`: has a running node compare its replicas, and prints the result.
 
 use tokio_postgres::SimpleQueryMessage;
 
@@ -7,7 +7,7 @@ use super::error::CommandError;
 use crate::accept::startup::ADMIN_DATABASE;
 use crate::terminal::Progress;
 
-/// Prints one line a table; an error if any differs.
+/// Prints one line for each table, and fails if any differs.
 pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<(), CommandError> {
     let (client, connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
     let connection = tokio::spawn(connection);
