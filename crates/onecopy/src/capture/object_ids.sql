@@ -1,7 +1,9 @@
--- Definitions whose meaning depends on object ids (OIDs), which differ between replicas. The value of an enum is the OID of its
--- label, so two replicas hash it differently; a column tableoid, a cast of regclass to oid and the like show an OID as a number.
+-- Rejects definitions whose meaning depends on object ids (OIDs), which differ between replicas. Examples: the value
+-- of an enum is its label's OID, so two replicas hash it differently; a column tableoid or a cast of regclass to oid
+-- shows an OID as a number.
 
--- The types of which a value consists, at any depth: elements of arrays, bases of domains, bounds of ranges, fields of composites.
+-- The types that a value consists of, at any depth: elements of arrays, bases of domains, bounds of ranges, fields of
+-- composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.parts_of(roots oid[]) RETURNS TABLE (root oid, typ oid)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE part(root, typ) AS (
@@ -20,7 +22,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM part
 $$;
 
--- Whether values of any of these types contain OIDs: those of labels of enums, of roles in aclitem, of objects in regclass and its kin.
+-- Whether values of any of these types contain OIDs: of enum labels, of roles in aclitem, of objects in regclass and
+-- its kin.
 CREATE OR REPLACE FUNCTION onecopy_capture.contain_object_ids(types oid[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (
@@ -29,8 +32,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             OR t.typname LIKE 'reg%' AND t.typtype = 'b' AND t.oid < 16384)
 $$;
 
--- The functions of the server that compute with the OIDs in values: they hash or send them, or order rows by their bytes. Those of
--- arrays, rows and ranges do so only if the parts of these contain OIDs.
+-- Built-in functions that compute with the OIDs in values: they hash or send them, or order rows by their bytes.
+-- Functions of arrays, rows and ranges do so only if their parts contain OIDs.
 CREATE OR REPLACE FUNCTION onecopy_capture.object_id_functions() RETURNS TABLE (function oid, of_parts boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.oid, p.proname ~ '^(hash_(array|record|range|multirange)|btrecord|record)' FROM pg_proc p
@@ -49,9 +52,9 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_agg(DISTINCT found[1]::oid) FROM regexp_matches(expression, 'type(?:id)? ([0-9]+)', 'gi') AS found
 $$;
 
--- Whether the result of a stored expression depends on OIDs: it reads tableoid, has a value of regclass or its kin, or calls
--- such a function. Text search names its configurations and dictionaries by OID, and does the same at each replica as long
--- as none of these becomes a number.
+-- Whether the result of a stored expression depends on OIDs: it reads tableoid, has a value of regclass or its kin,
+-- or calls such a function. Text search names configurations and dictionaries by OID, and does the same at each
+-- replica unless one becomes a number.
 CREATE OR REPLACE FUNCTION onecopy_capture.depends_on_object_ids(expression text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT expression ~ E':varattno -6\\M'
@@ -65,58 +68,56 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM onecopy_capture.types_in(expression) AS mentioned(types)
 $$;
 
--- An error if a definition cannot be replicated for that reason: one of this transaction, or any. CHECKs may depend on OIDs,
--- since they hold when and where a row is written (`is_lasting`). A table may hash its keys by an operator class of users.
+-- Raises an error if a definition cannot be replicated for that reason: one of this transaction, or any. CHECKs may
+-- depend on OIDs, because they hold when and where a row is written (`is_lasting`). A table may hash its keys by a
+-- user-defined operator class.
 CREATE OR REPLACE FUNCTION onecopy_capture.refuse_object_ids(everything boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- What is no older than this transaction is its own, or was made meanwhile.
+    -- A definition no older than this transaction is its own, or is newer.
     oldest CONSTANT int4 := CASE WHEN everything THEN 2147483647 ELSE age(xid(pg_current_xact_id())) END;
     signs text;
     found record;
 BEGIN
     FOR found IN
-        SELECT p.partrelid AS relation, h.amproc AS hash, COALESCE(format_type(a.atttypid, NULL), 'an expression') AS name,
-            CASE WHEN a.attnum > 0 THEN ARRAY[a.atttypid] ELSE onecopy_capture.types_in(p.partexprs::text) END AS types
+        SELECT p.partrelid AS relation, format('it is partitioned by the hash of %s, whose values hold object ids',
+                COALESCE(format_type(a.atttypid, NULL), 'an expression')) AS why,
+            'Use PARTITION BY LIST, or a column of another type, such as text.' AS hint, NULL AS stored
         FROM pg_partitioned_table p CROSS JOIN LATERAL unnest(p.partattrs::int2[], p.partclass::oid[]) AS key(column_number, class)
         JOIN pg_opclass o ON o.oid = key.class
         JOIN pg_amproc h ON h.amprocfamily = o.opcfamily AND h.amproclefttype = o.opcintype
             AND h.amprocrighttype = o.opcintype AND h.amprocnum = 2
         LEFT JOIN pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = key.column_number AND a.attnum > 0
         WHERE p.partstrat = 'h' AND age(p.xmin) <= oldest
-    LOOP
-        IF EXISTS (SELECT FROM onecopy_capture.object_id_functions() AS known WHERE known.function = found.hash
-                       AND (NOT known.of_parts OR onecopy_capture.contain_object_ids(found.types)))
-                AND EXISTS (SELECT FROM pg_class c WHERE c.oid = found.relation AND c.relpersistence <> 't') THEN
-            RAISE EXCEPTION 'table % cannot be replicated: it is partitioned by the hash of %, whose values hold object ids, which differ between replicas',
-                onecopy_capture.full_name(found.relation), found.name
-                USING ERRCODE = '0A000', HINT = 'Use PARTITION BY LIST, or a column of another type, such as text.';
-        END IF;
-    END LOOP;
-    FOR found IN
-        SELECT d.adrelid AS relation, format('the generated column %I', a.attname) AS what, d.adbin::text AS stored
-        FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-        WHERE a.attgenerated <> '' AND age(d.xmin) <= oldest
+            AND EXISTS (SELECT FROM onecopy_capture.object_id_functions() AS known WHERE known.function = h.amproc
+                        AND (NOT known.of_parts OR onecopy_capture.contain_object_ids(
+                            CASE WHEN a.attnum > 0 THEN ARRAY[a.atttypid] ELSE onecopy_capture.types_in(p.partexprs::text) END)))
         UNION ALL
-        SELECT x.indrelid, format('the index %I', c.relname), concat(x.indexprs::text, x.indpred::text)
-        FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-        WHERE (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL) AND age(x.xmin) <= oldest
-        UNION ALL
-        SELECT p.partrelid, 'the partition key', p.partexprs::text FROM pg_partitioned_table p
-        WHERE p.partexprs IS NOT NULL AND age(p.xmin) <= oldest
+        SELECT expression.relation, expression.name || ' depends on object ids',
+            'Leave out tableoid, casts of regclass and its kin, and hashes of enums.', expression.stored
+        FROM (
+            SELECT d.adrelid, format('the generated column %I', a.attname), d.adbin::text
+            FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+            WHERE a.attgenerated <> '' AND age(d.xmin) <= oldest
+            UNION ALL
+            SELECT x.indrelid, format('the index %I', c.relname), concat(x.indexprs::text, x.indpred::text)
+            FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+            WHERE (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL) AND age(x.xmin) <= oldest
+            UNION ALL
+            SELECT p.partrelid, 'the partition key', p.partexprs::text FROM pg_partitioned_table p
+            WHERE p.partexprs IS NOT NULL AND age(p.xmin) <= oldest) AS expression(relation, name, stored)
     LOOP
-        -- Almost no expression has any of these; one that has is looked at more closely.
+        -- A quick test first: almost no expression contains any of these.
         IF signs IS NULL THEN
             signs := format(E':varattno -6\\M|type(id)? (%s)\\M|funcid (%s)\\M',
                 (SELECT string_agg(oid::text, '|') FROM pg_type WHERE oid < 16384 AND typname ~ '^_?reg'),
                 (SELECT string_agg(function::text, '|') FROM onecopy_capture.object_id_functions()));
         END IF;
         CONTINUE WHEN found.stored !~ signs;
-        IF onecopy_capture.depends_on_object_ids(found.stored)
+        IF (found.stored IS NULL OR onecopy_capture.depends_on_object_ids(found.stored))
                 AND EXISTS (SELECT FROM pg_class c WHERE c.oid = found.relation AND c.relpersistence <> 't') THEN
-            RAISE EXCEPTION 'table % cannot be replicated: % depends on object ids, which differ between replicas',
-                onecopy_capture.full_name(found.relation), found.what
-                USING ERRCODE = '0A000', HINT = 'Leave out tableoid, casts of regclass and its kin, and hashes of enums.';
+            RAISE EXCEPTION 'table % cannot be replicated: %, which differ between replicas',
+                onecopy_capture.full_name(found.relation), found.why USING ERRCODE = '0A000', HINT = found.hint;
         END IF;
     END LOOP;
 END $$;
