@@ -1,23 +1,24 @@
-//! Capture: how the row changes of a transaction come out of an unmodified server while it runs.
+//! Capture: reads the row changes of a transaction from an unmodified server while the transaction runs.
 //!
-//! A row trigger, named to sort before any other, raises an INFO message with the row's image for every row that is
-//! written, by whatever means: the server sends it on the very connection of the writer, in order, before the
-//! statement's completion. The session that owns the connection takes such messages off the wire and adds them to its
-//! record. `install.sql` is what lies in the server for this, together with the guards that refuse writes and schema
-//! changes that come past Onecopy.
+//! A row trigger raises an INFO message with the row's image for every written row, by any kind of statement. Its
+//! name sorts before any other. The server sends the message on the writer's own connection, in order, before the
+//! statement completes. The session that owns the connection takes such messages off the wire and adds them to its
+//! record. `install.sql` creates the triggers, and the guards that reject writes and schema changes past Onecopy.
 //!
-//! The rows that a statement inserts are told at its end instead, by a statement trigger with a transition table: many
-//! in a message, for a fifth of the cost (benchmarks/README.md). Not where a user's trigger could change them before that,
-//! nor in partitions. They come after what the same statement updated and deleted, which is sound: rows that are there
-//! together at the end are in nobody's way. Updates stay with rows, since transition tables show old and new rows apart.
+//! A statement trigger with a transition table reports inserted rows at the end of the statement: many in a message,
+//! at a fifth of the cost (benchmarks/README.md). Exceptions are tables where a user's trigger could change the rows
+//! before, and partitions. These rows come after what the same statement updated and deleted. That is sound, because
+//! rows that exist together at the end do not conflict. Updates are reported row by row, because transition tables do
+//! not pair old and new rows.
 //!
-//! Invariant: a message counts as captured only if the server itself says, in the first line of the message's context,
-//! that our function raised it. Nobody else can make a function of that name: its schema admits nobody, so its name is
-//! always shown with the schema, and a quoted name of the same letters shows its quotes.
+//! Invariant: a message counts as captured only if the server says, in the first line of the context, that our
+//! function raised it. No other role can create a function of that name. Its schema grants no USAGE, so its name
+//! always appears with the schema, and a quoted imitation would show its quotes.
 //!
-//! What no trigger sees is how far sequences have come ([`sequences`]): that is asked for at the end of a transaction.
+//! Triggers do not see how far sequences have come ([`sequences`]). Sessions ask for that at the end of a
+//! transaction.
 //!
-//! Not here: what becomes of the rows (`cluster::record`), and schema changes.
+//! Not here: the use of captured rows (`cluster::record`), and schema changes.
 
 pub(crate) mod catalogue;
 mod message;
@@ -36,62 +37,64 @@ pub(crate) use message::{Captured, Decoder, Operation};
 use token::token;
 pub(crate) use values::{Flaw, JSON_DEPTH_MAX};
 
-/// What [`install_sql`] fills in.
+/// The template of [`install_sql`].
 const INSTALL: &str = include_str!("capture/install.sql");
 
-/// How values travel; part of [`INSTALL`].
+/// Conversion of values for other replicas; part of [`INSTALL`].
 const CARRIAGE: &str = include_str!("capture/carriage.sql");
 
-/// Functions that stand in for the server's; part of [`INSTALL`].
+/// Replacements for built-in functions; part of [`INSTALL`].
 const STAND_INS: &str = include_str!("capture/stand_ins.sql");
-/// Which definitions depend on object ids; part of [`INSTALL`].
+/// Rejection of definitions that depend on OIDs; part of [`INSTALL`].
 const OBJECT_IDS: &str = include_str!("capture/object_ids.sql");
-/// How tables with code of users are applied; part of [`INSTALL`].
+/// Application of rows whose tables run user code; part of [`INSTALL`].
 const SANDBOX: &str = include_str!("capture/sandbox.sql");
 
-/// The setting that shows the capture function that a write is a refresh.
+/// The setting that tells the capture function that a write is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
-/// The setting that shows the guard that it is on the applier's connection, and how long the schema change is that `onecopy.run`
-/// runs there, in characters. Only superusers can set it, and RESET leads back to [`APPLIER_AT_REST`].
+/// The setting that tells the guard that the connection is the applier's. Its value is the length of the schema
+/// change that `onecopy.run` runs there, in characters. Only superusers can set it, and RESET restores
+/// [`APPLIER_AT_REST`].
 pub(crate) const APPLIER_SETTING: &str = "backtrace_functions";
-/// No such schema change runs.
+/// The value while no such schema change runs.
 pub(crate) const APPLIER_AT_REST: &str = "0";
 
-/// The setting that lets a schema change pass.
+/// The setting that lets a schema change pass the guard.
 pub(crate) const DDL_SETTING: &str = "onecopy.ddl";
-/// Where the guard says whether what a schema change made or dropped is temporary.
+/// The setting in which the guard says whether a schema change concerned only temporary objects.
 pub(crate) const MADE_SETTING: &str = "onecopy.made";
-/// Its value if all of it is.
+/// Its value in that case.
 pub(crate) const MADE_TEMPORARY: &str = "temporary";
 
-/// The setting in which the function that numbers new objects says which numbers it drew; the applier says there which numbers
-/// the home drew.
+/// The setting that holds the numbers of new objects: those drawn at home, or at other replicas those that the
+/// applier passes on.
 pub(crate) const NUMBERS_SETTING: &str = "onecopy.numbers";
 
-/// The statement that puts new tables under capture; part of every schema change.
+/// Puts new tables under capture. Part of every schema change.
 pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
 
-/// In a transaction that is rolled back, lets a superuser read tables without running code of users. Then it may only read.
+/// Lets a superuser read tables without running user code, in a transaction that is rolled back. It must not write
+/// afterwards.
 pub(crate) const HIDE_CODE: &str = "SELECT onecopy_capture.hide_code(); SET TRANSACTION READ ONLY";
 
-/// The statement that puts the triggers of all tables right on a server that an earlier release has used last. To look at all
-/// of them takes a while, so the server remembers whose they are.
+/// Updates the triggers of all tables on a server that an earlier release has used. Examining all tables takes a
+/// while, so the server stores the number of the form.
 pub(crate) const UPDATE_TABLES_SQL: &str = "SELECT onecopy_capture.update_tables(2)";
 
-/// The value of [`DDL_SETTING`] while an ordered schema change runs. Everybody can read it, so the guard also looks at whose
-/// connection it is ([`vouch`]) and at what called it: a statement inside a function or block is refused, whatever is set.
+/// The value of [`DDL_SETTING`] while an ordered schema change runs. Any client can read it. So the guard also checks
+/// the connection ([`vouch`]) and the caller: it always rejects statements inside a function or block.
 pub(crate) fn ddl_token(cluster: ClusterId) -> String {
     token(cluster, "ddl")
 }
 
-/// The value of [`VIA_SETTING`] on the agent's own connections: what they write is not captured, and their schema changes
-/// pass. It says so only together with `session_replication_role`, which is not for everybody to set.
+/// The value of [`VIA_SETTING`] on the agent's connections: their writes are not captured, and their schema changes
+/// pass. It counts only together with `session_replication_role`, which needs a privilege.
 pub(crate) fn apply_token(cluster: ClusterId) -> String {
     token(cluster, "apply")
 }
 
-/// The statements that install what capture needs in one database: for one simple query, as superuser.
+/// The statements that install capture in one database: one simple query, as superuser.
 pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("-- @CARRIAGE@", CARRIAGE)

@@ -1,17 +1,19 @@
--- How values travel to the other replicas: in binary form, or as text where a server does not take every value back in
--- binary form that it gives out.
+-- How values travel to other replicas: in binary form, or as text if a server rejects some binary values that it
+-- sends itself.
 
--- Of earlier releases.
+-- A function of earlier releases.
 DROP FUNCTION IF EXISTS onecopy_capture.is_carried_as_text(oid);
 DROP FUNCTION IF EXISTS onecopy_capture.captured_columns(oid, text);
 
--- The types among the columns of these tables whose values travel as text. Binary form is for types that are known to take
--- all of their own values: the built-in ones but those listed here, some of contrib, and what is made of such. With
--- `is_exact` text must give the very same value, else one of the same text will do; NULL: binary form would do as well.
+-- The column types of these tables whose values travel as text. Binary form is for types that accept all their own
+-- binary values: the built-in types except those below, some of contrib, and types built from these. If `is_exact`,
+-- the text must give the very same value; if false, a value with the same text suffices; if NULL, binary form would
+-- do, too.
 --
--- Refused in binary form: an empty tsquery, xml that does not parse, circles of negative radius, zones of 16 hours and more,
--- vectors that are empty or do not begin with 0, deep jsonpath. A box with its corners exchanged is taken as another one. The
--- session itself looks at json, jsonb and tsvector (values.rs) as long as they are columns or elements of arrays.
+-- Servers reject in binary form: an empty tsquery, xml that does not parse, circles of negative radius, zones of 16
+-- hours and more, vectors that are empty or do not begin with 0, deep jsonpath. A box with exchanged corners becomes
+-- another box. The session itself checks json, jsonb and tsvector (values.rs) if they are columns or elements of
+-- arrays.
 CREATE OR REPLACE FUNCTION onecopy_capture.carried_types(relations oid[]) RETURNS TABLE (typ oid, is_exact boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE refusing(receiver, is_exact) AS MATERIALIZED (VALUES
@@ -34,7 +36,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                       WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
         ) inner_type(typ, is_inside)
     ), base AS (
-        -- A type of users may have the server's own functions under other names, as citext has those of text.
+        -- A user-defined type may use built-in functions under other names, as citext uses those of text.
         SELECT part.root, part.is_inside, p.oid IS NULL OR t.typsend = 0 AS has_none, p.prolang = 12 AS is_internal, p.prosrc,
             p.probin ~ '^([$]libdir/)?(hstore|ltree|cube)$'
                 AND p.prosrc IN ('hstore_recv', 'ltree_recv', 'lquery_recv', 'cube_recv') AS is_known,
@@ -48,16 +50,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE has_none OR receiver IS NOT NULL OR NOT (is_internal OR COALESCE(is_known, false))
             OR (is_inside AND is_internal AND prosrc IN ('json_recv', 'jsonb_recv', 'tsvectorrecv'))
         UNION ALL
-        -- The others call CHECKs of domains in a sandbox alone (sandbox.sql), where these are read from text.
+        -- Code outside a sandbox must not call CHECKs of domains (sandbox.sql). Sandboxes read such values from text.
         SELECT part.root, NULL FROM part WHERE part.root = part.typ AND NOT part.is_inside
             AND part.root >= 16384 AND onecopy_capture.staged_type(part.root) IS NULL
     ) AS textual(typ, is_exact) GROUP BY textual.typ
 $$;
 
--- A value as text that its type's input function takes back. `how` it is looked at, since a value that no replica takes must
--- not get into the log: 'exact' and 'alike' say what must come of the text, 'xml' is exact, with its declaration; 'unchecked'
--- and 'xml unchecked' are for what no replica needs. The output and input functions are called as such, never a cast, which may be a user's; and
--- a literal beside the value is read as one of its type, whatever schema that is in.
+-- Converts a value to text that its type's input function accepts, because a value that no replica accepts must not
+-- get into the log. `how` is the check. 'exact': the text gives the same value. 'alike': the text gives a value with
+-- the same text. 'xml': exact, with its declaration. 'unchecked' and 'xml unchecked' are for values that no replica
+-- needs. The function calls output and input functions directly, because a cast may be a user's. A literal beside the
+-- value has the value's type, in any schema.
 CREATE OR REPLACE FUNCTION onecopy.carried(value anyelement, how text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres
 SET TimeZone = 'UTC' SET extra_float_digits = 3 SET bytea_output = hex SET lc_monetary = 'C' SET array_nulls = on
@@ -83,7 +86,7 @@ BEGIN
         EXECUTE format('SELECT record_image_eq(ROW(a), ROW(b)), format(''%%s'', a) = format(''%%s'', b) FROM ('
             'SELECT CASE WHEN true THEN $1 ELSE NULL END, CASE WHEN false THEN $1 ELSE %L END) AS pair(a, b)', written)
             INTO is_same, is_alike USING value;
-        -- An array may keep room for NULLs that it does not have any more.
+        -- An array may have room for NULLs that it no longer holds.
         IF NOT is_same AND is_alike AND how <> 'alike'
                 AND EXISTS (SELECT FROM pg_type WHERE oid = pg_typeof(value) AND typcategory = 'A') THEN
             EXECUTE format('SELECT record_image_eq(ROW(array_dims(a), ARRAY(SELECT unnest(a))), '
@@ -94,16 +97,16 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         is_same := false;
         is_alike := false;
-        why := format('Its text form is not taken back: %s', SQLERRM);
+        why := format('Its type rejects its text form: %s', SQLERRM);
     END;
     IF is_same OR (is_alike AND how = 'alike') THEN
         RETURN written;
     END IF;
     RAISE EXCEPTION 'a value of type % cannot be replicated', format_type(pg_typeof(value), NULL)
-        USING ERRCODE = '0A000', DETAIL = why, HINT = 'Other servers take values of this type in text form only. Store another value.';
+        USING ERRCODE = '0A000', DETAIL = why, HINT = 'Servers exchange values of this type as text. Store a value that its text form restores.';
 END $$;
 
--- How much stack the applier may use, in kB: more than the home, which has tried values that take a lot of it.
+-- The stack limit of the applier, in kB. It exceeds the home's, which has tried the same values with less.
 CREATE OR REPLACE FUNCTION onecopy_capture.deepest_stack() RETURNS int4
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -114,14 +117,15 @@ BEGIN
             PERFORM set_config('max_stack_depth', (present * times)::text, true);
             RETURN present * times;
         EXCEPTION WHEN invalid_parameter_value THEN
-            -- The operating system gives less.
+            -- The operating system allows less.
             NULL;
         END;
     END LOOP;
     RETURN present;
 END $$;
 
--- Whether a type is xml, or a domain over it: what it writes lacks the declaration of a document, which its cast to text keeps.
+-- Whether a type is xml, or a domain over it. Output of xml omits the declaration of a document; a cast to text keeps
+-- it.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_xml(typ oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE base(typ) AS (
@@ -130,8 +134,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM base WHERE base.typ = 'xml'::regtype)
 $$;
 
--- The columns of a row as they are captured, `of` being the row; NULL where all of them travel in binary form. Of a row that
--- was there before only that is looked at by which replicas find it.
+-- The columns of the row `of` as capture reads them, or NULL if all travel in binary form. In the old row, only the
+-- columns are checked by which replicas find it.
 CREATE OR REPLACE FUNCTION onecopy_capture.captured_columns(relation oid, of text, is_old boolean) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH carried AS MATERIALIZED (

@@ -1,11 +1,10 @@
-//! Reading a server's catalogues: for the sessions ([`load`]) and for the applier ([`load_refresh_tables`]).
+//! Reads a server's catalogues: for sessions ([`load`]) and for the applier ([`load_refresh_tables`]).
 //!
-//! All queries of a [`load`] see one snapshot. A table is known by the number in its capture trigger; a relation of the
-//! kind of a table that has no such trigger is listed among the others, about which nothing is known, so that no read
-//! of it is ever taken for bounded. Restrictions of a parent (policies, triggers, rules) count for everything below it,
-//! since a statement may name either.
+//! All queries of a [`load`] see one snapshot. The number in its capture trigger identifies a table. A table-like
+//! relation without such a trigger counts as unknown, so no read of it is ever predicted. Policies, triggers and
+//! rules of a parent count for all its descendants, because a statement may name either.
 //!
-//! Must run as superuser with the search path of `pg_catalog` alone.
+//! Must run as superuser, with `pg_catalog` alone in the search path.
 
 mod code;
 mod keys;
@@ -22,7 +21,7 @@ pub(crate) use refresh::load_refresh_tables;
 use rows::{SHAPE, boolean, names, number, text, volatility};
 use tables::{COLUMNS, TABLES, tables_of};
 
-/// Parents, one row for each table below them, at any depth; and one with NULL so that none is missing.
+/// Parents: a row for each table below each of them, at any depth, and a row with NULL so that no parent is missing.
 const PARENTS: &str = r"
 WITH RECURSIVE parent AS (
     SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -49,27 +48,27 @@ SELECT proname, max(CASE provolatile WHEN 'i' THEN 0 WHEN 's' THEN 1 ELSE 2 END)
 FROM pg_proc WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace GROUP BY proname
 ";
 
-/// Functions of ours that have a name of the server's own hide none of those.
+/// Only user-defined functions can hide built-in ones. Onecopy's own functions with built-in names do not.
 const USER_FUNCTIONS: &str = r"SELECT DISTINCT proname FROM pg_proc WHERE oid >= 16384
     AND NOT (pronamespace = 'onecopy'::regnamespace AND proname ~ '^(pg_|current_setting$)')";
 
 const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
     WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";
 
-/// A cast from a type of users that takes the bytes as they are (as `citext` has them to `text`) runs nobody's code.
+/// A binary-coercible cast from a user-defined type (`citext` to `text`) runs no user code.
 const FLAGS: &str = "SELECT \
     EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND casttarget < 16384 \
         AND (castsource < 16384 OR (castcontext = 'i' AND castmethod <> 'b'))), \
     EXISTS (SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)";
 
-/// One snapshot, and texts of values that do not depend on the server's configuration. Showing a definition locks what it
-/// speaks of, so this may stand in a schema change's way while it waits for that itself: it gives up long before a client's
-/// `deadlock_timeout` makes the client the victim.
+/// One snapshot, in which the texts of values do not depend on the server's configuration. Reading a definition locks
+/// its objects, so this can deadlock with a schema change. It gives up long before a client's `deadlock_timeout`
+/// makes the client the victim.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL datestyle = 'ISO'; \
     SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; \
     SET LOCAL quote_all_identifiers = off; SET LOCAL lock_timeout = '50ms'";
 
-/// Everything that [`load`] asks, in the order of [`Answers`].
+/// All queries of [`load`], in the order of [`Answers`].
 const QUERIES: [&str; 21] = [
     TABLES,
     COLUMNS,
@@ -94,7 +93,7 @@ const QUERIES: [&str; 21] = [
     code::SEQUENCES,
 ];
 
-/// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
+/// Reads what sessions need. `generation` is the version of the last schema change that the server has applied.
 pub(crate) async fn load(
     connection: &mut OwnConnection,
     database: DatabaseId,
@@ -106,8 +105,8 @@ pub(crate) async fn load(
     Ok(Catalogue::new(Contents { drawing, ..contents(database, generation, &answers)? }))
 }
 
-/// The same of a server whose tables are not under capture: their numbers are those of their names in order, which is the
-/// same for servers with the same schema, and another one after each schema change.
+/// The same for a server without capture. Tables are numbered in the order of their names. Servers with the same
+/// schema so agree, until the next schema change.
 pub(crate) async fn load_plain(
     connection: &mut OwnConnection,
     database: DatabaseId,
@@ -118,7 +117,7 @@ pub(crate) async fn load_plain(
     Ok(Catalogue::new(contents(database, generation, &answers)?))
 }
 
-/// What the trigger of capture would be, if every table had one.
+/// The capture triggers, as if every table had one.
 const AS_IF_CAPTURED: &str = r"pg_trigger AS (
     SELECT oid, tgrelid, tgname, tgargs, tgtype, tgenabled, tgfoid, tgconstraint, tgisinternal, tgdeferrable, NULLIF(tgqual IS NOT NULL, false) AS tgqual
     FROM pg_catalog.pg_trigger
@@ -130,7 +129,7 @@ const AS_IF_CAPTURED: &str = r"pg_trigger AS (
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
 )";
 
-/// A query that takes every table as one under capture.
+/// Rewrites a query so that every table counts as captured.
 fn as_if_captured(query: &str) -> String {
     let query = query.trim_start();
     match query.strip_prefix("WITH RECURSIVE ") {
@@ -139,7 +138,7 @@ fn as_if_captured(query: &str) -> String {
     }
 }
 
-/// Asks everything in one snapshot, which stays open.
+/// Runs all queries in one snapshot, which stays open.
 async fn ask(
     connection: &mut OwnConnection,
     form: impl Fn(&str) -> String,

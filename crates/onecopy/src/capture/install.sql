@@ -1,8 +1,8 @@
--- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
--- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @SANDBOX@, @CARRIAGE@ and @OBJECT_IDS@
--- by sandbox.sql, carriage.sql and object_ids.sql.
+-- Onecopy's objects in a server's database. The agent runs this as superuser in one transaction, and may run it
+-- again. Rust code replaces @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ by tokens that are no secrets, and the lines that
+-- consist of SANDBOX, CARRIAGE, STAND_INS and OBJECT_IDS between at-signs by the files of these names.
 
--- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
+-- A second run must pass our own guard against schema changes, and need not report that objects exist.
 SET LOCAL session_replication_role = replica;
 SET LOCAL onecopy.via = '@APPLY@';
 SET LOCAL client_min_messages = warning;
@@ -10,7 +10,7 @@ SET LOCAL client_min_messages = warning;
 CREATE SCHEMA IF NOT EXISTS onecopy;
 REVOKE ALL ON SCHEMA onecopy FROM PUBLIC;
 GRANT USAGE ON SCHEMA onecopy TO PUBLIC;
--- Without USAGE for anybody, the name of the capture function is always shown with its schema: that is what proves
+-- No role has USAGE on this schema, so messages always show the capture function's name with its schema. That proves
 -- that a message is ours.
 CREATE SCHEMA IF NOT EXISTS onecopy_capture;
 REVOKE ALL ON SCHEMA onecopy_capture FROM PUBLIC;
@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS onecopy.cluster (id text NOT NULL);
 REVOKE ALL ON onecopy.cluster FROM PUBLIC;
 INSERT INTO onecopy.cluster SELECT '@CLUSTER@' WHERE NOT EXISTS (SELECT FROM onecopy.cluster);
 
--- Every session inserts here with its client's rights, so a row counts only with its proof, which only Onecopy can make.
+-- Sessions insert here with their clients' rights. So a row counts only with its proof, which only Onecopy can make.
 CREATE TABLE IF NOT EXISTS onecopy.applied (
     epoch int4, n int8, nonce int8, proof int8 NOT NULL, PRIMARY KEY (epoch, n, nonce));
 ALTER TABLE onecopy.applied ADD COLUMN IF NOT EXISTS proof int8 NOT NULL DEFAULT 0;
@@ -27,15 +27,15 @@ ALTER TABLE onecopy.applied ALTER COLUMN proof DROP DEFAULT;
 REVOKE ALL ON onecopy.applied FROM PUBLIC;
 GRANT INSERT ON onecopy.applied TO PUBLIC;
 
--- Numbers are drawn from sequences, since a row that counts them would stay locked until the schema change commits.
+-- Sequences give the numbers, because a counter row would stay locked until the schema change commits.
 CREATE SEQUENCE IF NOT EXISTS onecopy_capture.table_numbers AS int4;
 
--- Numbers of ours for types and relations, by which one server's ids are matched with another's.
+-- Onecopy's numbers for types and relations, which match the OIDs of one server with those of another.
 CREATE TABLE IF NOT EXISTS onecopy_capture.names (id int4 PRIMARY KEY, is_type boolean NOT NULL, object oid NOT NULL);
 CREATE SEQUENCE IF NOT EXISTS onecopy_capture.name_numbers AS int4;
 
--- The sequences that last, each with a number of ours; `caches` says that sessions keep values of it in advance, `rules`
--- are its increment, least and greatest value, whether it cycles, and its start.
+-- Permanent sequences, each with Onecopy's number. `caches`: sessions preallocate values. `rules`: increment, least
+-- and greatest value, whether it cycles, and start.
 CREATE TABLE IF NOT EXISTS onecopy_capture.sequences (
     id int4 PRIMARY KEY, relation oid NOT NULL UNIQUE, caches boolean NOT NULL, rules text NOT NULL);
 CREATE SEQUENCE IF NOT EXISTS onecopy_capture.sequence_numbers AS int4;
@@ -51,25 +51,25 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
--- How far their holders may have come, by the records that were applied here.
+-- The marks of sequences: how far their holders may have come, by the records that were applied here.
 CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
     sequence int4, holder int4, generation int8 NOT NULL, value int8 NOT NULL, called boolean NOT NULL,
     descends boolean NOT NULL, PRIMARY KEY (sequence, holder));
--- The sequences that stand in a range that was lent to this replica, with the bounds that are theirs by the schema.
+-- Sequences that stand in a range leased to this replica, with their bounds in the schema.
 CREATE TABLE IF NOT EXISTS onecopy_capture.leased (sequence int4 PRIMARY KEY, least int8 NOT NULL, greatest int8 NOT NULL);
--- Counts how often all that was lent was taken back: who wants to put a range into force has to know the number.
+-- Counts the revocations of all leases. A lease takes effect only if this number has not changed since.
 CREATE TABLE IF NOT EXISTS onecopy_capture.stint (n int8 NOT NULL);
 INSERT INTO onecopy_capture.stint SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.stint);
--- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
+-- Crash recovery empties this table. As long as it has a row, no sequence has lost values.
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
--- The secret of the present start of Onecopy, and the backends that have proven that it opened them (`capture/vouch.rs`).
+-- The secret of Onecopy's present start, and the backends that have proven to be Onecopy's (`capture/vouch.rs`).
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.voucher (secret bytea NOT NULL);
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.vouched (pid int4 PRIMARY KEY, started timestamptz NOT NULL);
 REVOKE ALL ON onecopy_capture.voucher, onecopy_capture.vouched FROM PUBLIC;
 
--- Whether this backend has proven so. The setting, which only a superuser can set, tells it from then on; RESET ALL may have
--- taken that away.
+-- Whether this backend has proven to be Onecopy's. A setting that only a superuser can set records it. RESET ALL may
+-- have removed the setting; then the table tells.
 CREATE OR REPLACE FUNCTION onecopy.is_vouched() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -102,16 +102,16 @@ END $$;
 
 -- @STAND_INS@
 
--- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
--- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as
--- STABLE it takes no snapshot for each of its expressions.
+-- Every name is qualified, because the function runs with the writer's search path, where a client could hide a
+-- function that forges rows. INFO reaches the client's connection regardless of client_min_messages. The function
+-- reads no table, and being STABLE it takes no snapshot for each expression.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
 DECLARE
     old_image pg_catalog.bytea;
     new_image pg_catalog.bytea;
 BEGIN
     IF pg_catalog.current_setting('backtrace_functions') OPERATOR(pg_catalog.=) '@SESSION@' OR onecopy.is_vouched() THEN
-        -- Some columns travel as text: the other arguments say how all of them do, in new rows and in old ones.
+        -- Some columns travel as text. The other arguments list all columns as expressions, for new and for old rows.
         IF TG_NARGS OPERATOR(pg_catalog.>) 1 THEN
             IF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
                 EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[2], '))') INTO old_image USING OLD;
@@ -140,11 +140,11 @@ BEGIN
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
 END $$;
 
--- All rows of one INSERT or COPY, a few thousand bytes a message: a fifth of what a message for each row costs. The rows
--- of a transition table do not say which (sub)transaction wrote them. That counts only inside a function, where it is
--- the newest of those that this session's transaction still has: each holds a lock on its own number until it ends, and
--- whatever is newer than the present one has become part of it. The applier passes here with each INSERT, at every
--- replica: so that is asked first, and variables are made after.
+-- Captures all rows of one INSERT or COPY, a few thousand bytes a message, at a fifth of the cost of a message for
+-- each row. The rows of a transition table do not show which (sub)transaction wrote them. Only inside a function does
+-- that matter. There it is the newest subtransaction that this session's transaction still has: each holds a lock on
+-- its own id until it ends, and all newer ones have become part of the present one. At every replica the applier runs
+-- this for each INSERT, so the function checks for it first and creates variables later.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap_inserted() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@APPLY@'
@@ -181,8 +181,8 @@ BEGIN
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
 END $$;
 
--- No row shows the subtransaction that truncates, so the whole transaction's number stands in its place: the session
--- knows TRUNCATE statements by their text, and one inside a function by the second line of the context.
+-- No row shows the subtransaction that truncates, so the message has the whole transaction's id. The session knows
+-- TRUNCATE statements by their text, and those inside a function by the second line of the context.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_catalog.current_setting('backtrace_functions') OPERATOR(pg_catalog.=) '@SESSION@' OR onecopy.is_vouched() THEN
@@ -193,8 +193,8 @@ BEGIN
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
 END $$;
 
--- What became of transactions, each by its 64-bit number, in the order of the argument; '?' where the server does not know,
--- as for a number of the future. Asking about one must not fail the session's transaction, hence the inner block.
+-- The status of transactions by their 64-bit ids, in the order of the argument. '?' means that the server does not
+-- know, as for a future id. The inner block keeps an error from failing the session's transaction.
 CREATE OR REPLACE FUNCTION onecopy.xact_status(ids bigint[]) RETURNS text[]
 LANGUAGE plpgsql STRICT SECURITY INVOKER AS $$
 DECLARE
@@ -213,11 +213,11 @@ BEGIN
     RETURN statuses;
 END $$;
 
--- How tables are captured, and whether they have all of our triggers, as they should be. Rows that one statement inserts are
--- told at its end, all at once; not where a user's trigger could change them before that, where some travel as text, and
--- in partitions, which rows reach by statements that name another table. Of triggers the numbers are those of what they fire
--- for: 1 for rows, 4, 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE. It is asked of every table after every schema
--- change, so it asks once for all of them.
+-- How each table is captured, and whether it has exactly our triggers. Rows of one INSERT are reported at its end in
+-- one message. Exceptions: tables where a user's trigger could change them before, tables with columns that travel as
+-- text, and partitions (statements reach their rows by another table's name). Trigger types are bits: 1 for rows; 4,
+-- 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE. One query handles all tables, because it runs after every
+-- schema change.
 CREATE OR REPLACE FUNCTION onecopy_capture.captured(relations oid[]) RETURNS TABLE (relation oid, at_once boolean, is_right boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH carried AS MATERIALIZED (
@@ -249,9 +249,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM kind LEFT JOIN ours ON ours.tgrelid = kind.oid
 $$;
 
--- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
--- there is nothing of that kind. Its locks tell what it wrote. With schema changes of its own that are ordered, shared
--- catalogues may be written.
+-- Writes of the open transaction that none of our triggers saw, found by its locks. NULL: it has no id, so it wrote
+-- nothing. '': it made no such write. With an ordered schema change it may write shared catalogues.
 CREATE OR REPLACE FUNCTION onecopy.residue(has_ddl boolean) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -274,7 +273,7 @@ BEGIN
     IF written IS NULL AND EXISTS (SELECT FROM pg_largeobject_metadata) THEN
         written := 'making a large object';
     END IF;
-    -- Where one of them is emptied at COMMIT, that is when this is found to be wrong.
+    -- If ON COMMIT empties one of them, the server detects the violation only inside COMMIT.
     IF written IS NULL AND EXISTS (SELECT FROM pg_constraint
             WHERE contype = 'f' AND connamespace = pg_my_temp_schema() AND conrelid <> confrelid) THEN
         written := 'a foreign key between temporary tables';
@@ -282,11 +281,12 @@ BEGIN
     RETURN COALESCE(written, '');
 END $$;
 
--- The state of those among some of our sequences (of all, without an argument) that this session has touched in its
--- transaction, undone subtransactions included: what it has read of them is counted whatever becomes of it. A value from
--- a session's cache is not read; but then its lock is there. One text for each, joined by semicolons:
--- number, value, called, increment, min, max, cycle, start. It runs for each transaction that draws, and to set a search
--- path costs as much as the rest; so each name has its schema, those of types included, which a caller could shadow.
+-- The state of sequences that this session's transaction has touched, with rolled-back subtransactions: among those
+-- in the argument, or among all. It counts all values that the transaction has read, regardless of rollbacks. Values
+-- from a session's cache are not read from the sequence, but leave its lock. Returns one text for each sequence,
+-- joined by semicolons: number, value, called, increment, min, max, cycle, start. It runs in each transaction that
+-- draws, and setting a search path would double its cost. So each name is qualified, types included, because a caller
+-- could shadow them.
 CREATE OR REPLACE FUNCTION onecopy.sequences(ids int4[]) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
@@ -325,7 +325,7 @@ BEGIN
     RETURN states;
 END $$;
 
--- Remembers a mark of the log; whether it allows more than what was known.
+-- Stores a mark of the log; true if it allows more than the stored one.
 CREATE OR REPLACE FUNCTION onecopy_capture.keep_mark(
     sequence int4, holder int4, generation int8, value int8, called boolean, descends boolean) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -339,7 +339,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM kept)
 $$;
 
--- Moves a sequence to a mark of the log: exactly there, where it begins a generation, else only onwards.
+-- Moves a sequence to a mark of the log: exactly to it if the mark starts a generation, otherwise only forward.
 CREATE OR REPLACE FUNCTION onecopy_capture.move_sequence(
     sequence int4, holder int4, generation int8, value int8, called boolean, descends boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -351,12 +351,12 @@ DECLARE
     present_called boolean;
 BEGIN
     IF target IS NULL THEN
-        RAISE EXCEPTION 'there is no sequence of number %', $1;
+        RAISE EXCEPTION 'there is no sequence with the number %', $1;
     END IF;
     PERFORM onecopy_capture.keep_mark($1, $2, $3, $4, $5, $6);
-    -- Nothing of it is lent from here on, until this has ended.
+    -- Blocks new leases of the sequence until this has ended.
     PERFORM FROM onecopy_capture.sequences s WHERE s.id = $1 FOR NO KEY UPDATE;
-    -- As long as it stands in a range of its own, the mark is only remembered.
+    -- While the sequence stands in a leased range, the mark is only stored.
     IF EXISTS (SELECT FROM onecopy_capture.leased l WHERE l.sequence = $1) THEN
         RETURN;
     END IF;
@@ -370,8 +370,8 @@ BEGIN
     END IF;
 END $$;
 
--- Puts sequences where they stood at home when a schema change had run there, which is about to run here, as far as their
--- bounds allow it yet: where marks have put them the change might not leave room for. The marks of its record follow.
+-- Before a schema change, moves sequences to where they stood at home after it, within their present bounds.
+-- Positions from marks might leave the change no room. The marks of its record follow.
 CREATE OR REPLACE FUNCTION onecopy_capture.put_sequences(states text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -387,7 +387,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- What `onecopy.sequences` says of one, whoever has touched it; nothing where there is no such sequence.
+-- The answer of `onecopy.sequences` for one sequence, also if another session touched it. NULL if there is no such
+-- sequence.
 CREATE OR REPLACE FUNCTION onecopy_capture.state_of(sequence int4) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -404,8 +405,8 @@ BEGIN
     RETURN concat_ws(' ', $1, value, called, rules);
 END $$;
 
--- Draws what is to be lent: the longest run of values without another's among them. It says what `onecopy.sequences`
--- says of one, and then the first, the last and the number of these values; nothing where there is no such sequence.
+-- Draws a range to lease: the longest run of values without values of other sessions. Returns the answer of
+-- `onecopy.sequences`, then the first, the last and the number of values. NULL if there is no such sequence.
 CREATE OR REPLACE FUNCTION onecopy_capture.draw_range(sequence int4, amount int4) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -443,9 +444,9 @@ BEGIN
     RETURN concat_ws(' ', $1, value, true, rules, best_first, best_last, best);
 END $$;
 
--- Puts a range into force: the sequence stands at its first value and is bounded by the last. Both are seen at once, since
--- the sequence is moved while the row with the bound is held, and who knows the former bound cannot get past it. Whether
--- it was done: not if anything lent was taken back since the number was read.
+-- Puts a leased range into force: moves the sequence to the first value and sets its bound to the last. Sessions see
+-- both at once: the sequence is moved while the row with the bound is locked, and a session that knows the old bound
+-- cannot pass it. Returns false if leases were revoked since `stint` was read.
 CREATE OR REPLACE FUNCTION onecopy_capture.lend(stint int8, sequence int4, first int8, last int8) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -455,7 +456,7 @@ BEGIN
     IF NOT FOUND OR target IS NULL THEN
         RETURN false;
     END IF;
-    -- Whoever moves it to a mark sees that it is lent, or is done.
+    -- A concurrent move to a mark has ended, or will see the lease.
     PERFORM FROM onecopy_capture.sequences s WHERE s.id = $2 FOR NO KEY UPDATE;
     INSERT INTO onecopy_capture.leased SELECT $2, seqmin, seqmax FROM pg_sequence WHERE seqrelid = target
         ON CONFLICT DO NOTHING;
@@ -465,7 +466,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Takes back all that was lent: the sequences have their bounds again and stand where the marks say. Which they are.
+-- Revokes all leases: the sequences get their bounds back and stand at their marks. Returns their numbers.
 CREATE OR REPLACE FUNCTION onecopy_capture.unlend() RETURNS SETOF int4
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -493,7 +494,7 @@ END $$;
 
 -- @OBJECT_IDS@
 
--- Which tables cannot be replicated, and why. Types are followed into arrays, domains, ranges and composites.
+-- The tables that cannot be replicated, and why. Follows types into arrays, domains, ranges and composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.obstacles(relations oid[]) RETURNS TABLE (relation oid, why text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH part(root, typ) AS (
@@ -520,8 +521,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c WHERE c.oid = ANY (relations) AND (c.relkind = 'f' OR c.relpersistence = 'u' OR EXISTS (SELECT FROM obstacle))
 $$;
 
--- The number of something new. The home of a schema change draws one; every other replica is given the home's, in the record.
--- The replica draws until it has passed that one, so that it draws larger ones when it becomes the anchor.
+-- The number of a new object. The home of a schema change draws one. Every other replica takes the home's from the
+-- record, and draws until it has passed it, so that it draws larger ones as the anchor.
 CREATE OR REPLACE FUNCTION onecopy_capture.number(counter regclass, thing text, given jsonb) RETURNS int4
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -538,7 +539,7 @@ BEGIN
     RETURN number;
 END $$;
 
--- Numbers the types and relations that are new, and forgets those that are gone.
+-- Numbers new types and relations, and removes dropped ones.
 CREATE OR REPLACE FUNCTION onecopy_capture.number_names(given jsonb) RETURNS TABLE (thing text, number int4)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -568,7 +569,7 @@ BEGIN
 END $$;
 DROP FUNCTION IF EXISTS onecopy_capture.number_names();
 
--- A relation's name with its schema, for statements and messages.
+-- A relation's qualified name, for statements and messages.
 CREATE OR REPLACE FUNCTION onecopy_capture.full_name(relation oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
@@ -581,18 +582,18 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                  'onecopy_capture.cap_truncate()'::regprocedure]::oid[]
 $$;
 
--- Puts tables that are new under capture, and what a statement did to our triggers right again. What is new gets numbers,
--- which are the same on every replica: the session finds those that were drawn at the home in the setting onecopy.numbers and
--- puts them into the record, and the applier hands them over in the same setting. Where several servers begin with the same
--- schema, or a record of an earlier release has no numbers, they are drawn in the order of names.
+-- Puts new tables under capture, and restores our triggers after a statement changed them. New objects get numbers
+-- that are the same on every replica. At the home the session finds the drawn numbers in the setting onecopy.numbers
+-- and puts them into the record. The applier passes them on in the same setting. If several servers begin with the
+-- same schema, or an old record has no numbers, objects are numbered in the order of names.
 --
--- One row trigger fires in ordinary sessions, for what is not told at once; it has no condition, since a condition is
--- prepared anew by every statement, which costs as much as half of capturing a row. The other one fires where
--- session_replication_role is 'replica', else whoever may set that, if only through a function, would write unseen. What
--- lets the applier pass is the condition of that one, which costs a tenth of what it costs to call the function. Where a
--- trigger fires in every role the condition asks for the role, too, since anybody can set the other setting. Rows that are
--- told at once have one trigger for all sessions: the role may change while a statement runs, and what is told at its end
--- must be neither less nor more than what it inserted.
+-- One row trigger fires in ordinary sessions, for rows that are not reported at the end. It has no condition: every
+-- statement would prepare it anew, at half the cost of capturing a row. The other row trigger fires if
+-- session_replication_role is 'replica'. Otherwise a client that may set that role, if only through a function, would
+-- write unseen. Its condition lets the applier pass, at a tenth of the cost of calling the function. If a trigger
+-- fires in every role, its condition checks the role, too, because any client can set the other setting. INSERTs that
+-- are reported at their end have one trigger for all roles: the role may change while a statement runs, and the
+-- report must match what it inserted.
 CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -698,11 +699,11 @@ BEGIN
     obstacle := onecopy_capture.fires_at_refresh();
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
-            HINT = 'Leave it enabled as it is by default: neither ALWAYS nor REPLICA.';
+            HINT = 'Use ENABLE without ALWAYS or REPLICA, which is the default.';
     END IF;
 END $$;
 
--- As install(), unless the triggers are of this form already. The number changes with what install() makes of a table.
+-- Runs install() unless the triggers have this form already. Raise the number when install() changes.
 CREATE TABLE IF NOT EXISTS onecopy_capture.form (number int4 NOT NULL);
 CREATE OR REPLACE FUNCTION onecopy_capture.update_tables(form int4) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -714,8 +715,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a CHECK says the same of a row whenever and wherever it is asked, under the same role and settings: it reads no clock,
--- nothing of the server, no object ids and no other rows, and what users declare to be less than IMMUTABLE it does not call.
+-- Whether a CHECK gives the same answer for a row at any time and replica, under the same role and settings. It must
+-- not read the clock, the server's state, OIDs or other rows, nor call user-defined functions that are not IMMUTABLE.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_lasting(expression pg_node_tree) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT expression::text !~ E'\\{SQLVALUEFUNCTION :op [0-8] '
@@ -727,9 +728,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             '(now|age|mxid_age|row_security_active|session_user|getpgusername|regclass|aclitemin)$)'))))
 $$;
 
--- The CHECK that a statement of this transaction has just held against rows that were there, and that is not lasting: each
--- replica would hold it against them at another time. Or NULL. A row of the catalogue that is seen although its writer
--- has not committed is our own.
+-- A CHECK that this transaction has just evaluated for existing rows and that is not lasting, or NULL. Each replica
+-- would evaluate it at another time. A visible catalogue row of an uncommitted transaction is our own.
 CREATE OR REPLACE FUNCTION onecopy_capture.passing_check(class oid, object oid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -743,7 +743,7 @@ BEGIN
           AND pg_xact_status((present - mod(present, 4294967296) + k.xmin::text::numeric)::text::xid8) = 'in progress'
     LOOP
         IF found.conrelid <> 0 THEN
-            -- A query would have the planner call functions of the table's indexes, with the rights of this function.
+            -- A query would make the planner call functions of the table's indexes, with this function's rights.
             CONTINUE WHEN pg_relation_size(found.conrelid) = 0;
         END IF;
         RETURN found.conname;
@@ -751,14 +751,14 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Until the end of this transaction at the latest, nobody holds rows against the CHECKs of a table, or values against those
--- of a domain and of what is below it: they held where and when the row was written. Nobody else sees it, since
--- `resume_checks` comes before the COMMIT. The lock keeps those away who change the same row of the catalogue in place.
+-- Suspends the CHECKs of a table, or of a domain and the domains that it is based on, at most until this transaction
+-- ends. They held where and when the row was written. Other sessions see no change, because `resume_checks` runs
+-- before the COMMIT. The lock blocks other in-place updates of the same catalogue row.
 CREATE OR REPLACE FUNCTION onecopy_capture.suspend_checks(schema_name text, table_name text, domain_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF table_name IS NOT NULL THEN
-        -- What a schema change has made, or will make, in this very transaction.
+        -- A schema change of this very transaction may create the table later.
         IF to_regclass(format('%I.%I', schema_name, table_name)) IS NULL THEN
             RETURN;
         END IF;
@@ -773,7 +773,7 @@ BEGIN
     END IF;
 END $$;
 
--- All CHECKs count again.
+-- Restores all CHECKs.
 CREATE OR REPLACE FUNCTION onecopy_capture.resume_checks() RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pg_constraint SET contype = 'c' WHERE contype = '-';
@@ -782,7 +782,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WHERE c.oid = k.conrelid AND c.relchecks <> k.checks;
 $$;
 
--- Whether the object of a schema change is a temporary table's.
+-- Whether the object of a schema change belongs to a temporary table.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_temporary(class oid, object oid, schema_name text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT COALESCE(schema_name = 'pg_temp', false) OR EXISTS (
@@ -792,8 +792,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             UNION ALL SELECT polrelid FROM pg_policy WHERE class = 'pg_policy'::regclass AND oid = object))
 $$;
 
--- What lasts but depends on a temporary object of this session, so that no replica could make it: or NULL. Everything
--- temporary hangs on the session's own schema. A cast's or transform's name is that of its type, yet it lasts.
+-- A permanent object that depends on a temporary one of this session, so that other replicas could not create it; or
+-- NULL. Temporary objects depend on the session's temporary schema. A cast or transform has the name of its type, yet
+-- is permanent.
 CREATE OR REPLACE FUNCTION onecopy_capture.leans_on_temporary() RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE leaning(class, object) AS (
@@ -810,15 +811,15 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1 LIMIT 1
 $$;
 
--- Runs a schema change at another replica, with the rights of its author. While it runs, in the applier's transaction alone, it
--- belongs to that role (`lend_run`): inside a function that runs with its owner's rights PostgreSQL lets nobody change the
--- role, so code that the statement calls cannot become the applier.
+-- Runs a schema change at another replica, with its author's rights. Meanwhile, in the applier's transaction only,
+-- the function belongs to that role (`lend_run`). PostgreSQL lets no code change the role inside a SECURITY DEFINER
+-- function, so the statement's code cannot become the applier.
 CREATE OR REPLACE FUNCTION onecopy.run(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     EXECUTE statement;
 END $$;
 
--- Lets it belong to a role for a while. Whether it does: a superuser's own statement runs as it is.
+-- Gives the function to a role for a while; false for a superuser, whose statement runs directly.
 CREATE OR REPLACE FUNCTION onecopy_capture.lend_run(author text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -834,20 +835,20 @@ BEGIN
         WHERE pg_proc.oid = 'onecopy.run(text)'::regprocedure AND r.rolname = current_user;
 END $$;
 
--- Whether the statement that fires a guard is the session's own, or one of install() or sandbox_of(): the outermost line of its
--- context is then that of the guard, or of these. Whatever a function or DO block runs has theirs below, and these end in
--- words that no name can take the place of. A setting alone would prove nothing, since functions that a schema change
--- calls can read it, and everybody can read the guard.
+-- Whether the statement that fires a guard comes from the session itself, or from install() or sandbox_of(). Then the
+-- outermost line of its context is that of the guard, or of these functions. Statements inside a function or DO block
+-- have further lines below, which end in words that no name can imitate. A setting alone would prove nothing:
+-- functions that a schema change calls can read it, and any client can read the guard.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_own_statement(context text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT split_part(context, E'\n', -1) ~ (E'^(PL/pgSQL function (onecopy_capture\\.guard\\(\\) line [0-9]+ at GET DIAGNOSTICS'
         '|onecopy\\.install\\(\\) line [0-9]+ at EXECUTE|onecopy_capture\\.sandbox_of\\(oid\\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
 $$;
 
--- Whether a schema change at the applier is one that is replayed, and no other that its code, or that of rows, has made: such code
--- could leave a deferred trigger for COMMIT, when the applier is a superuser again. `mark` is no number on other
--- connections of Onecopy's own; while `onecopy.run` runs it is the length of the statement. The context of what that runs is as long as the
--- statement and the lines around it; whatever is inside of another function has a longer one.
+-- Whether a schema change at the applier is the replayed one, and not one made by its code or a row's. Such code
+-- could leave a deferred trigger for COMMIT, when the applier is a superuser again. While `onecopy.run` runs, `mark`
+-- is the length of its statement; on other connections of Onecopy's it is no number. The context of the replayed
+-- statement is as long as the statement and the lines around it. Code inside another function has a longer one.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_replayed(context text, mark text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN mark !~ '^[0-9]+$' THEN true ELSE onecopy_capture.is_own_statement(context)
@@ -886,8 +887,8 @@ BEGIN
                     HINT = 'Add it NOT VALID, so that it counts for new rows, and leave it unvalidated.';
             END IF;
         END IF;
-        -- The session asks afterwards whether the other replicas need the statement. This runs after all code of users that
-        -- the statement runs. A statement that says nothing here, such as CREATE ROLE, is for all.
+        -- Afterwards the session reads whether the other replicas need the statement. This runs after all user code
+        -- of the statement. A statement that sets nothing here, such as CREATE ROLE, is for all.
         IF TG_EVENT = 'sql_drop' THEN
             SELECT bool_or(NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') INTO lasts
                 FROM pg_event_trigger_dropped_objects() WHERE original;
@@ -911,7 +912,7 @@ BEGIN
                        WHERE original AND NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') THEN
             RETURN;
         END IF;
-    -- What REFRESH .. CONCURRENTLY makes is all that the applier needs of that kind.
+    -- The applier needs temporary objects only for REFRESH .. CONCURRENTLY.
     ELSIF TG_TAG NOT IN ('REASSIGN OWNED', 'DROP OWNED') AND NOT EXISTS (
             SELECT FROM pg_event_trigger_ddl_commands()
             WHERE NOT onecopy_capture.is_temporary(classid, objid, schema_name))
@@ -924,7 +925,7 @@ BEGIN
         HINT = 'Run the statement by itself, through the cluster''s own address.';
 END $$;
 
--- Which tables a schema change wrote anew. It is said to the session alone, since only there somebody asks.
+-- Reports tables that a schema change has rewritten. Only sessions read the report, so others get none.
 CREATE OR REPLACE FUNCTION onecopy_capture.note_rewrite() RETURNS event_trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -933,7 +934,7 @@ BEGIN
     END IF;
 END $$;
 
--- Columns of these names that a table and those below it have.
+-- The columns of these names in a table and its descendants.
 CREATE OR REPLACE FUNCTION onecopy.known_columns(relation oid, names text[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE tree(oid) AS (
@@ -944,9 +945,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE a.attname = ANY (names) AND a.attnum > 0 AND NOT a.attisdropped
 $$;
 
--- What a schema change has computed for the rows of a table and of those below it: `frozen` names the columns that have
--- one value in all rows (and is null where that does not say it all), `leaves` are the tables whose rows have other values
--- than before. `known` comes from known_columns, `rewritten` from note_rewrite.
+-- The values that a schema change has computed for the rows of a table and its descendants. `frozen`: columns with
+-- one value in all rows (null if that is not all). `leaves`: tables whose rows have changed values. `known` comes
+-- from known_columns, `rewritten` from note_rewrite.
 CREATE OR REPLACE FUNCTION onecopy.computed(relation oid, names text[], known text[], rewritten oid[]) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
 SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex AS $$
@@ -976,14 +977,14 @@ SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex A
                                             ORDER BY id), '[]') FROM leaves))
 $$;
 
--- A row of a table, called onecopy_row, as it is captured.
+-- A row of a table, called onecopy_row, as capture reads it.
 CREATE OR REPLACE FUNCTION onecopy.captured_row(relation oid) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT COALESCE('ROW(' || onecopy_capture.captured_columns(relation, 'onecopy_row', false) || ')', 'onecopy_row.*')
 $$;
 
--- The relations that the transaction has locked so that others cannot write them: those whose definition it has changed, and
--- those that LOCK TABLE has locked. Weaker modes are those of statements about rows, comments and statistics.
+-- Relations that the transaction has locked against writes by others: it changed their definition, or LOCK TABLE
+-- locked them. Statements about rows, comments and statistics take weaker modes.
 CREATE OR REPLACE FUNCTION onecopy.changed() RETURNS json
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT COALESCE(json_agg(json_build_object('name', c.relname, 'id', split_part(encode(g.tgargs, 'escape'), E'\\000', 1)::int4)), '[]')
@@ -993,21 +994,21 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 $$;
 
--- Whether a relation, type or function of any schema has one of these names.
+-- Whether any relation, type or function has one of these names.
 CREATE OR REPLACE FUNCTION onecopy.has_names(names text[]) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_class WHERE relname = ANY (names::name[]))
         OR EXISTS (SELECT FROM pg_type WHERE typname = ANY (names::name[])) OR EXISTS (SELECT FROM pg_proc WHERE proname = ANY (names::name[]))
 $$;
 
--- Whether a table is not under capture yet: it was made just now.
+-- Whether a table is not captured yet, because the transaction has just created it.
 CREATE OR REPLACE FUNCTION onecopy.is_new(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND c.relkind = 'r' AND NOT EXISTS (
         SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'))
 $$;
 
--- A table that was made from a query: its number, its name and the statement that makes one like it.
+-- A table that was created from a query: its number, its name, and a statement that creates an equal table.
 CREATE OR REPLACE FUNCTION onecopy.definition(relation oid) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT json_build_object(
@@ -1030,9 +1031,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
 $$;
 
--- What a materialized view is filled from: its own query and those of all views below, the relations that these read, and
--- what stands in the way of all replicas having the same: a function or operator that does not come with the server among
--- what they use, through casts, too. A domain counts as what it is over, an enum as any enum.
+-- The sources of a materialized view: its own query, those of all views below, and the relations that these read.
+-- Also the obstacles to equal results on all replicas: user-defined functions and operators that they use, through
+-- casts, too. A domain counts as its base type, an enum as any enum.
 CREATE OR REPLACE FUNCTION onecopy.view_queries(relation oid) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(class, oid) AS (
@@ -1073,7 +1074,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             CASE WHEN current_setting('gin_fuzzy_search_limit') <> '0' THEN 'the setting gin_fuzzy_search_limit' END))
 $$;
 
--- What of a user's would fire when a replica is refreshed, although what it does has come with the record: or NULL.
+-- A user-defined object that would fire at a refresh, although its effects come with the record; or NULL.
 CREATE OR REPLACE FUNCTION onecopy_capture.fires_at_refresh() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT name FROM (
@@ -1092,9 +1093,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ) AS firing(name) ORDER BY name LIMIT 1
 $$;
 
--- Sessions call these functions on their clients' connections, after schema changes above all. The planner's settings there
--- are the client's: with jit, or without sequential scans, one call took seconds. So each function has the defaults of the
--- server's release, without jit.
+-- Sessions call these functions on their clients' connections, mostly after schema changes. There the client's
+-- planner settings apply: with jit, or without sequential scans, one call took seconds. So each function has the
+-- defaults of the server's release, without jit.
 DO $$
 DECLARE
     planner text;

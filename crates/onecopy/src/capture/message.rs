@@ -1,9 +1,8 @@
-//! The messages of the capture function, from the wire into a record.
+//! Decodes the messages of the capture function into a record.
 //!
-//! `<table>|<operation>|<transaction>|<image>`, with the old image before the new one for an update. The rows of an INSERT
-//! come as one `bytea`, image after image; each says itself where it ends. Images come as
-//! the text form of `bytea`: hexadecimal, or the escape form when the client has asked for that. Both are decoded; the
-//! first is the hot path.
+//! A message is `<table>|<operation>|<transaction>|<image>`; an update has the old image before the new one. The rows
+//! of an INSERT are one `bytea`, image after image; each image contains its length. Images are texts of `bytea`:
+//! hexadecimal, or in escape form if the client has set that. Both are decoded; the first is the hot path.
 
 use cluster::ids::{DatabaseId, TableId};
 use cluster::record::{RecordBuilder, TooLarge};
@@ -12,11 +11,10 @@ use wire::backend::Fields;
 use super::values;
 use super::values::Flaw;
 
-/// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
+/// The SQLSTATE of capture messages. It proves nothing, because any client can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
 
-/// What the first line of the context of a capture message begins with: for tables written anew, for rows, for the rows of
-/// an INSERT, for TRUNCATE.
+/// Beginnings of the context's first line: for rewritten tables, for rows, for the rows of an INSERT, for TRUNCATE.
 const CONTEXTS: [&[u8]; 4] = [
     b"PL/pgSQL function onecopy_capture.note_rewrite() line ",
     b"PL/pgSQL function onecopy_capture.cap() line ",
@@ -24,71 +22,63 @@ const CONTEXTS: [&[u8]; 4] = [
     b"PL/pgSQL function onecopy_capture.cap_truncate() line ",
 ];
 
-/// What the first line ends with, after the number of the line.
+/// End of that line, after the line number.
 const CONTEXT_END: &[u8] = b" at RAISE";
 
-/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// A new row.
     Insert,
-    /// New rows of one statement.
+    /// Rows of one INSERT.
     Inserts,
-    /// A changed row.
     Update,
-    /// A row that is gone.
     Delete,
-    /// All rows of a table are gone.
+    /// All rows of a table were removed.
     Truncate,
-    /// A schema change wrote a table anew; the number is the relation's OID.
+    /// A schema change rewrote a table. The number is the relation's OID.
     Rewrite,
 }
 
-/// A message of ours taken apart; images are still text.
+/// A parsed message. Images are still text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
-    /// The table.
     pub(crate) table: TableId,
-    /// What happened.
     pub(crate) operation: Operation,
-    /// The (sub)transaction that wrote the row. For a row that the transaction had locked before it deleted it, this
-    /// can be a multixact's number instead; for the rows of an INSERT that was not run inside a function it is zero.
+    /// The (sub)transaction that wrote the row. It can be a multixact's id if the transaction had locked a row before
+    /// it deleted it. It is zero for rows of an INSERT outside functions.
     pub(crate) xid: u32,
-    /// The image or images.
+    /// The image, or both images.
     pub(crate) images: &'a [u8],
 }
 
-/// A message from our function that does not have our form.
+/// A message of our function does not have the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// What a notice turned out to be.
+/// The result of examining a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Captured {
-    /// The client's own business: relay it.
+    /// Not a capture message: relay it to the client.
     NotOurs,
-    /// A change, or those of one statement, were added to the record.
+    /// One change, or those of one statement, were added to the record.
     Row {
-        /// The table.
         table: TableId,
-        /// The (sub)transaction; see [`Message::xid`].
+        /// See [`Message::xid`].
         xid: u32,
-        /// What happened to the row.
         operation: Operation,
-        /// It was written from inside a function, trigger or cascade, so an exception block may have undone it.
+        /// A function, trigger or cascade wrote it, so an exception block may have rolled it back.
         nested: bool,
     },
-    /// A schema change wrote the relation of this OID anew.
+    /// A schema change rewrote the relation with this OID.
     Rewritten(u32),
-    /// It is from our function but cannot be understood: the transaction must abort.
+    /// Our function raised it, but it cannot be parsed: the transaction must abort.
     Malformed,
-    /// It has a value that no other replica would take: the transaction must abort.
+    /// It contains a value that other replicas would reject: the transaction must abort.
     Flawed(Flaw),
-    /// The record cannot take it: the transaction must abort.
+    /// The record cannot hold it: the transaction must abort.
     TooLarge,
 }
 
-/// Why a message's rows are not in the record.
+/// The rows of a message could not be added to the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unfit {
     Malformed,
@@ -118,7 +108,7 @@ impl From<Unfit> for Captured {
     }
 }
 
-/// Turns notices into row changes; keeps its buffers.
+/// Decodes notices into row changes. Reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     old: Vec<u8>,
@@ -126,7 +116,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Looks at a notice and adds the change to the record when it is ours.
+    /// Examines a notice, and adds its change to the record if capture raised it.
     pub(crate) fn capture(&mut self, fields: Fields<'_>, record: &mut RecordBuilder) -> Captured {
         let mut state: &[u8] = b"";
         let mut text: &[u8] = b"";
@@ -157,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// Adds a row that stands in the text form of a `bytea`, as new.
+    /// Adds a row in text form of a `bytea`, as an insertion.
     pub(crate) fn row(&mut self, table: TableId, image: &[u8], record: &mut RecordBuilder) -> Captured {
         let operation = Operation::Insert;
         match self.push(Message { table, operation, xid: 0, images: image }, record) {
@@ -188,7 +178,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Several new rows. What was added before a row that cannot be understood does not matter: the transaction aborts.
+    /// Adds several new rows. After an error the earlier ones do not matter, because the transaction aborts.
     fn push_all(&mut self, table: TableId, images: &[u8], record: &mut RecordBuilder) -> Result<(), Unfit> {
         decode(images, &mut self.new)?;
         let mut rest = &self.new[..];
@@ -208,7 +198,7 @@ impl Decoder {
             decode(&images[..cut], &mut self.old)?;
             return decode(&images[cut + 1..], &mut self.new);
         }
-        // In the escape form the separator can occur inside an image, so the image itself must say where it ends.
+        // In the escape form the separator can occur inside an image, so the image's own length decides.
         let mut both = Vec::new();
         decode(images, &mut both)?;
         let cut = image_bytes(&both).ok_or(Malformed)?;
@@ -223,7 +213,7 @@ impl Decoder {
     }
 }
 
-/// Whether a message context says that our function raised the message.
+/// Whether the context proves that our function raised the message.
 pub(crate) fn is_capture_context(context: &[u8]) -> bool {
     let first = context.split(|&byte| byte == b'\n').next().unwrap_or_default();
     CONTEXTS.iter().any(|start| {
@@ -234,7 +224,7 @@ pub(crate) fn is_capture_context(context: &[u8]) -> bool {
     })
 }
 
-/// Takes the text of a message of our function in this database apart.
+/// Parses the text of a message of our function in this database.
 pub(crate) fn parse_message(text: &[u8], database: DatabaseId) -> Result<Message<'_>, Malformed> {
     let mut fields = text.splitn(4, |&byte| byte == b'|');
     let mut field = || fields.next().ok_or(Malformed);
@@ -260,10 +250,10 @@ fn number(digits: &[u8]) -> Result<u32, Malformed> {
     std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or(Malformed)
 }
 
-/// How the hexadecimal form begins. The escape form never does: it doubles a backslash.
+/// Prefix of the hexadecimal form. The escape form never has it: it doubles backslashes.
 const HEX: &[u8] = b"\\x";
 
-/// Replaces what is in `out` by the bytes that the text form of a `bytea` stands for.
+/// Replaces the contents of `out` by the bytes of a `bytea` in text form.
 pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     out.clear();
     let Some(digits) = text.strip_prefix(HEX) else { return decode_escaped(text, out) };
@@ -296,12 +286,12 @@ fn decode_escaped(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     }
 }
 
-/// A row that every replica would take.
+/// Rejects a row that other replicas would reject.
 fn checked(image: &[u8]) -> Result<&[u8], Unfit> {
     values::flaw(image).map_or(Ok(image), |flaw| Err(Unfit::Flawed(flaw)))
 }
 
-/// How long the row image at the start of `bytes` is, by its own account.
+/// Length of the row image at the start of `bytes`, by its own account.
 fn image_bytes(bytes: &[u8]) -> Option<usize> {
     let word = |at: usize| {
         let four = bytes.get(at..at.checked_add(4)?)?;

@@ -1,11 +1,11 @@
-//! Names and texts as SQL.
+//! Quotes names and texts for SQL.
 
-/// A name as SQL, always in quotes.
+/// A name, always in quotes.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text as SQL, where backslashes are what they are.
+/// A text. Backslashes stand for themselves.
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

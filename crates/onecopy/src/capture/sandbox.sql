@@ -1,12 +1,12 @@
--- Applying rows whose tables call code of users, as the tables' owners. Like PostgreSQL from release 16 on, this takes a
--- security-restricted operation: code in it can change neither role nor settings for longer, cannot prepare statements, and
--- cannot leave a cursor or deferred trigger for COMMIT, when the applier is a superuser again. ANALYZE is the statement that
--- starts such an operation, as the owner of what it analyzes. So each owner has a table here, its sandbox, with one row and a
--- partial index; the predicate of that index, which ANALYZE evaluates for the row, does the work. It is false, so that
--- ANALYZE finds nothing to store.
+-- Applies rows whose tables call user code, as the tables' owners. Like PostgreSQL from release 16 on, this takes a
+-- security-restricted operation: code in it cannot change role or settings for longer, cannot prepare statements, and
+-- cannot leave a cursor or deferred trigger for COMMIT, when the applier is a superuser again. ANALYZE starts such an
+-- operation, as the owner of the analyzed table. So each owner has a table here, its sandbox, with one row and a
+-- partial index. ANALYZE evaluates the index's predicate for the row, and the predicate does the work. It returns
+-- false, so that ANALYZE finds nothing to store.
 
--- Whether an expression may call code of users, or code that does as much as its caller may: every function is asked for that is
--- not built in and IMMUTABLE, or an extension's in C and IMMUTABLE, and every type of `strange` that is mentioned.
+-- Whether an expression may call user code, or code with all its caller's rights. It may if it calls any function
+-- that is neither built in and IMMUTABLE nor an extension's IMMUTABLE function in C, or mentions a type of `strange`.
 CREATE OR REPLACE FUNCTION onecopy_capture.runs_code(expression pg_node_tree, strange oid[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (
@@ -18,7 +18,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE mentioned.id[1]::oid = ANY (strange))
 $$;
 
--- Domains with CHECKs that do, and what is made of them.
+-- Domains with CHECKs that do, and types built from them.
 CREATE OR REPLACE FUNCTION onecopy_capture.strange_types() RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE strange(typ) AS (
@@ -39,7 +39,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT COALESCE(array_agg(typ), '{}') FROM strange
 $$;
 
--- Those among the tables that call such code when rows are written, or when that is planned.
+-- The tables that call such code when rows are written, or when that is planned.
 CREATE OR REPLACE FUNCTION onecopy_capture.sandboxed(relations oid[]) RETURNS SETOF oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE strange AS MATERIALIZED (
@@ -66,8 +66,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT DISTINCT family.oid FROM family JOIN coded ON coded.oid = family.member
 $$;
 
--- As what type values of another one get into a sandbox: such that no code of users is called when they are read. NULL where
--- there is none, so that they travel as text, to be read inside.
+-- The type in which values of another type enter a sandbox, such that reading them calls no user code. NULL if there
+-- is none; then they travel as text and are parsed inside.
 CREATE OR REPLACE FUNCTION onecopy_capture.staged_type(typ oid) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -91,8 +91,8 @@ BEGIN
     RETURN typ;
 END $$;
 
--- How the columns of tables get into a sandbox: the type, its array type (0: none, see catalogue.rs), and what makes a value of
--- the column's own type of it, written before and behind it.
+-- How the columns of tables enter a sandbox: the type, its array type (0: none, see catalogue.rs), and the text
+-- before and behind a value that converts it to the column's type.
 CREATE OR REPLACE FUNCTION onecopy_capture.staging(relations oid[])
 RETURNS TABLE (relation oid, attnum int2, typ oid, type_name text, array_type oid, before text, behind text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -113,9 +113,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE a.attrelid = ANY (relations) AND a.attnum > 0 AND NOT a.attisdropped
 $$;
 
--- Where code of a table finds what it names without a schema: in the table's schema, in the one that everybody has, and in all
--- others whose owners are trusted by the table's: superusers, who owns the database, and roles that he belongs to. Anybody
--- else could slip in a function.
+-- The search path of a table's code: the table's schema, then public, then all other schemas whose owners the table's
+-- owner trusts. These are superusers, the database's owner, and roles that the owner is a member of. Any other role
+-- could plant a function.
 CREATE OR REPLACE FUNCTION onecopy_capture.code_path(owner oid, schema_name name) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(quote_ident(n.nspname), ', ' ORDER BY n.nspname <> schema_name, n.nspname <> 'public', n.nspname)
@@ -127,7 +127,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = owner AND r.rolsuper)))
 $$;
 
--- The rows that a statement in the sandbox works on: what a portal of this name gives, which was opened outside.
+-- The rows for a statement in the sandbox: those of a portal of this name, opened outside.
 CREATE OR REPLACE FUNCTION onecopy.staged() RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -141,8 +141,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- A value of a type that is read inside, from its text, as the type's input function has it. Code that this calls has the path of
--- the caller, so every name has its schema. A variable for rows takes a row's values one by one.
+-- Parses a value inside the sandbox by the type's input function. Code that this calls has the caller's search path,
+-- so every name is qualified. A row variable takes a row's values one by one.
 CREATE OR REPLACE FUNCTION onecopy.read_as(value text, kind anyelement, OUT read anyelement) LANGUAGE plpgsql STABLE AS $$
 DECLARE
     is_row pg_catalog.bool := EXISTS (SELECT FROM pg_catalog.pg_type t
@@ -154,7 +154,7 @@ BEGIN
     END IF;
 END $$;
 
--- Does in a sandbox what `work_as_owner` has set. Anybody may call it, and does that with his own rights.
+-- Does the work in a sandbox that `work_as_owner` has set. Any role may call it, with its own rights.
 CREATE OR REPLACE FUNCTION onecopy.work() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -170,7 +170,7 @@ BEGIN
     END IF;
 END $$;
 
--- The predicate. An index wants it to be IMMUTABLE, so what writes is a function of its own.
+-- The predicate. An index requires it to be IMMUTABLE, so a function of its own does the writing.
 CREATE OR REPLACE FUNCTION onecopy.works(present boolean) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -180,8 +180,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- The sandbox of a role. It belongs to that role without an entry in pg_shdepend: DROP ROLE takes no notice of it, and
--- `install` drops it afterwards.
+-- The sandbox of a role. It has no entry in pg_shdepend, so DROP ROLE ignores it, and `install` drops it afterwards.
 CREATE OR REPLACE FUNCTION onecopy_capture.sandbox_of(owner oid) RETURNS regclass
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -197,8 +196,8 @@ BEGIN
     RETURN name::regclass;
 END $$;
 
--- Does work of `rows` rows on a table as its owner. What he may lack for that, by his own REVOKE or another's, or because of
--- row security that he has forced on himself, he has for the while, which nobody else sees.
+-- Does work of `rows` rows on a table as its owner. The owner may lack a privilege for that, by a REVOKE, or by row
+-- security that he has forced on himself. He gets it temporarily, which no other session sees.
 CREATE OR REPLACE FUNCTION onecopy_capture.work_as_owner(relation regclass, path text, statement text, rows int8) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -234,8 +233,8 @@ BEGIN
     END IF;
 END $$;
 
--- How a table gets all of its rows in a new server: columns of another one into which they are copied, the statement that turns
--- these into rows of the table, and where its code finds things. NULL where it calls no such code.
+-- How an initial copy fills a table: the columns into which another server's rows are copied, the statement that
+-- turns these into rows of the table, and the search path of its code. NULL if the table calls no such code.
 CREATE OR REPLACE FUNCTION onecopy_capture.filling(relations oid[])
 RETURNS TABLE (relation oid, stage text, statement text, path text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -256,8 +255,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     JOIN pg_class c ON c.oid = list.relation JOIN pg_namespace n ON n.oid = c.relnamespace
 $$;
 
--- Until the end of this transaction, which is to be rolled back, the planner sees no indexes and statistics whose expressions call
--- such code: it would call functions of constants, with the rights of whoever reads the table.
+-- Hides indexes and statistics with such code from the planner until this transaction ends, which must be rolled
+-- back. Otherwise the planner would call functions of constants with the reader's rights.
 CREATE OR REPLACE FUNCTION onecopy_capture.hide_code() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

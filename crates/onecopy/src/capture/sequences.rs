@@ -1,11 +1,11 @@
-//! Sequences on a server: their state, moving them, and what draws from them.
+//! Sequences on a server: their state, their movement, and the tables that draw from them.
 //!
-//! The server knows a sequence by an OID, which differs between replicas, and by a name, which changes. `install.sql`
-//! gives each that lasts a number, in the order of the schema changes, so it is the same everywhere. Its functions do the
-//! work: `onecopy.sequences` tells a session, whatever its role may do, how far the sequences have come that it touched;
-//! `move_sequence` moves one and keeps the mark.
+//! A server knows a sequence by an OID, which differs between replicas, and by a name, which can change.
+//! `install.sql` gives each permanent sequence a number, in the order of schema changes, so it is the same
+//! everywhere. `onecopy.sequences` tells a session the state of the sequences that it has touched, with any role.
+//! `move_sequence` moves a sequence and stores the mark.
 //!
-//! Must run as superuser with the search path of `pg_catalog` alone, except for [`STATES_CALL`].
+//! Must run as superuser with `pg_catalog` alone in the search path, except for [`STATES_CALL`].
 
 use cluster::ids::{DatabaseId, ReplicaId};
 use cluster::parts::sequences::State;
@@ -15,18 +15,19 @@ use sql::{Draws, TableId};
 
 use crate::backend::{BackendError, OwnConnection, Rows};
 
-/// The state of the sequences in the argument, an array of numbers or NULL for all, that the transaction has touched.
+/// Returns the state of the sequences that the transaction has touched, among those in the argument (numbers, or NULL
+/// for all).
 pub(crate) const STATES_CALL: &str = "onecopy.sequences";
 
-/// Puts those sequences that there are where this answer of [`STATES_CALL`] says.
+/// Moves the sequences to the states in this answer of [`STATES_CALL`], as far as they exist.
 pub(crate) fn put_sql(states: &str) -> String {
     format!("SELECT onecopy_capture.put_sequences('{states}')")
 }
 
-/// For each table the sequences that its rows draw from, by what their defaults depend on, and whether there may be
-/// others: a default that does not name them as such, a check or a policy that draws. Defaults of parents count. The trees
-/// are looked at as they are, with the fixed OIDs of `nextval`, `setval` and of the casts to the smaller integers, because
-/// to print them would open tables that may be dropped at that moment.
+/// For each table the sequences that its defaults use, and whether its rows may draw from others: by a default that
+/// does not name its sequence, a check or a policy. Defaults of parents count. The query examines expression trees
+/// directly, by the OIDs of `nextval`, `setval` and of the casts to smaller integers. Printing the trees would open
+/// tables that may be dropped at that moment.
 const DRAWS: &str = r"
 WITH RECURSIVE family(oid, member) AS (
     SELECT tgrelid, tgrelid FROM pg_trigger WHERE tgname = '!onecopy'
@@ -56,9 +57,9 @@ FROM told JOIN pg_trigger g ON g.tgrelid = told.oid AND g.tgname = '!onecopy' WH
 const MARKS: &str = "SELECT sequence, holder, generation, value, called, descends FROM onecopy_capture.marks \
     ORDER BY sequence, holder";
 
-const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
+const SHAPE: BackendError = BackendError::Protocol("a query about sequences returned unexpected columns");
 
-/// Which tables draw from which sequences.
+/// Reads which tables draw from which sequences.
 pub(crate) async fn load_draws(
     connection: &mut OwnConnection,
     database: DatabaseId,
@@ -78,7 +79,7 @@ fn draws(row: &[Option<String>], database: DatabaseId) -> Option<(TableId, Draws
     Some((table, Draws::From(ids)))
 }
 
-/// The marks that a replica has.
+/// Reads the marks of a replica.
 pub(crate) async fn load_marks(
     connection: &mut OwnConnection,
     database: DatabaseId,
@@ -106,7 +107,7 @@ pub(crate) fn move_call(mark: &Sequence) -> String {
     format!("onecopy_capture.move_sequence({})", arguments(mark))
 }
 
-/// The call that lets the server remember a mark.
+/// The call that stores a mark in the server.
 pub(crate) fn keep_call(mark: &Sequence) -> String {
     format!("onecopy_capture.keep_mark({})", arguments(mark))
 }
@@ -116,12 +117,12 @@ fn arguments(mark: &Sequence) -> String {
     format!("{id}, {holder}, {generation}, '{value}', {called}, {descends}")
 }
 
-/// What [`STATES_CALL`] has answered; `None` when it is no such answer.
+/// Parses the answer of [`STATES_CALL`].
 pub(crate) fn states(answer: &str, database: DatabaseId) -> Option<Vec<State>> {
     answer.split(';').filter(|part| !part.is_empty()).map(|part| state(part, database)).collect()
 }
 
-/// What `onecopy_capture.draw_range` has answered: the state that the draw left, and the range.
+/// Parses the answer of `onecopy_capture.draw_range`: the state after the draw, and the range.
 pub(crate) fn drawn_range(answer: &str, database: DatabaseId) -> Option<(State, Range)> {
     let words: Vec<&str> = answer.split(' ').collect();
     let (said, range) = words.split_at_checked(STATE_WORDS)?;
@@ -130,7 +131,7 @@ pub(crate) fn drawn_range(answer: &str, database: DatabaseId) -> Option<(State, 
     Some((state(&said.join(" "), database)?, range))
 }
 
-/// The words that tell the state of one sequence.
+/// Words of the state of one sequence.
 const STATE_WORDS: usize = 8;
 
 fn state(part: &str, database: DatabaseId) -> Option<State> {

@@ -1,13 +1,13 @@
--- Functions that stand in for the server's of the same names in what a client's statement says itself (`sql::stand_ins`).
--- `onecopy.told` is what Onecopy has told the connection before the statement, as JSON; clients may change it.
+-- Replacements for built-in functions that a client's statement calls directly (`sql::stand_ins`). Before the
+-- statement, Onecopy passes data to the connection as JSON in `onecopy.told`. Clients may change it.
 
--- A setting that the session has and this server has not.
+-- A setting that the session has, and this server has not.
 CREATE OR REPLACE FUNCTION onecopy.told_setting(kind text, setting_name text) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT nullif(current_setting('onecopy.told', true), '')::json -> kind ->> lower(setting_name)
 $$;
 
--- These two have the client's search path, which is a setting, too.
+-- These two run with the client's search path, because it is a setting, too.
 CREATE OR REPLACE FUNCTION onecopy.current_setting(setting_name text, missing_ok boolean DEFAULT false) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE AS $$
     SELECT coalesce(onecopy.told_setting('settings', setting_name), pg_catalog.current_setting(setting_name, missing_ok))
@@ -21,7 +21,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     FROM pg_catalog.pg_settings s
 $$;
 
--- A session ends another one, or what that is doing (`frontend/signals.rs`).
+-- A session ends another one, or its statement (`client/signals.rs`).
 CREATE OR REPLACE FUNCTION onecopy.pg_backend_pid(session int4) RETURNS int4
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT session';
 
@@ -32,8 +32,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE v.pid = process)
 $$;
 
--- Asks for a session's end, or the end of its statement, if the caller may do that. It runs with the caller's rights, and with
--- a search path that shows its name with the schema. None if the process is no session's.
+-- Asks for the end of a session, or of its statement, if the caller may do that. It runs with the caller's rights,
+-- and with a search path that shows its name with the schema. NULL if the process serves no session.
 CREATE OR REPLACE FUNCTION onecopy.signal_session(pid int4, action text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -72,7 +72,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Whether a process is one of Onecopy's own: it is left alone.
+-- Whether a process is one of Onecopy's own, which clients may not end.
 CREATE OR REPLACE FUNCTION onecopy.is_own_process(pid int4) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -90,7 +90,7 @@ BEGIN
     RETURN coalesce(onecopy.signal_session(pid, 'cancel'), NOT onecopy.is_own_process(pid) AND pg_cancel_backend(pid));
 END $$;
 
--- The end of a session that is named by its number is not waited for.
+-- A session that is named by its number ends without being waited for.
 CREATE OR REPLACE FUNCTION onecopy.pg_terminate_backend(pid int4, timeout int8 DEFAULT 0) RETURNS boolean
 LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

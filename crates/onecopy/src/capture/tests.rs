@@ -1,4 +1,4 @@
-//! What counts as captured, and how the text of messages becomes images.
+//! Tests: which notices count as captured, and how texts become images.
 
 use cluster::ids::DatabaseId;
 use cluster::record::{Change, RecordBuilder};

@@ -1,37 +1,37 @@
-//! Values in row images: whether every server would take them back.
+//! Checks that other servers will accept the values in row images.
 //!
-//! A server checks what comes from clients, and not what is there already or what its own functions make. So its tables can
-//! hold values that it sends without a word and that no replica takes: such a value must be found before it is in the log.
-//! Most types of that kind travel as text, and the capture function tries it (`carriage.sql`). Some are too common for that,
-//! and are looked at here:
+//! A server checks values from clients, but not stored values or results of its own functions. So a table can hold
+//! values that the server sends and other replicas reject. Such a value must be found before it is in the log. Most
+//! types with that problem travel as text, which the capture function checks (`carriage.sql`). Three are too common
+//! for that and are checked here:
 //!
-//! - text that is not UTF-8, which functions in C can make, and which old releases have let in;
-//! - `json` and `jsonb` that are nested deeper than a server parses, made by functions step by step;
-//! - `tsvector` with lexemes out of order: `array_to_tsvector` cuts those that are too long without sorting again.
+//! - text that is not UTF-8, made by functions in C or accepted by old releases;
+//! - `json` and `jsonb` nested deeper than a server parses, made by functions step by step;
+//! - `tsvector` with unsorted lexemes: `array_to_tsvector` truncates long ones without sorting again.
 //!
-//! Not looked into are domains, composites and types that did not come with the server. Where these have `json`, `jsonb` or
-//! `tsvector` inside they travel as text.
+//! Domains, composites and user-defined types are not examined. With `json`, `jsonb` or `tsvector` inside, they
+//! travel as text.
 
 use cluster::record::Image;
 
-/// `jsonb` travels as text after a byte with its version.
+/// The binary form of `jsonb` is text after a version byte.
 const JSONB: u32 = 3802;
 
-/// A server with PostgreSQL's own `max_stack_depth` of 2 MB parses two to three times as many levels.
+/// A server with PostgreSQL's default `max_stack_depth` of 2 MB parses two to three times as many levels.
 pub(crate) const JSON_DEPTH_MAX: usize = 4_000;
 
-/// Why no other replica would take a value.
+/// The reason why other replicas would reject a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// It has text that is not UTF-8.
+    /// Text is not UTF-8.
     Text,
     /// JSON is nested too deeply.
     Depth,
-    /// A `tsvector` is not in the order that it must have.
+    /// Lexemes of a `tsvector` are not sorted.
     Lexemes,
 }
 
-/// The first flaw in a row. What cannot be read as a row has none.
+/// The first invalid value in a row. An unreadable row has none.
 pub(super) fn flaw(image: &[u8]) -> Option<Flaw> {
     let image = Image::parse(image).ok()?;
     image.columns().find_map(|column| flaw_of(column.type_oid, column.value?))
@@ -46,13 +46,13 @@ fn flaw_of(type_oid: u32, value: &[u8]) -> Option<Flaw> {
         JSONB => flaw_of_json(value.get(1..).unwrap_or_default()),
         // tsvector
         3614 => (!is_ordered(value).unwrap_or(false)).then_some(Flaw::Lexemes),
-        // The arrays of these.
+        // Arrays of these types.
         143 | 199 | 1003 | 1009 | 1014 | 1015 | 3643 | 3807 => flaw_of_elements(value),
         _ => None,
     }
 }
 
-/// Parentheses outside of strings are counted; that the rest is JSON the server has seen to.
+/// Counts brackets outside strings. The server has checked that the rest is JSON.
 fn flaw_of_json(json: &[u8]) -> Option<Flaw> {
     if std::str::from_utf8(json).is_err() {
         return Some(Flaw::Text);
@@ -76,8 +76,8 @@ fn flaw_of_json(json: &[u8]) -> Option<Flaw> {
     None
 }
 
-/// A `tsvector`: how many lexemes, then each with its end, the number of positions, and these. All ascend. `None` if it
-/// cannot be read.
+/// Whether a `tsvector` is sorted: the number of lexemes, then each with its end and its positions. Both must ascend.
+/// `None` if it cannot be read.
 fn is_ordered(vector: &[u8]) -> Option<bool> {
     let (count, mut rest) = word(vector)?;
     let mut last: &[u8] = b"";
@@ -86,7 +86,7 @@ fn is_ordered(vector: &[u8]) -> Option<bool> {
         let (lexeme, after) = rest.split_at(end);
         let (positions, after) = after.get(1..)?.split_first_chunk::<2>()?;
         let (positions, after) = after.split_at_checked(usize::from(u16::from_be_bytes(*positions)) * 2)?;
-        // The two upper bits are a weight.
+        // The upper two bits are a weight.
         let place = |pair: &[u8; 2]| u16::from_be_bytes(*pair) & 0x3fff;
         if lexeme <= last || !positions.as_chunks::<2>().0.is_sorted_by(|one, next| place(one) < place(next))
         {
@@ -97,7 +97,7 @@ fn is_ordered(vector: &[u8]) -> Option<bool> {
     Some(true)
 }
 
-/// An array: dimensions, whether there are NULLs, the type of the elements, two numbers for each dimension, elements.
+/// An array: dimensions, whether there are NULLs, the element type, two numbers for each dimension, the elements.
 fn flaw_of_elements(array: &[u8]) -> Option<Flaw> {
     let (dimensions, rest) = word(array)?;
     let (type_oid, rest) = word(rest.get(4..)?)?;

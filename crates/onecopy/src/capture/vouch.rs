@@ -1,24 +1,23 @@
-//! Tickets that prove to a server that a connection is Onecopy's own, although a client's role has logged in on it.
+//! Tickets that prove to a server that a connection is Onecopy's, although it has logged in as a client's role.
 //!
-//! A role that logs in at the server's own port must neither write there nor see what capture reports. So the functions in
+//! A role that logs in directly at the server must neither write there nor see capture messages. So the functions in
 //! the server rely on a setting that only a superuser can set:
 //!
-//! - Each start of Onecopy draws a secret. After the fence its agents put the secret into a table that no role may read.
-//! - On a new connection a session sends a ticket: a hash over the secret, the backend's process number and the time at which
-//!   the backend started. A ticket is of no use on another connection.
-//! - `onecopy.vouch` checks the ticket, enters the backend in a table, and sets [`SETTING`] in it as superuser. The capture
-//!   functions read that setting for each row, which costs what reading any setting costs. RESET ALL may take the setting away;
-//!   then they look into the table.
+//! - Each start of Onecopy draws a secret. After the fence, agents store it in a table that no role may read.
+//! - On a new connection a session sends a ticket: a hash of the secret, the backend's process number and its start
+//!   time. It is useless on another connection.
+//! - `onecopy.vouch` checks the ticket, enters the backend in a table, and sets [`SETTING`] as superuser. The capture
+//!   functions read the setting for each row, which is cheap. RESET ALL may remove it; then they read the table.
 //!
-//! Onecopy cannot define a setting of its own that only superusers may set. `backtrace_functions` is such a setting. It
-//! takes any words, and has no effect unless they are names of C functions of the server.
+//! Onecopy cannot define a setting that only superusers may set, so it uses `backtrace_functions`. That one takes any
+//! words, and they have no effect unless they name C functions of the server.
 
 use sha2::{Digest, Sha256};
 
 use super::token::token;
 use cluster::ids::ClusterId;
 
-/// The setting by which a connection of Onecopy's own is known.
+/// The setting that marks a connection of Onecopy's.
 pub(crate) const SETTING: &str = "backtrace_functions";
 
 /// The value of [`SETTING`]. It is no secret.
@@ -26,24 +25,24 @@ pub(super) fn mark(cluster: ClusterId) -> String {
     format!("onecopy_session_{}", token(cluster, "session"))
 }
 
-/// The start-up option that makes a connection of a superuser one of Onecopy's own.
+/// The start-up option that marks a superuser's connection as Onecopy's.
 pub(crate) fn own_option(cluster: ClusterId) -> String {
     format!("-c {SETTING}={}", mark(cluster))
 }
 
-/// What tickets are made from; drawn at each start.
+/// The secret of tickets, drawn at each start.
 #[derive(Clone)]
 pub(crate) struct Voucher([u8; 32]);
 
 impl Voucher {
-    /// A new one.
+    /// Draws a new secret.
     pub(crate) fn draw() -> Result<Self, getrandom::Error> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
         Ok(Self(secret))
     }
 
-    /// The statements by which an agent lets its server know this one, and none of before.
+    /// The statements with which an agent gives its server this secret, and invalidates earlier ones.
     pub(crate) fn install_sql(&self) -> String {
         format!(
             "BEGIN; TRUNCATE onecopy_capture.voucher, onecopy_capture.vouched; \
@@ -52,7 +51,7 @@ impl Voucher {
         )
     }
 
-    /// The statements that make the backend one of Onecopy's own; `started` is what [`STARTED_SQL`] says there.
+    /// The statements that mark the backend as Onecopy's. `started` is the answer to [`STARTED_SQL`] there.
     pub(crate) fn vouch_sql(&self, pid: i32, started: &str) -> String {
         let secret = const_hex::encode(self.0);
         let ticket = Sha256::digest(format!("{secret} {pid} {started}"));
@@ -69,6 +68,6 @@ impl std::fmt::Debug for Voucher {
     }
 }
 
-/// When the backend started, to the microsecond.
+/// Start time of the backend, to the microsecond.
 pub(crate) const STARTED_SQL: &str = "SELECT pg_catalog.encode(pg_catalog.timestamptz_send(started.backend_start), 'hex') \
     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS started";

@@ -1,7 +1,7 @@
 //! Views, functions, triggers, rules, policies and sequences.
 //!
-//! Whether something runs a user's code is told by the server's dependencies: those on what came with the server are not
-//! kept, all others are.
+//! The server's dependencies tell whether an object runs user code: dependencies on built-in objects are not stored,
+//! all others are.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use super::rows::{Row, SHAPE, boolean, number, optional, text, volatility};
 use super::types::FIRST_USER_OID;
 use crate::backend::{BackendError, Rows};
 
-/// Types whose values name objects by number: oid, regproc and the other types of that kind, and arrays of them.
+/// Types whose values name objects by OID: oid, regproc and its kin, and arrays of them.
 const OBJECT_TYPES: [u32; 24] = [
     24, 26, 1008, 1028, 2202, 2203, 2204, 2205, 2206, 2207, 2208, 2209, 2210, 2211, 3734, 3735, 3769, 3770,
     4089, 4090, 4096, 4097, 4191, 4192,
 ];
 
-/// Views and materialized views. A longer query than this is left out, so that nothing is known of it.
+/// Views and materialized views. A view with a longer query is left out, so it counts as unknown.
 pub(super) const VIEWS: &str = r"
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'm',
     (SELECT CASE WHEN length(d.text) <= 65536 THEN d.text ELSE '' END FROM pg_get_viewdef(c.oid) AS d(text))
@@ -30,7 +30,7 @@ WHERE c.relkind IN ('v', 'm') AND c.relpersistence <> 't'
 AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY n.nspname, c.relname
 ";
 
-/// Every function, procedure and aggregate that did not come with the server.
+/// All user-defined functions, procedures and aggregates.
 pub(super) const FUNCTIONS: &str = r"
 SELECT n.nspname, p.proname, CASE p.provolatile WHEN 'i' THEN 0 WHEN 's' THEN 1 ELSE 2 END,
     CASE WHEN p.prokind NOT IN ('f', 'p') OR length(p.prosrc) > 65536 THEN '' ELSE l.lanname END,
@@ -47,7 +47,7 @@ FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l 
 WHERE p.oid >= 16384 AND NOT (n.nspname = 'onecopy' AND p.proname ~ '^(pg_|current_setting$)') ORDER BY n.nspname, p.proname, p.oid
 ";
 
-/// A table under capture, or a view, and everything that it inherits from.
+/// A captured table or a view, with all its ancestors.
 macro_rules! family {
     ($select:literal) => {
         concat!(
@@ -61,7 +61,7 @@ macro_rules! family {
     };
 }
 
-/// Users' triggers. Those that the server made for constraints are not among them.
+/// User-defined triggers, without those that the server made for constraints.
 pub(super) const TRIGGERS: &str = family!(
     r"SELECT family.oid, g.tgname, g.tgtype, n.nspname, p.proname, g.tgenabled <> 'D', g.tgdeferrable,
     g.tgqual IS NOT NULL AND EXISTS (SELECT FROM pg_depend d
@@ -74,7 +74,7 @@ JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't' ORDER BY family.oid, g.tgname"
 );
 
-/// Rules, those aside that make a view one.
+/// Rules, without those that define views.
 pub(super) const RULES: &str = family!(
     r"SELECT family.oid, r.rulename, pg_get_ruledef(r.oid) FROM family JOIN pg_rewrite r ON r.ev_class = family.member
 WHERE r.rulename <> '_RETURN' ORDER BY family.oid, r.rulename"
@@ -86,7 +86,7 @@ pub(super) const POLICIES: &str = family!(
 FROM family JOIN pg_policy p ON p.polrelid = family.member ORDER BY family.oid, p.polname"
 );
 
-/// Sequences, with the column that each belongs to.
+/// Sequences, with their owning columns.
 pub(super) const SEQUENCES: &str = r"
 SELECT n.nspname, c.relname, format_type(s.seqtypid, NULL), s.seqstart, s.seqincrement,
     COALESCE(l.least, s.seqmin), COALESCE(l.greatest, s.seqmax), s.seqcycle, s.seqcache,
@@ -100,7 +100,7 @@ LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy_capture') ORDER BY 1, 2
 ";
 
-/// The views; triggers and rules are put to them as to the tables.
+/// Adds the views, and the triggers and rules of tables and views.
 pub(super) fn add(
     tables: &mut [Table],
     by_oid: &ByOid,
@@ -169,7 +169,7 @@ fn trigger(row: &Row) -> Result<Trigger, BackendError> {
     })
 }
 
-/// The functions; `coded` are the types that may run users' code.
+/// The functions. Types in `coded` may run user code.
 pub(super) fn functions(rows: &Rows, coded: &BTreeSet<u32>) -> Result<Vec<Function>, BackendError> {
     rows.iter().map(|row| function(row, coded)).collect()
 }
@@ -206,7 +206,7 @@ fn function(row: &Row, coded: &BTreeSet<u32>) -> Result<Function, BackendError> 
     })
 }
 
-/// The worst of the types of a function's head.
+/// The most dangerous of the types in a function's head.
 fn types(oids: &str, coded: &BTreeSet<u32>) -> Result<HeadTypes, BackendError> {
     let mut worst = HeadTypes::BuiltIn;
     for oid in oids.split(' ') {
@@ -221,7 +221,7 @@ fn types(oids: &str, coded: &BTreeSet<u32>) -> Result<HeadTypes, BackendError> {
     Ok(worst)
 }
 
-/// Without modes all arguments are for input; without names none has one.
+/// Without modes all arguments are inputs. Without names no argument has one.
 fn arguments(modes: Option<&str>, names: Option<&str>, count: usize) -> Result<Vec<Argument>, BackendError> {
     let names: Vec<String> = match names {
         Some(names) => serde_json::from_str(names).map_err(|_| SHAPE)?,

@@ -1,7 +1,7 @@
-//! Unique keys, foreign keys and defaults of the tables under capture.
+//! Unique keys, foreign keys and defaults of captured tables.
 //!
-//! A foreign key of or to a partitioned table is one constraint between the two roots; what the server keeps for the
-//! partitions is derived from that. Here each becomes a reference between every two leaves, by the names of the columns.
+//! A foreign key from or to a partitioned table is one constraint between two roots; the server derives the
+//! constraints of partitions from it. Here it becomes a reference between every two leaves, by column names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use sql::{Action, ColumnDefault, Key, Name, Reference, Table};
 use super::rows::{Row, SHAPE, boolean, optional, text};
 use crate::backend::{BackendError, Rows};
 
-/// One foreign key that means more references between leaves than this is not resolved.
+/// A foreign key with more references between leaves is not resolved.
 const REFERENCES_MAX: usize = 4_096;
 
-/// Indexes, the primary key first; without those over expressions that exclude nothing. Attributes that an expression or a
-/// predicate of a unique one mentions are known by the index's dependencies; 0 among them stands for all.
+/// Indexes, the primary key first, without non-unique ones over expressions. Dependencies of a unique index name the
+/// columns of its expressions and predicate; 0 among them means all.
 pub(super) const KEYS: &str = r"
 SELECT x.indrelid, x.indisprimary, x.indisunique, x.indpred IS NOT NULL,
     x.indexprs IS NOT NULL OR EXISTS (
@@ -34,14 +34,14 @@ WHERE x.indisunique OR x.indisexclusion OR x.indexprs IS NULL
 ORDER BY x.indrelid, x.indisprimary DESC, x.indexrelid
 ";
 
-/// The names of all indexes, each with the number of its table.
+/// The names of all indexes, with the number of their table.
 pub(super) const INDEXES: &str = r"
 SELECT split_part(encode(g.tgargs, 'escape'), '\000', 1), c.relname
 FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
 JOIN pg_trigger g ON g.tgrelid = x.indrelid AND g.tgname = '!onecopy'
 ";
 
-/// Foreign keys, a row for each pair of columns; those that are derived from another's are left out.
+/// Foreign keys, a row for each pair of columns, without derived ones.
 pub(super) const REFERENCES: &str = r"
 SELECT k.oid, k.conrelid, k.confrelid, k.confdeltype, k.confupdtype, k.condeferrable, k.confmatchtype = 'f',
     COALESCE((to_jsonb(k) ->> 'conperiod')::bool, false), a.attname, f.attname
@@ -51,13 +51,13 @@ JOIN pg_attribute f ON f.attrelid = k.confrelid AND f.attnum = pair.parent
 WHERE k.contype = 'f' AND k.conparentid = 0 ORDER BY k.oid, pair.at
 ";
 
-/// Partitions, each with what it is a partition of.
+/// Partitions, with their parents.
 pub(super) const PARTITIONS: &str = r"
 SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent
 WHERE p.relkind = 'p'
 ";
 
-/// Columns that get a value when none is given, with the sequence that it may be drawn from.
+/// Columns with a default, and the sequence that the default may use.
 pub(super) const DEFAULTS: &str = r"
 SELECT a.attrelid, a.attname, pg_get_expr(d.adbin, d.adrelid), format_type(a.atttypid, NULL),
     a.attidentity <> '', n.nspname, s.relname
@@ -75,10 +75,10 @@ LEFT JOIN pg_namespace n ON n.oid = s.relnamespace
 WHERE a.attnum > 0 AND NOT a.attisdropped AND (d.oid IS NOT NULL OR a.attidentity <> '' OR t.typdefault IS NOT NULL)
 ";
 
-/// The tables that were read, by the server's own number.
+/// The tables by their OID.
 pub(super) type ByOid = BTreeMap<String, usize>;
 
-/// Puts keys, references and defaults where they belong; `attributes` are the numbers of each table's columns.
+/// Adds keys, references and defaults to the tables. `attributes` are the column numbers of each table.
 pub(super) fn add(
     tables: &mut [Table],
     by_oid: &ByOid,
@@ -146,12 +146,12 @@ fn default(row: &Row) -> Result<ColumnDefault, BackendError> {
         (Some(sequence), None) if is_identity => ColumnDefault::Sequence(sequence),
         (Some(sequence), Some(expression)) if is_nextval(expression) => ColumnDefault::Sequence(sequence),
         (_, Some(expression)) => ColumnDefault::of(expression, text(row, 3)?),
-        // The default is the domain's, or nothing is understood.
+        // The default belongs to a domain, or is not understood.
         (_, None) => ColumnDefault::Expression(String::new()),
     })
 }
 
-/// Whether a default is nothing but the next value of the one sequence that it depends on.
+/// Whether a default is exactly `nextval` of the one sequence that it depends on.
 fn is_nextval(expression: &str) -> bool {
     expression
         .strip_prefix("nextval('")
@@ -159,14 +159,14 @@ fn is_nextval(expression: &str) -> bool {
         .is_some_and(|name| !name.contains('\''))
 }
 
-/// Which tables hold the rows of a relation.
+/// The leaf tables that hold the rows of a relation.
 struct Leaves<'a> {
     by_oid: &'a ByOid,
     below: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 impl Leaves<'_> {
-    /// Places of the tables, and whether these are all.
+    /// Indexes of the tables, and whether the list is complete.
     fn of(&self, root: &str) -> (BTreeSet<usize>, bool) {
         let (mut found, mut whole, mut todo) = (BTreeSet::new(), true, vec![root]);
         while let Some(oid) = todo.pop() {
@@ -175,7 +175,7 @@ impl Leaves<'_> {
                 (None, Some(&at)) => {
                     found.insert(at);
                 }
-                // A partitioned table without partitions, or something that is not under capture.
+                // A partitioned table without partitions, or a relation without capture.
                 (None, None) => whole = false,
             }
         }
@@ -183,7 +183,7 @@ impl Leaves<'_> {
     }
 }
 
-/// Adds what one constraint means. Where that cannot be told, the tables concerned may do anything.
+/// Adds the references of one constraint. If they cannot be resolved, the tables concerned may do anything.
 fn refer(tables: &mut [Table], leaves: &Leaves<'_>, rows: &[Row]) -> Result<(), BackendError> {
     let Some(first) = rows.first() else { return Ok(()) };
     let (children, all_children) = leaves.of(text(first, 1)?);

@@ -1,4 +1,4 @@
-//! What the applier needs to know of the tables under capture.
+//! The applier's view of captured tables.
 
 use cluster::refresh::{Form, RefreshColumn, RefreshTable, RefreshTables, Written};
 use sql::DatabaseId;
@@ -9,8 +9,8 @@ use super::tables::{COLUMNS, TABLES, key_of, marked};
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 
-/// Reads what the applier needs of every table under capture, in the open transaction if there is one. Only the applier
-/// changes a replica's schema.
+/// Reads every captured table for the applier, in the open transaction if there is one. Only the applier changes a
+/// replica's schema.
 pub(crate) async fn load_refresh_tables(
     connection: &mut OwnConnection,
     database: DatabaseId,

@@ -1,4 +1,4 @@
-//! Answers of a server about its catalogues: rows of text, read field by field.
+//! Parses answers of catalogue queries: rows of text, field by field.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,13 @@ use sql::Volatility;
 
 use crate::backend::{BackendError, Rows};
 
-/// A row of an answer.
 pub(super) type Row = Vec<Option<String>>;
 
-/// An answer has other fields than its query asks for.
+/// An answer does not have the fields of its query.
 pub(super) const SHAPE: BackendError =
-    BackendError::Protocol("an answer about the catalogues of an unexpected shape");
+    BackendError::Protocol("a catalogue query returned unexpected columns");
 
-/// The rows that begin with the same relation's OID.
+/// Groups the rows by the relation OID in their first field.
 pub(super) fn by_relation(rows: &Rows) -> Result<BTreeMap<&str, Vec<&Row>>, BackendError> {
     let mut relations: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in rows {

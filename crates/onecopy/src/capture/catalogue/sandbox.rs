@@ -1,4 +1,4 @@
-//! The tables whose rows are applied in a sandbox (`sandbox.sql`), and where code of users finds what it names.
+//! Tables whose rows are applied in a sandbox (`sandbox.sql`), and the search path of their code.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use cluster::refresh::{Sandbox, StagedColumn};
 use super::rows::{Row, SHAPE, number, text};
 use crate::backend::{BackendError, OwnConnection, Rows};
 
-/// The columns of such tables as they get into the sandbox; makes sandboxes for their owners.
+/// The columns of such tables as the sandbox gets them. Creates sandboxes for their owners.
 const SANDBOXED: &str = r"
 WITH sandboxed AS MATERIALIZED (
     SELECT c.oid, onecopy_capture.sandbox_of(c.relowner)
@@ -18,7 +18,7 @@ SELECT s.relation, s.attnum, s.typ, s.type_name, s.array_type, s.before, s.behin
 FROM onecopy_capture.staging(ARRAY(SELECT oid FROM sandboxed)) AS s
 ";
 
-/// By table; asked once for all tables of an owner in a schema.
+/// Search paths by table. One query for all tables of an owner in a schema.
 const PATHS: &str = r"
 WITH captured AS MATERIALIZED (
     SELECT c.oid, c.relowner, n.nspname

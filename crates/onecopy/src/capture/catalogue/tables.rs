@@ -1,4 +1,4 @@
-//! The tables under capture and their columns.
+//! Captured tables and their columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use super::rows::{Row, boolean, by_relation, number, text};
 use super::types::FIRST_USER_OID;
 use crate::backend::{BackendError, Rows};
 
-/// Ordinary tables under capture. `family` is a table and everything it inherits from. What is asked of tables is asked of all
-/// at once: schemas have hundreds of them.
+/// Captured ordinary tables. `family` is a table with its ancestors. Each property is one query for all tables,
+/// because schemas have hundreds of them.
 pub(super) const TABLES: &str = r"
 WITH RECURSIVE captured AS (
     SELECT c.oid, split_part(encode(g.tgargs, 'escape'), '\000', 1) AS id, n.nspname, c.relname
@@ -48,8 +48,8 @@ SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_trig
 FROM captured JOIN facts USING (oid) ORDER BY id::int4
 ";
 
-/// Their live columns, with the place in the primary key (0: none) and what the applier needs. What is dear is asked once for
-/// each type.
+/// Their live columns, with the position in the primary key (0: none), and data for the applier. Expensive properties
+/// are queried once for each type.
 pub(super) const COLUMNS: &str = r"
 SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
     COALESCE(array_position(x.indkey::int2[], a.attnum) + 1, 0),
@@ -125,7 +125,7 @@ fn column(row: &Row) -> Result<Column, BackendError> {
     })
 }
 
-/// Indexes of the columns of the primary key, in the key's order.
+/// The primary key's columns as indexes, in the key's order.
 pub(super) fn key_of(columns: &[&Row]) -> Result<Vec<usize>, BackendError> {
     let mut places = BTreeMap::new();
     for (index, row) in columns.iter().enumerate() {
@@ -135,7 +135,7 @@ pub(super) fn key_of(columns: &[&Row]) -> Result<Vec<usize>, BackendError> {
     Ok(places.into_values().collect())
 }
 
-/// Indexes of the columns for which the field `at` is true.
+/// The indexes of columns for which the field `at` is true.
 pub(super) fn marked(columns: &[&Row], at: usize) -> Result<Vec<usize>, BackendError> {
     let mut marked = Vec::new();
     for (index, row) in columns.iter().enumerate() {

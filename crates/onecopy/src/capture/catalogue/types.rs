@@ -1,19 +1,19 @@
-//! Users' types, and which of them are plain: that run no code but the server's own.
+//! User-defined types, and which of them run only built-in code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{number, text};
 use crate::backend::{BackendError, Rows};
 
-/// OIDs from here on do not come with the server.
+/// Smallest OID that is not built in.
 pub(super) const FIRST_USER_OID: u32 = 16384;
 
-/// Names and ids of types that did not come with the server, row types left out.
+/// Names and OIDs of user-defined types, without row types.
 pub(super) const USER_TYPES: &str = "SELECT t.typname, t.oid FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid \
     WHERE t.oid >= 16384 AND (t.typrelid = 0 OR c.relkind = 'c')";
 
-/// Users' types that may run code of users: base types, what is made of such, and what has operators, casts, operator
-/// classes, checks or range functions that did not come with the server.
+/// User-defined types that may run user code: base types, types built from such, and types with user-defined
+/// operators, casts, operator classes, checks or range functions.
 pub(super) const CODED_TYPES: &str = r"
 WITH RECURSIVE made_of(whole, part) AS (
     SELECT oid, typelem FROM pg_type WHERE typelem <> 0
@@ -35,12 +35,12 @@ WITH RECURSIVE made_of(whole, part) AS (
     UNION SELECT made_of.whole FROM coded JOIN made_of ON made_of.part = coded.oid
 ) SELECT oid FROM coded";
 
-/// The answer to [`CODED_TYPES`].
+/// Parses the answer to [`CODED_TYPES`].
 pub(super) fn coded(rows: &Rows) -> Result<BTreeSet<u32>, BackendError> {
     rows.iter().map(|row| number(row, 0)).collect()
 }
 
-/// Names of types none of which runs code of users.
+/// Names of types of which none runs user code.
 pub(super) fn plain(types: &Rows, coded: &BTreeSet<u32>) -> Result<Vec<String>, BackendError> {
     let mut plain: BTreeMap<&str, bool> = BTreeMap::new();
     for row in types {
