@@ -1,9 +1,9 @@
 //! The schedulers that ship statements, on real servers: `eager`, `fr-l`, `fr-c`, `vr-l` and `conflict-aware`.
 //!
-//! Conflict-aware scheduling, sections 3 to 6. The scheduler half and the proxy halves are those of the crate `cluster`,
-//! which are also simulated. Here are the databases, the log and the clients. No row is captured: each replica runs every
-//! statement that writes, so such a statement must have the same effect wherever it runs ([`statement`]), and all tables of
-//! a transaction are locked when it begins ([`locks`]).
+//! Conflict-aware scheduling, sections 3 to 6. The scheduler and the proxies come from the crate `cluster`, whose
+//! code is also simulated. This folder adds the databases, the log and the clients. No row is captured: each replica
+//! runs every write statement, so such a statement must have the same effect everywhere ([`statement`]). All tables
+//! of a transaction are locked when it begins ([`locks`]).
 //!
 //! | file | holds |
 //! |---|---|
@@ -17,9 +17,9 @@
 //! | `statement`, `locks` | what a statement touches, and the text that is shipped |
 //! | `start`, `kind` | a node of this kind, and what the rest of the node asks of it |
 //!
-//! Guarantee: 1-copy serializability, strict, for every client at any level. READ COMMITTED at the servers is enough:
-//! whatever a transaction reads was locked before its first statement, so between its statements nothing that they read
-//! changes, and at each replica all conflicting transactions with lower numbers have committed there.
+//! Guarantee: strict 1-copy serializability for every client, at any isolation level. READ COMMITTED at the servers
+//! is enough. All tables that a transaction reads are locked before its first statement, so they do not change
+//! between its statements. By then, all conflicting transactions with lower numbers have committed at the replica.
 
 mod batch;
 mod commit_log;
@@ -52,7 +52,7 @@ use cluster::protocols::shipping::Choices;
 pub(crate) use node::Shipping;
 pub(crate) use start::{ShippingOptions, claim_log, refuse_log};
 
-/// The protocols that ship statements, as the command line has them.
+/// The protocols that ship statements, as the command line names them.
 pub(crate) const PROTOCOLS: [Choices; 5] = [
     cluster::protocols::eager::EAGER,
     cluster::protocols::fr_l::FR_L,

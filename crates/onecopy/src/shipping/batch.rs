@@ -1,4 +1,4 @@
-//! The messages of the extended protocol that wait for their Sync, and the names that they gave.
+//! The messages of the extended protocol before a Sync, and the names that they define.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,10 +9,9 @@ use wire::{Frame, sqlstate};
 
 use crate::error::{Fault, Refusal};
 
-/// Statements and portals by name.
 pub(super) type ByName<T> = BTreeMap<Vec<u8>, T>;
 
-/// A message that waits.
+/// A message that waits for the end of its batch.
 #[derive(Debug)]
 pub(super) struct BatchMessage {
     pub(super) kind: u8,
@@ -30,12 +29,11 @@ impl BatchMessage {
         Ok(Self { kind, bytes })
     }
 
-    /// Its body.
     pub(super) fn body(&self) -> &[u8] {
         &self.bytes[wire::frame::HEADER_BYTES..]
     }
 
-    /// Its fields.
+    /// Parses the body.
     pub(super) fn parse(&self) -> Result<Frontend<'_>, Refusal> {
         Frontend::parse(Frame { tag: self.kind, bytes: &self.bytes }).map_err(|_| malformed())
     }
@@ -47,7 +45,7 @@ pub(super) struct Prepared {
     pub(super) statement: Arc<Statement>,
     pub(super) text: Arc<[u8]>,
     pub(super) types: Arc<[u8]>,
-    /// Its number on servers, if the client named it, to run it again.
+    /// Its number on servers, for reuse, if the client named it.
     pub(super) number: Option<u64>,
 }
 
@@ -59,7 +57,7 @@ pub(super) struct Portal {
     pub(super) describes: bool,
 }
 
-/// The messages since the last Sync or Flush, and what has a name.
+/// The messages since the last Sync or Flush, and the session's named statements and portals.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) waiting: VecDeque<BatchMessage>,
@@ -71,25 +69,25 @@ pub(super) struct Batch {
     pub(super) is_at_sync: bool,
 }
 
-/// Whether the messages of a batch are carried out.
+/// Whether the messages of a batch are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum BatchPhase {
-    /// They are.
+    /// They are executed.
     #[default]
     Running,
-    /// One has failed: the others are skipped up to the next Sync.
+    /// A message has failed. The others are skipped up to the next Sync.
     Skipping,
 }
 
 impl Batch {
-    /// Forgets all names.
+    /// Drops all names.
     pub(super) fn forget(&mut self) {
         self.statements.clear();
         self.portals.clear();
     }
 }
 
-/// The error of a message that cannot be read.
+/// The error for a message that cannot be parsed.
 pub(super) fn malformed() -> Refusal {
     Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "a malformed message")
 }

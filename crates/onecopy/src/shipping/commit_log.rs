@@ -1,8 +1,8 @@
-//! Appends decisions to the log: what commits is durable before any replica is told to commit it (section 5.3).
+//! Appends decisions to the log: a commit is durable before any replica is told to commit it (section 5.3).
 //!
-//! A record holds the write statements of one transaction, and stands in the log under its identity: this node's term and
-//! the sequence number. Records are in the order of decisions, which is not that of the numbers. A roll-forward sorts them
-//! by number, because conflicting transactions are in the order of their numbers.
+//! A record holds the write statements of one transaction. Its identity is this node's term and the sequence number.
+//! Records are in the order of decisions, which is not the order of numbers. A roll-forward sorts them by number,
+//! because conflicting transactions are ordered by their numbers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::node::{Delivery, Shipping};
 use super::replica_run::LaneHost;
 use super::state::SchedulerState;
 
-/// The most bytes of statements that one transaction may ship, checked before each of them is taken.
+/// Most bytes of statements that one transaction may ship, checked before each statement is accepted.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 
 impl Shipping {
@@ -46,7 +46,7 @@ impl Shipping {
         self.coordinator().log.append(Arc::new(body.finish(header)));
     }
 
-    /// The log has everything up to this version on disk.
+    /// The log is durable up to this version.
     pub(super) fn durable_upto(self: &Arc<Self>, upto: Version) {
         let mut state = self.lock();
         let mut out = Vec::new();

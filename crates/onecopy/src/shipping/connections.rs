@@ -1,7 +1,7 @@
 //! The connections of a session at the replicas, on which its transactions run.
 //!
-//! A session has as many connections at a replica as it has transactions there that are not over, which is seldom more than
-//! one. A connection goes back to the session when its transaction is over there.
+//! At each replica a session has a connection for each of its unfinished transactions there, usually one. When a
+//! transaction is over at a replica, its connection returns to the session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,15 +15,15 @@ use crate::local::session_registry::{Connected, SessionEntry};
 use crate::pool::cached::Cached;
 use crate::security::scram::Secret;
 
-/// Connections that a session keeps at a replica.
+/// Idle connections that a session keeps at a replica.
 const IDLE_MAX: usize = 2;
-/// A limit that the client has for itself. A server that kept to it could end a connection at the very moment at which it
-/// is used again, which would cost the replica its place.
+/// A time-out that must not reach the servers. A server could end a connection just when it is used again, and the
+/// replica would be given up for that.
 pub(super) const IDLE_LIMIT: &str = "idle_session_timeout";
 
-/// What the connections of a session have in common, and those that are idle.
+/// The idle connections of a session, and the properties that all its connections share.
 pub(super) struct SessionConnections {
-    /// Where its lanes run.
+    /// The runtime of its lanes.
     pub(super) runtime: Handle,
     /// Opens the servers to the role.
     pub(super) secret: Secret,
@@ -32,7 +32,7 @@ pub(super) struct SessionConnections {
     /// The session's row of SHOW CLIENTS.
     entry: Arc<SessionEntry>,
     idle: Mutex<Vec<ReplicaConnection>>,
-    /// The read that runs, for a cancel request.
+    /// The running read, for a cancel request.
     reading: Mutex<Option<Arc<Running>>>,
 }
 
@@ -41,10 +41,11 @@ pub(super) struct ReplicaConnection {
     run: ReplicaRun,
     pub(super) connection: Connection,
     pub(super) running: Arc<Running>,
-    /// Which of the session's settings are in force.
+    /// Generation of the session's settings that are in force.
     pub(super) settings: u64,
-    /// What it has parsed, under the settings of `settings` and the schema of `catalogue` only: whether a statement fails or what
-    /// its constants mean must not depend on when a replica's connection has seen it first.
+    /// The statements that it has parsed, under the settings of `settings` and the schema of `catalogue` only.
+    /// Whether a statement fails, or what its constants mean, must not depend on when a replica's connection has seen
+    /// it first.
     pub(super) cached: Cached,
     pub(super) catalogue: u64,
     _shown: Connected,
@@ -62,12 +63,12 @@ impl SessionConnections {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The read that a cancel request reaches, or none.
+    /// Sets the read that a cancel request reaches.
     pub(super) fn set_reading(&self, running: Option<Arc<Running>>) {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = running;
     }
 
-    /// Cancels the read that runs. Statements that all replicas run are not interrupted.
+    /// Cancels the running read. Statements that all replicas run are not interrupted.
     pub(super) async fn cancel_read(&self) {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(reading) = reading {
@@ -113,7 +114,7 @@ impl SessionConnections {
         Ok(ReplicaConnection { run, connection, running, settings: 0, cached, catalogue: 0, _shown: shown })
     }
 
-    /// Takes a connection back.
+    /// Returns a connection to the session.
     pub(super) fn give_back(&self, connection: ReplicaConnection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.iter().filter(|other| other.run == connection.run).count() < IDLE_MAX {
@@ -122,7 +123,7 @@ impl SessionConnections {
     }
 }
 
-/// Proves to the server that the connection is ours.
+/// Proves to the server that the connection is Onecopy's.
 async fn prove(host: &dyn LaneHost, connection: &mut Connection) -> Result<(), BackendError> {
     assert_qualified(STARTED_SQL);
     let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();

@@ -1,8 +1,8 @@
-//! Transaction control and settings: what concerns the session more than the data.
+//! Transaction control and settings: statements about the session rather than the data.
 //!
 //! BEGIN is answered at once; the transaction begins with its first statement. Savepoints and settings inside a
-//! transaction are statements that all replicas run, in their place among the others. Settings outside of one are tried out
-//! on the control connection, kept, and brought to each connection before its next use.
+//! transaction are statements that all replicas run in order. Settings outside a transaction are tried on the control
+//! connection, stored, and replayed on each connection before its next use.
 
 use sql::{Discard, SetValue, TransactionOptions, Verb};
 use wire::backend::tag;
@@ -20,7 +20,7 @@ use crate::error::{Fault, Refusal};
 const DECLARATION: &str = "onecopy.access";
 
 impl Session {
-    /// Handles what is no statement about rows or the schema; whether it was one.
+    /// Executes a control statement; `false` if it is a statement about rows or the schema.
     pub(super) async fn run_control(&mut self, sent: &ClientStatement<'_>) -> Result<bool, Fault> {
         let text = String::from_utf8_lossy(sent.text);
         let done = match &sent.statement.verb {
@@ -87,7 +87,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Notes that the client has begun a transaction, and which tables it declares.
+    /// Notes a BEGIN, and the tables that it declares.
     fn announce(&mut self, options: TransactionOptions, sent: &ClientStatement<'_>) -> Result<(), Refusal> {
         if !self.transaction.is_none() {
             self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
@@ -107,7 +107,7 @@ impl Session {
         encode::notice(&mut self.client.out, "WARNING", code, text, None);
     }
 
-    /// All replicas have the savepoint, and go back to it.
+    /// Creates, releases or returns to a savepoint at all replicas.
     async fn savepoint(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         match &self.transaction {
             TransactionState::None => {
@@ -195,7 +195,8 @@ impl Session {
             return self.refresh_settings().await;
         }
         if name.ends_with("_timeout") {
-            // What all replicas do is not interrupted: it counts for queries, after the transaction.
+            // Statements that all replicas run are not interrupted. So the time-out applies to queries, after the
+            // transaction.
             if let Some(value) = value {
                 let value = value.replace('\\', "\\\\").replace('\'', "''");
                 self.control_query(&format!("SELECT pg_catalog.set_config('{name}', E'{value}', true)"))
@@ -218,7 +219,7 @@ impl Session {
         Ok(())
     }
 
-    /// The tables of the transaction that has been begun.
+    /// Declares the tables of the present transaction.
     fn declare(&mut self, words: &str) -> Result<&'static str, Fault> {
         let declaration =
             sql::profile::Declaration::parse(words).map_err(|error| misdeclared(&error.to_string()))?;
@@ -304,7 +305,7 @@ impl Session {
 fn misdeclared(text: &str) -> Refusal {
     Refusal::new(
         sqlstate::INVALID_PARAMETER_VALUE,
-        format!("the declaration of tables cannot be read: {text}"),
-        "It looks like this: read item, author; write orders",
+        format!("cannot parse the declaration of tables: {text}"),
+        "Write it like this: read item, author; write orders",
     )
 }

@@ -1,6 +1,6 @@
-//! The session's own connection, for what concerns the session only: settings, and descriptions of statements.
+//! The session's own connection, for settings and descriptions of statements.
 //!
-//! It is at any replica that takes part, and made anew elsewhere when that is lost. Nothing is written there.
+//! It goes to any replica that takes part. If it is lost, another one is opened elsewhere. Nothing is written on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::backend::{BackendError, Connection, Rows, assert_qualified};
 use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
 
-/// How long a session waits for a replica that takes part.
+/// A session waits at most this long for a replica that takes part.
 pub(super) const REPLICA_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The SQLSTATE with which a server ends a connection for the client's `idle_session_timeout`.
 const IDLE_FOR_TOO_LONG: &[u8] = b"57P05";
-/// How often a query is tried before the client hears that the connection was lost.
+/// After this many attempts the client is told that the connection was lost.
 const TRIES_MAX: u32 = 5;
 
 /// The connection of a session for settings and descriptions.
@@ -35,7 +35,7 @@ pub(super) struct ControlConnection {
 struct OpenConnection {
     run: ReplicaRun,
     connection: Connection,
-    /// Which of the session's settings are in force.
+    /// Generation of the session's settings that are in force.
     settings: u64,
 }
 
@@ -50,8 +50,8 @@ impl ControlConnection {
         self.open.as_ref().map(|open| &open.connection)
     }
 
-    /// Runs a query under the session's settings. If the connection was lost, it is run again elsewhere, since it changes
-    /// settings at most.
+    /// Runs a query under the session's settings. If the connection is lost, runs it again elsewhere. That is safe,
+    /// because such a query changes settings at most.
     pub(super) async fn query(&mut self, sql: &str, settings: &Settings) -> Result<Rows, Fault> {
         let mut tries = 0;
         loop {
@@ -120,7 +120,7 @@ impl ControlConnection {
         Ok(OpenConnection { run, connection, settings: 0 })
     }
 
-    /// The present settings of the session, as they travel with its statements.
+    /// The present settings of the session, in the form that travels with its statements.
     pub(super) async fn shipped_settings(&mut self, settings: &Settings) -> Result<SessionSettings, Fault> {
         let names: Vec<String> = SHIPPED_SETTINGS.iter().map(|name| format!("('{name}')")).collect();
         let sql = format!(

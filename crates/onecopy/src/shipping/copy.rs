@@ -1,6 +1,6 @@
-//! COPY FROM STDIN: the session takes all data first, and ships them with the statement.
+//! COPY FROM STDIN: the session reads all data first, and ships them with the statement.
 //!
-//! The CopyInResponse that the client waits for comes from the server of the control connection. Nothing is written there.
+//! The server of the control connection gives the CopyInResponse for the client. Nothing is written there.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::backend::{BackendError, Connection};
 use crate::error::{Fault, Refusal};
 
 impl Session {
-    /// Takes the data, and runs the statement with them.
+    /// Reads the data, and runs the statement with them.
     pub(super) async fn copy(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
         statement::classify(sent.statement, text, &self.worker.coordinator.database.catalogue())?;
@@ -32,7 +32,7 @@ impl Session {
         self.client.out.extend_from_slice(&asked);
         self.client.flush().await?;
         let came = self.data_of_copy().await;
-        // A Sync that came before the data was passed over, as PostgreSQL does; the one after them is the batch's.
+        // PostgreSQL ignores a Sync before the data. The Sync after them ends the batch.
         if matches!(sent.form, Form::Extended { .. }) && self.batch.is_at_sync {
             while self.client.message().await?.0 != tag::SYNC {
                 self.pass_over().await?;
@@ -50,7 +50,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the client sends; the inner error is the statement's.
+    /// The client's data. The inner error is the statement's.
     async fn data_of_copy(&mut self) -> Result<Result<Arc<[u8]>, Refusal>, Fault> {
         let mut data = Vec::new();
         let mut is_too_much = false;
@@ -62,8 +62,8 @@ impl Session {
                 tag::COPY_DATA => data.extend_from_slice(body),
                 tag::COPY_DONE if is_too_much => {
                     self.client.input.consume(total);
-                    let text = format!("COPY may bring {} MB at most", TRANSACTION_BYTES_MAX >> 20);
-                    let hint = "Bring the rows in several parts.";
+                    let text = format!("a COPY can have {} MB at most", TRANSACTION_BYTES_MAX >> 20);
+                    let hint = "Split the rows over several COPY statements.";
                     return Ok(Err(Refusal::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text, hint)));
                 }
                 tag::COPY_DONE => {
@@ -88,7 +88,7 @@ impl Session {
 async fn copy_in_response(connection: &mut Connection, text: &[u8]) -> Result<Vec<u8>, BackendError> {
     connection.simple("BEGIN READ WRITE").await?;
     encode::query(&mut connection.output, text);
-    encode::copy_fail(&mut connection.output, "it was only asked");
+    encode::copy_fail(&mut connection.output, "Onecopy only asked for the format");
     connection.flush().await?;
     let (mut response, mut error) = (None, None);
     loop {
@@ -105,5 +105,10 @@ async fn copy_in_response(connection: &mut Connection, text: &[u8]) -> Result<Ve
         }
     }
     connection.simple("ROLLBACK").await?;
-    response.ok_or_else(|| error.map_or(BackendError::Protocol("a COPY without data"), BackendError::Server))
+    response.ok_or_else(|| {
+        error.map_or(
+            BackendError::Protocol("the server did not ask for the data of a COPY"),
+            BackendError::Server,
+        )
+    })
 }

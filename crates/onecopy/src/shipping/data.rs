@@ -1,4 +1,4 @@
-//! Statements about rows and the schema: alone, or inside a transaction whose locks are held.
+//! Statements about rows and the schema, alone or inside a transaction with locks.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::transaction_state::{Block, Health, Shipped, TransactionState};
 use crate::error::{Fault, Refusal};
 
 impl Session {
-    /// A statement about rows or the schema.
+    /// Runs a statement about rows or the schema.
     pub(super) async fn data(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
         if let TransactionState::Announced(announced) = &mut self.transaction
@@ -37,7 +37,7 @@ impl Session {
         }
     }
 
-    /// A statement that is a transaction of its own.
+    /// Runs a statement that is a transaction of its own.
     async fn run_single(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         loop {
             let catalogue = self.worker.coordinator.database.catalogue();
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// A statement inside a transaction whose locks are held.
+    /// Runs a statement inside a transaction with locks.
     async fn run_inside(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         let catalogue = self.worker.coordinator.database.catalogue();
         let classified = statement::classify(sent.statement, text, &catalogue)?;
@@ -104,7 +104,7 @@ impl Session {
         if is_writing && open.mode == AccessMode::ReadOnly {
             return Err(read_only().into());
         }
-        // What the change made of defaults and triggers is not known before the catalogue is read again.
+        // Defaults and triggers after the change are unknown until the catalogue is read again.
         if execution == Execution::Write && open.shipped == Shipped::SchemaChange {
             let what = "a write after a schema change in the same transaction";
             return Err(statement::refused(what, "Give the schema change a transaction of its own.").into());
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Draws at one replica, and tells the others how far the sequences have come.
+    /// Draws from sequences at one replica, and ships their state to the others.
     async fn draw(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
         let mut command = self.command(sent, sent.text.to_vec());
         command.after = Some(statement::ask_states(&statement::drawn_from(text)));
@@ -154,11 +154,11 @@ impl Session {
         let states = outcome.reply.as_ref().map(|reply| reply.asked.clone()).unwrap_or_default();
         self.relay(outcome)?;
         let sql = statement::move_to(&states)
-            .ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a sequence does not tell its state"))?;
+            .ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a sequence did not report its state"))?;
         self.ship_own(sql).await
     }
 
-    /// A statement of ours that all replicas run.
+    /// Ships a statement of Onecopy's own to all replicas.
     pub(super) async fn ship_own(&mut self, sql: String) -> Result<(), Fault> {
         self.note_shipped(Shipped::Writes, sql.len())?;
         let command = self.command_of(sql.into_bytes(), Form::Simple, sql::TemplateId::default());
@@ -217,7 +217,7 @@ impl Session {
         shipped_text(sent, text, self.settings.noted.conforming, catalogue)
     }
 
-    /// Counts what the open transaction is about to ship.
+    /// Counts a statement that the open transaction is about to ship.
     fn note_shipped(&mut self, shipped: Shipped, bytes: usize) -> Result<(), Refusal> {
         match &mut self.transaction {
             TransactionState::Open(open) => open.note_shipped(shipped, bytes),
@@ -225,12 +225,12 @@ impl Session {
         }
     }
 
-    /// Refuses a write that the log has no room for.
+    /// Rejects a write if the log has no room.
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
         match self.worker.coordinator.log.refusal() {
             None => Ok(()),
             Some(LogRefusal::DiskFull) => {
-                let hint = "Make room where Onecopy's log is.";
+                let hint = "Free space on the disk with Onecopy's data folder.";
                 Err(Refusal::new(sqlstate::DISK_FULL, "the disk of the log is full", hint))
             }
         }
@@ -239,8 +239,8 @@ impl Session {
     /// The command that runs a statement of the client with this text.
     fn command(&self, sent: &ClientStatement<'_>, text: Vec<u8>) -> Command {
         let mut form = sent.form.clone();
-        // A server keeps a statement parsed only if it has the same text each time, and runs under the settings and the
-        // schema that all transactions have.
+        // Servers may keep a statement parsed only if it has the same text each time, and runs under the settings and
+        // the schema of all transactions.
         let has_own_environment = matches!(&self.transaction, TransactionState::Open(open) if open.has_own_environment())
             || !sent.statement.settings.is_empty();
         if let Form::Extended { number, .. } = &mut form
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Passes a reply on; an error of the statement is one of the session's.
+    /// Relays a reply. An error of the statement becomes one of the session.
     fn relay(&mut self, outcome: RequestOutcome) -> Result<(), Fault> {
         let Reply { bytes, error, .. } = outcome.reply.ok_or_else(lost)?;
         self.client.out.extend_from_slice(&bytes);
@@ -322,7 +322,7 @@ fn shipped_text(
         let values = wire::frontend::bound_values(values)
             .map_err(|_| Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "malformed parameters"))?;
         for (index, (is_binary, value)) in values.into_iter().enumerate() {
-            // 25, 1043, 1042: what was declared as text stays text.
+            // 25, 1043, 1042: a parameter declared as text stays text.
             let is_text = matches!(types.get(index), Some(25 | 1042 | 1043));
             let looks = value.is_some_and(|value| sql::may_read_clock(&String::from_utf8_lossy(value)));
             if !is_binary && !is_text && looks {
@@ -338,7 +338,7 @@ fn shipped_text(
     statement::shipped_text(text, &types, is_conforming, has_looked, catalogue)
 }
 
-/// Whether a table that it writes has columns that could read the clock off a text.
+/// Whether a table that it writes has columns whose input could read the clock from a text.
 fn has_times(sent: &ClientStatement<'_>, catalogue: &Catalogue) -> bool {
     let tables = sent.statement.writes.iter().map(|name| catalogue.tables_named(name));
     tables
@@ -347,7 +347,7 @@ fn has_times(sent: &ClientStatement<'_>, catalogue: &Catalogue) -> bool {
 }
 
 fn has_time(table: &sql::Table) -> bool {
-    // Numbers, texts, bytes and their like; whatever else there is could.
+    // Numbers, texts, bytes and their like. Any other type could.
     const TIMELESS: [u32; 16] =
         [16, 17, 20, 21, 23, 25, 114, 700, 701, 869, 1042, 1043, 1186, 1700, 2950, 3802];
     table.coded_types || table.columns.iter().any(|column| !TIMELESS.contains(&column.type_oid))
@@ -357,7 +357,7 @@ pub(super) fn read_only() -> Refusal {
     Refusal::plain(sqlstate::READ_ONLY_SQL_TRANSACTION, "cannot write in a read-only transaction")
 }
 
-/// The error after a replica has run the statement and was lost before its reply arrived.
+/// The error if a replica has run the statement and was lost before its reply arrived.
 fn lost() -> Fault {
     Fault::Fatal(Refusal::plain(
         sqlstate::CONNECTION_FAILURE,

@@ -1,8 +1,8 @@
-//! The extended query protocol: the messages up to a Sync are carried out together.
+//! The extended query protocol: the messages up to a Sync are executed together.
 //!
-//! Several statements before one Sync are one implicit transaction, so all of them must be known before the first one
-//! runs. Statements are described on the control connection, where nothing is executed. The connection that runs a statement
-//! parses it, a named statement once.
+//! Several statements before one Sync are one implicit transaction, so all must be known before the first one runs.
+//! The control connection describes statements without executing them. The connection that runs a statement parses
+//! it, and parses a named one only once.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::backend::{BackendError, Connection};
 use crate::client::prepared_statement::fresh_generation;
 use crate::error::{Fault, Refusal};
 
-/// More bytes than this are not taken before a Sync.
+/// Most bytes of messages before a Sync.
 const BATCH_BYTES_MAX: usize = 256 << 20;
 /// Most statements and portals of one session.
 const NAMES_MAX: usize = 10_000;
@@ -122,7 +122,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks a server, unless the portal is executed next: its reply has the description then.
+    /// Asks a server for a description, unless the portal is executed next: that reply has it.
     async fn describe(&mut self, target: Target<'_>) -> Result<(), Fault> {
         let (prepared, values) = match target {
             Target::Statement(name) => {
@@ -159,7 +159,7 @@ impl Session {
         Ok(())
     }
 
-    /// Several statements before this Sync are one transaction: begins it with the locks of all of them.
+    /// Several statements before this Sync are one transaction. Begins it with the locks of all.
     async fn open_batch(&mut self, first: &[u8]) -> Result<(), Fault> {
         let mut portals = self.batch.portals.clone();
         let mut statements = self.batch.statements.clone();
@@ -215,7 +215,7 @@ impl Session {
         let sent = ClientStatement { statement: &prepared.statement, text, commented: text, form };
         let before = self.client.out.len();
         self.run(&sent).await?;
-        // What we answered ourselves has no description.
+        // An answer of Onecopy's own has no description.
         if describes
             && self.client.out.len() > before
             && self.client.out[before] == server_tag::COMMAND_COMPLETE
@@ -228,7 +228,7 @@ impl Session {
     }
 }
 
-/// Reads the answers to a description, without those that the client has already.
+/// Reads the answers to a description, without those that the client has received before.
 async fn described(connection: &mut Connection) -> Result<Vec<u8>, BackendError> {
     connection.flush().await?;
     let (mut kept, mut error) = (Vec::new(), None);

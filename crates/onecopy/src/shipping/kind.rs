@@ -1,6 +1,6 @@
-//! What the rest of a node asks of one that ships statements ([`NodeKind`], [`ServesClients`]).
+//! A node that ships statements, as the rest of the node sees it ([`NodeKind`], [`ServesClients`]).
 //!
-//! There is no core and there are no agents. The scheduler says which replicas take part, the proxies how far each is.
+//! This kind has no core and no agents. The scheduler says which replicas take part, and the proxies how far each is.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
 
-/// How often a holder looks whether transactions are still under way.
+/// Interval at which a hold checks for unfinished transactions.
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
 impl NodeKind for Shipping {
@@ -35,7 +35,7 @@ impl NodeKind for Shipping {
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
     ) -> Result<Vec<JoinHandle<()>>, OpenError> {
         if !self.attach(coordinator) {
-            return Err(OpenError::Twice("the node was put together"));
+            return Err(OpenError::Twice("the node was opened"));
         }
         let maintain = |(id, _)| tokio::spawn(rejoin::maintain(Arc::clone(&self), id));
         Ok(orders.into_iter().map(maintain).collect())

@@ -1,15 +1,14 @@
-//! The database driver: one transaction at one replica, on a connection of its session's.
+//! The database driver: runs one transaction at one replica, on a connection of its session.
 //!
-//! A lane takes the work that the proxy gives out for a transaction, in order, and reports each piece when it is done.
+//! A lane executes the jobs of a transaction in order, and reports each one.
 //!
-//! Whether an error is the statement's or the server's decides everything. An error that every replica makes of the
-//! statement is its outcome, and the same everywhere. Any other error (a lost connection, a full disk, a backend that was
-//! terminated) says that this replica cannot go on as the others do, and it is given up until it has been rolled forward.
-//! An update transaction is never interrupted by its client: neither time-outs nor cancel requests reach it.
+//! The cause of an error is decisive. An error that every replica raises for the statement is its outcome, and the
+//! same everywhere. Any other error (a lost connection, a full disk, a terminated backend) concerns this replica
+//! alone. It is then given up until it has been rolled forward. A client never interrupts an update transaction:
+//! neither time-outs nor cancel requests reach it.
 //!
-//! Invariant: the transaction's identity is inserted in the very transaction that it names. If the only statement of a
-//! transaction fails, the identity is inserted in a transaction of its own, before the locks are released. So a replay
-//! runs neither again.
+//! Invariant: the transaction that an identity names inserts it. If the only statement of a transaction fails, a
+//! transaction of its own inserts the identity before the locks are released. So a replay runs neither again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,21 +28,21 @@ use crate::client::timeouts::{lifted, lifted_for_readers};
 use crate::replica::agent::identity;
 use crate::security::seal::Seal;
 
-/// A piece of work for a lane.
+/// A job for a lane.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// What the proxy gave out.
+    /// The work from the proxy.
     pub(super) work: Work,
-    /// The statement that is run, if there is one.
+    /// The statement to run, if there is one.
     pub(super) shipment: Option<Arc<Shipment>>,
-    /// The transaction's, if it may write.
+    /// The transaction's identity, if it may write.
     pub(super) identity: Option<Identity>,
 }
 
-/// The transaction on the connection of a lane.
+/// The state of the server's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerTransaction {
-    /// None is open.
+    /// No transaction is open.
     None,
     /// It takes statements.
     Active,
@@ -59,7 +58,7 @@ struct Lane {
     connection: Option<ReplicaConnection>,
     transaction: ServerTransaction,
     has_written: bool,
-    /// A statement may have set something on the connection, unseen.
+    /// A function may have changed settings of the connection silently.
     is_unproven: bool,
 }
 
@@ -118,7 +117,7 @@ impl Lane {
                 self.execute(&shipment.command, operation.kind).await.map(Some)
             }
             (Work::Run(_) | Work::RunAlone(_), None) => {
-                Err(BackendError::Protocol("the text of a statement was forgotten"))
+                Err(BackendError::Protocol("the text of a statement is missing"))
             }
             (Work::Restart | Work::End(Ending::Abort), _) => self.roll_back().await.map(|()| None),
             (Work::End(Ending::Commit), _) => {
@@ -127,7 +126,7 @@ impl Lane {
         }
     }
 
-    /// The transaction is over: the connection is for another one, unless a function may have set something on it.
+    /// Returns the connection at the end of the transaction, unless a function may have changed its settings.
     fn let_go(&mut self) {
         if let Some(connection) = self.connection.take()
             && !self.is_unproven
@@ -144,7 +143,7 @@ impl Lane {
         Ok(self.connection.insert(connection))
     }
 
-    /// Puts the session's settings into force before anything else.
+    /// Puts the session's settings into force first.
     async fn apply_settings(&mut self, settings: &SessionSettings) -> Result<(), BackendError> {
         let catalogue = self.host.coordinator().database.catalogue().generation();
         let server = self.connection().await?;
@@ -187,7 +186,7 @@ impl Lane {
         ended
     }
 
-    /// Runs a statement inside the transaction, which begins with it.
+    /// Runs a statement inside the transaction, and begins the transaction if necessary.
     async fn execute(&mut self, command: &Command, kind: Kind) -> Result<Reply, BackendError> {
         self.is_unproven |= command.side_effects == SideEffects::Unproven;
         let begins = self.transaction == ServerTransaction::None;
@@ -218,7 +217,7 @@ impl Lane {
             }
         }
         let (mut reply, status) = exchange(connection, cached, command, bytes_max).await?;
-        // One that returns too much is undone like one that failed, everywhere: all replicas count the same rows.
+        // A statement that returns too much counts as failed everywhere, because all replicas count the same rows.
         let has_failed = status == Some(Status::Failed) || reply.outcome == TOO_LARGE.as_bytes();
         self.transaction = if has_failed { ServerTransaction::Failed } else { ServerTransaction::Active };
         if let Some(body) = failed {
@@ -232,7 +231,7 @@ impl Lane {
         }
     }
 
-    /// Commits under the identity. A transaction that has failed leaves nothing but that.
+    /// Commits with the identity. A failed transaction leaves only its identity.
     async fn commit(&mut self, identity: Option<Identity>) -> Result<(), BackendError> {
         if self.transaction == ServerTransaction::Failed {
             self.roll_back().await?;
@@ -278,7 +277,7 @@ fn begin(command: &Command, version: u32) -> String {
     };
     let mut sql = begin.to_owned();
     if command.settings.has_timeouts {
-        // It would cost the replica its place if the server ended the connection.
+        // If the server ended the connection, the replica would be given up.
         let lifts = match command.mode {
             AccessMode::ReadOnly => lifted_for_readers(version),
             AccessMode::ReadWrite => lifted(version),

@@ -1,8 +1,8 @@
-//! The locks of a transaction: which tables it may touch, and how (section 3.1).
+//! The table locks of a transaction (section 3.1).
 //!
-//! They are declared, or derived from what the statements touch. Every transaction shares the schema; one that changes it, or
-//! may touch anything, has it alone, which is a lock on everything. A table that is written brings the sequences that
-//! its rows draw from, and the tables that its rows refer to are read.
+//! Locks are declared, or derived from the statements. Every transaction locks the schema shared. A transaction that
+//! changes the schema, or may touch anything, locks it exclusively, which is a lock on everything. A written table
+//! adds locks on the sequences of its rows, and read locks on the tables that its rows refer to.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use sql::accesses::{Accesses, Arguments};
 use sql::profile::Declared;
 use sql::{Catalogue, ColumnDefault, Routing, Statement};
 
-/// Stands for the schema of the one database that these protocols serve. No table has this number.
+/// The schema of the one database that these protocols serve. No table has this number.
 const SCHEMA: TableId = DatabaseId::FIRST.table(u32::MAX);
-/// Numbers from here on are those of sequences.
+/// Numbers from here on are sequences.
 const SEQUENCES: u32 = 1 << 31;
 
-/// What a transaction may touch.
+/// The locks of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableLocks {
     modes: BTreeMap<FragmentId, Mode>,
 }
 
 impl TableLocks {
-    /// Nothing but the schema as it is.
+    /// Only the schema, shared.
     pub(super) fn none() -> Self {
         Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), Mode::Read)]) }
     }
 
-    /// Everything.
+    /// All tables, exclusively.
     pub(super) fn everything() -> Self {
         Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), Mode::Write)]) }
     }
 
-    /// All tables, to be read.
+    /// All tables, shared.
     pub(super) fn all_read(catalogue: &Catalogue) -> Self {
         let mut locks = Self::none();
         catalogue.tables().for_each(|table| locks.take(table.id, Mode::Read));
         locks
     }
 
-    /// Those of a statement, if what it touches is bounded.
+    /// The locks of a statement, or `None` if its accesses are not bounded.
     pub(super) fn of(statement: &Statement, catalogue: &Catalogue) -> Option<Self> {
         let (routing, outline) = (statement.routing(catalogue), statement.outline(catalogue));
         if outline.unbounded().is_none() {
@@ -61,8 +61,8 @@ impl TableLocks {
         Some(locks)
     }
 
-    /// Whatever the rows: their tables. It is finer than the routing, which takes a change of any column for one of a key
-    /// that others refer to.
+    /// The tables of these accesses, regardless of rows. This is finer than the routing, in which an update of any
+    /// column counts as one of a referenced key.
     fn touched(touched: &Accesses, routing: &Routing, catalogue: &Catalogue) -> Self {
         let mut locks = Self::none();
         for read in &touched.reads {
@@ -83,7 +83,7 @@ impl TableLocks {
         locks
     }
 
-    /// Those that were declared.
+    /// The locks of a declaration.
     pub(super) fn declared(declared: &Declared, catalogue: &Catalogue) -> Self {
         let mut locks = Self::none();
         for table in &declared.reads {
@@ -95,7 +95,7 @@ impl TableLocks {
         locks
     }
 
-    /// A table is written, in whatever way.
+    /// Adds the locks of a write.
     fn write(&mut self, id: TableId, catalogue: &Catalogue) {
         self.take(id, Mode::Write);
         self.draws(id, catalogue);
@@ -104,7 +104,7 @@ impl TableLocks {
         }
     }
 
-    /// Rows may be made in a table.
+    /// Adds the locks of insertions.
     fn draws(&mut self, id: TableId, catalogue: &Catalogue) {
         for column in catalogue.table(id).map_or(&[][..], |table| &table.columns) {
             if let ColumnDefault::Sequence(name) = &column.default {
@@ -113,14 +113,14 @@ impl TableLocks {
         }
     }
 
-    /// Rows of a table are locked.
+    /// Adds the lock of a row-locking read.
     pub(super) fn lock_rows(&mut self, table: TableId) {
         self.take(table, Mode::Write);
     }
 
-    /// A sequence of this name, in whatever schema.
+    /// Adds a sequence of this name, in any schema.
     pub(super) fn draw(&mut self, name: &str) {
-        // Two names with one number share a lock, which is sound.
+        // Names whose hashes collide share a lock, which is sound.
         let hash = name
             .bytes()
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -132,17 +132,17 @@ impl TableLocks {
         *held = mode.max(*held);
     }
 
-    /// What another statement needs, too.
+    /// Adds the locks of another statement.
     pub(super) fn add(&mut self, more: &Self) {
         more.modes.iter().for_each(|(fragment, mode)| self.take(fragment.table, *mode));
     }
 
-    /// Whether these are on everything.
+    /// Whether everything is locked exclusively.
     pub(super) fn are_everything(&self) -> bool {
         self.modes[&FragmentId::whole(SCHEMA)] == Mode::Write
     }
 
-    /// What is wanted and not held: in words.
+    /// The first wanted lock that is not held, in words.
     pub(super) fn lack(&self, wanted: &Self, catalogue: &Catalogue) -> Option<String> {
         if self.are_everything() {
             return None;
@@ -159,7 +159,7 @@ impl TableLocks {
         Some(format!("{} {what}", if *mode == Mode::Write { "write" } else { "read" }))
     }
 
-    /// As the scheduler takes them.
+    /// The scheduler's form.
     pub(super) fn set(&self) -> LockSet {
         self.modes.iter().map(|(fragment, mode)| (*fragment, *mode)).collect()
     }

@@ -1,6 +1,6 @@
-//! The scheduler and the proxies of a node, the databases that they drive, and the log.
+//! The scheduler and the proxies of a node, their databases, and the log.
 //!
-//! Invariant: the mutex is never held over a wait, nor while the coordinator's is asked for.
+//! Invariant: no code waits while it holds the mutex, nor takes the coordinator's lock meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,20 +21,20 @@ use super::statement_store::MemoryLimits;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{Coordinator, QuarantineDuration};
 
-/// More transactions than this are not under way at once; a session that begins another one waits.
+/// Most unfinished transactions. A session that begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
 
-/// Whether transactions wait for the locks of others.
+/// Whether transactions wait for locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locking {
     /// As the protocol says.
     On,
-    /// Locks are granted at once: only for tests that show that a checker notices.
+    /// Locks are granted at once, for tests that a checker notices.
     Off,
 }
 
 impl Locking {
-    /// The locks that the scheduler is to see.
+    /// The locks that the scheduler sees.
     fn visible(self, locks: LockSet) -> LockSet {
         match self {
             Self::On => locks,
@@ -43,7 +43,7 @@ impl Locking {
     }
 }
 
-/// Everything that sessions, replicas and the log share.
+/// The state that sessions, replicas and the log share.
 pub(crate) struct Shipping {
     state: Mutex<SchedulerState>,
     coordinator: OnceLock<Arc<Coordinator>>,
@@ -54,7 +54,7 @@ pub(crate) struct Shipping {
     changes: watch::Sender<u64>,
 }
 
-/// A message that is still to be delivered.
+/// A message to be delivered.
 pub(super) enum Delivery {
     Scheduler(Output),
     Proxy(usize, ProxyOutput),
@@ -83,7 +83,7 @@ impl LaneHost for Shipping {
             state.note_time(shipment.command.template, took_us);
             if let Err(Divergence { outcome }) = state.note_reply(&shipment, reply) {
                 let reason = format!(
-                    "a statement ended there with {outcome}, elsewhere not: `{}`",
+                    "a statement ended there with {outcome}, but elsewhere with another outcome: `{}`",
                     String::from_utf8_lossy(&shipment.command.text)
                 );
                 drop(state);
@@ -148,7 +148,7 @@ impl Shipping {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A replica that takes part.
+    /// Any replica that takes part.
     pub(super) fn any_up(&self) -> Option<ReplicaRun> {
         let state = self.lock();
         let up = (0..state.replicas.len()).find(|index| state.scheduler.is_up(replica(*index)))?;
@@ -178,7 +178,7 @@ impl Shipping {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// A session begins: the outcomes of its requests.
+    /// Registers a session, and returns the receiver of its outcomes.
     pub(super) fn open_session(
         &self,
         session: SessionId,
@@ -190,7 +190,7 @@ impl Shipping {
         received
     }
 
-    /// A session has gone; its transaction was ended before.
+    /// Removes a session whose transaction has ended.
     pub(super) fn close_session(&self, session: SessionId) {
         let mut state = self.lock();
         state.scheduler.request(session, Request::InteractionOver, &mut Vec::new());
@@ -202,7 +202,8 @@ impl Shipping {
         self.changed();
     }
 
-    /// Lets no other session begin a transaction until the exclusive turn is released. `false` if another session has it.
+    /// Blocks new transactions of other sessions until the exclusive turn is released. `false` if another session has
+    /// it.
     pub(super) fn acquire_exclusive(&self, session: SessionId) -> bool {
         let mut state = self.lock();
         *state.exclusive.get_or_insert(session) == session
@@ -214,12 +215,13 @@ impl Shipping {
         self.changed();
     }
 
-    /// Whether no transaction is under way.
+    /// Whether all transactions are over.
     pub(super) fn is_idle(&self) -> bool {
         self.lock().scheduler.active() == 0
     }
 
-    /// Hands a session's request to the scheduler. `generation` is that of the catalogue by which the locks were chosen.
+    /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
+    /// chosen.
     pub(super) fn request(
         self: &Arc<Self>,
         session: SessionId,
@@ -236,7 +238,7 @@ impl Shipping {
             let laggards = state.laggards(self.limits, UNDER_WAY_MAX);
             drop(state);
             for run in laggards {
-                let reason = "it is too far behind for what it lacks to be kept in memory";
+                let reason = "it is too far behind: the statements that it lacks do not fit into memory";
                 Arc::clone(self).give_up(run, reason);
             }
             state = self.lock();
@@ -255,7 +257,7 @@ impl Shipping {
         Ok(())
     }
 
-    /// A replica did something else than the others: it takes no part any more.
+    /// Quarantines a replica with an outcome that differs from the others'.
     fn diverged(&self, run: ReplicaRun, reason: &str) {
         if self.is_present(run) {
             // The coordinator keeps the quarantine over a restart, and shuts the replica out here.
@@ -263,25 +265,26 @@ impl Shipping {
         }
     }
 
-    /// The replica serves nothing until it has the data of another one.
+    /// Shuts a replica out until it has another one's data.
     pub(super) fn shut_out_replica(self: &Arc<Self>, id: ReplicaId) {
         let incarnation = {
             let replica = &mut self.lock().replicas[usize::from(id.0)];
             replica.standing = Standing::Quarantined;
             replica.incarnation
         };
-        // Quarantines of before this start come before the coordinator, and no replica takes part then.
+        // A quarantine from an earlier start is reported before the coordinator is attached. No replica takes part
+        // then.
         if self.coordinator.get().is_some() {
             Arc::clone(self).give_up(ReplicaRun { replica: id, incarnation }, "it is in quarantine");
         }
     }
 
-    /// The replica has the data of another one.
+    /// Lets a replica in that has another one's data.
     pub(super) fn let_in_replica(&self, id: ReplicaId) {
         self.lock().replicas[usize::from(id.0)].standing = Standing::Member;
     }
 
-    /// Delivers messages between the scheduler and the proxies, and what follows from them, until none is left.
+    /// Delivers messages between the scheduler and the proxies, with their consequences, until none is left.
     pub(super) fn deliver(self: &Arc<Self>, mut state: MutexGuard<'_, SchedulerState>, first: Vec<Delivery>) {
         let mut queue: VecDeque<Delivery> = first.into();
         while let Some(next) = queue.pop_front() {
@@ -338,7 +341,7 @@ impl Shipping {
         };
         let job = Job { work, shipment, identity };
         if let Some(lane) = state.replicas[index].lanes.get(&transaction) {
-            // A lane ends before its transaction only when the replica is lost.
+            // A lane ends before its transaction only if the replica is lost.
             let _ = lane.send(job);
             return;
         }

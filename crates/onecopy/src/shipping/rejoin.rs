@@ -1,12 +1,12 @@
-//! Brings a replica back: fences it, rolls it forward from the log, and joins it to the others while they work.
+//! Brings a replica back: fences it, rolls it forward from the log, and lets it join the others while they work.
 //!
-//! All former backends at the server have ended before it is asked which transactions it has. So no transaction can commit
-//! there that the answer does not show. Transactions that only the log has are run again in the order of term and number,
-//! which is the order of conflicting ones. Those that are under way at that moment are left out: they are sent, or run
-//! again, when the replica joins (`cluster::protocols::shipping::Scheduler::replica_joined`).
+//! All former backends have ended before the server is asked for its transactions, so no transaction can commit later
+//! unseen. Transactions that only the log has are run again, in the order of term and number, which is the order of
+//! conflicting ones. Unfinished transactions are left out: when the replica joins, they are sent, or run again
+//! (`cluster::protocols::shipping::Scheduler::replica_joined`).
 //!
-//! While the replica takes part, its durable version is noted from time to time, so that the log can be trimmed behind the
-//! slowest replica.
+//! While the replica takes part, its durable version is recorded periodically, so that the log can be trimmed behind
+//! the slowest replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,24 +34,24 @@ use crate::security::seal::Seal;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long the former backends may take to go.
+/// Former backends get this long to end.
 const FENCE_DEADLINE: Duration = Duration::from_secs(30);
 const FENCE_PAUSE: Duration = Duration::from_millis(10);
-/// How often it is looked whether the server is there.
+/// Interval at which we check for the server.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often what is durable is noted.
+/// Interval at which the durable version is recorded.
 const NOTE: Duration = Duration::from_secs(10);
-/// How much of the log is read at a time.
+/// Bytes of the log that are read at a time.
 const READ_BYTES: usize = 16 << 20;
 
 const OPTIONS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 \
     -c default_transaction_read_only=off -c client_min_messages=error -c search_path=pg_catalog";
 
-/// Why a replica cannot take part now.
+/// The reason why a replica cannot take part now.
 enum RejoinError {
     /// An exchange with its server failed.
     Backend(BackendError),
-    /// Something that may pass by itself.
+    /// A condition that may pass by itself.
     Passing(String),
     /// An operator has to act first.
     Lasting(String),
@@ -72,27 +72,27 @@ impl std::fmt::Display for RejoinError {
     }
 }
 
-/// What was known when the replica was asked what it has.
+/// The position in the log and the numbering when the replica was asked for its transactions.
 struct RejoinPoint {
     run: ReplicaRun,
-    /// Every number up to this one was over.
+    /// All transactions up to this number were over.
     from: SequenceNumber,
-    /// The last version that had been appended.
+    /// The last appended version.
     upto: Version,
-    /// Decided and not over.
+    /// Decided but unfinished transactions.
     under_way: BTreeSet<Identity>,
 }
 
-/// Keeps one replica in the cluster for as long as the node runs.
+/// Keeps one replica in the cluster while the node runs.
 pub(super) async fn maintain(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
-    // Only what was there before this start may have been proven by a key that is gone.
+    // Only rows from before this start may have been proven by a lost key.
     let mut proves_all = shipping.coordinator().local.seal.is_new;
     let seat = &shipping.coordinator().seats[id];
     loop {
         if shipping.lock().replicas[usize::from(id.0)].standing == Standing::Quarantined {
-            // It comes back when it was rebuilt.
+            // A rebuild lets it come back.
             sleep(LOOK).await;
             continue;
         }
@@ -191,7 +191,7 @@ async fn prepare(
     let deadline = Instant::now() + FENCE_DEADLINE;
     while !control.query(FENCE).await?.is_empty() {
         if Instant::now() > deadline {
-            return Err(RejoinError::Passing("backends of before do not end".into()));
+            return Err(RejoinError::Passing("backends of an earlier run do not end".into()));
         }
         sleep(FENCE_PAUSE).await;
     }
@@ -201,7 +201,7 @@ async fn prepare(
     Ok(())
 }
 
-/// Runs the transactions again that the log has and the replica has not.
+/// Runs the transactions that the log has and the replica lacks.
 async fn roll_forward(
     shipping: &Shipping,
     control: &mut OwnConnection,
@@ -218,7 +218,7 @@ async fn roll_forward(
         let Some(last) = records.last() else { break };
         if from == first && is_beyond(&records[0], has) {
             // The log is trimmed behind the last record that each member has.
-            let reason = "the log has no more what it lacks";
+            let reason = "the log no longer has the records that it lacks";
             shipping.coordinator().quarantine(start.run.replica, reason, QuarantineDuration::UntilRebuilt);
             return Err(RejoinError::Passing(reason.into()));
         }
@@ -237,7 +237,7 @@ async fn roll_forward(
         redo(control, &record, shipping.limits.reply_bytes, &shipping.coordinator().local.seal).await?;
     }
     if count > 0 {
-        tracing::info!(replica = %shipping.coordinator().seats[start.run.replica].name, count, "transactions were done again");
+        tracing::info!(replica = %shipping.coordinator().seats[start.run.replica].name, count, "ran transactions again from the log");
     }
     Ok(())
 }
@@ -246,13 +246,13 @@ fn is_shipped(record: &Record) -> bool {
     record.items().any(|item| matches!(item, Item::Shipped(_)))
 }
 
-/// Whether a log that was trimmed begins after what a replica has.
+/// Whether a trimmed log begins after the replica's last transaction.
 fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
     let Header { first, identity, .. } = *oldest.header();
     first > Version(1) && is_shipped(oldest) && !has.contains(&identity)
 }
 
-/// One transaction, exactly as it was: what failed then fails again, and leaves its identity only.
+/// Runs one transaction exactly as before. A failure happens again, and leaves only the identity.
 async fn redo(
     control: &mut OwnConnection,
     record: &Record,
@@ -263,7 +263,7 @@ async fn redo(
     let mut failed = false;
     for item in record.items() {
         let Item::Shipped(shipped) = item else { continue };
-        // In a failed transaction nothing works but what goes back to a savepoint.
+        // A failed transaction accepts only ROLLBACK TO SAVEPOINT.
         match run(control, &shipped, !failed).await {
             Ok(returned_bytes) => failed = returned_bytes > reply_bytes_max,
             Err(BackendError::Server(body)) if is_deterministic(Fields::new(&body).sqlstate()) => {
@@ -355,7 +355,7 @@ async fn watch(shipping: &Shipping, run: ReplicaRun, mut control: OwnConnection)
 }
 
 impl Shipping {
-    /// Keeps for the replica what is decided from now on.
+    /// Starts to collect decisions for the replica.
     fn ask_to_return(&self, id: ReplicaId) -> RejoinPoint {
         let mut state = self.lock();
         let index = usize::from(id.0);
@@ -369,7 +369,7 @@ impl Shipping {
         RejoinPoint { run: state.run(index), from, upto, under_way }
     }
 
-    /// Lets the replica take part from now on; `false` if it was given up meanwhile.
+    /// Lets the replica take part; `false` if it was given up meanwhile.
     fn join(self: &Arc<Self>, start: &RejoinPoint, has: &BTreeSet<Identity>) -> bool {
         let index = usize::from(start.run.replica.0);
         let mut state = self.lock();
@@ -406,7 +406,7 @@ impl Shipping {
             state.over_at(index)
         };
         let over = over.min(self.coordinator().log.durable());
-        // A commit that waits for the disk takes all before it along, if it has something of its own to write.
+        // A commit that waits for the disk also makes earlier commits durable, if it writes anything itself.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
         control.query(beat).await?;
         self.coordinator().note_durable(run.replica, over).await;
@@ -416,7 +416,7 @@ impl Shipping {
             state.numbers = state.numbers.split_off(&first);
             state.numbers.values().min().copied()
         };
-        // A number that is lower than all that the log has, and is there, has left the log.
+        // Identities at the replica below the first number in the log have left the log.
         let Some(number) = first_number else { return Ok(()) };
         let (epoch, number) = (self.epoch().0.cast_signed(), number.0.cast_signed());
         let oldest = self

@@ -1,4 +1,4 @@
-//! A replica between two losses of it, and what its lanes need of the node.
+//! A replica between two losses, and the node as its lanes see it.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use super::shipment::{Reply, Shipment};
 use crate::backend::Address;
 use crate::coordinator::Coordinator;
 
-/// A replica between two losses of it. Reports about an earlier run no longer count.
+/// A replica between two losses. Reports of an earlier run are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReplicaRun {
-    /// Its number.
     pub(super) replica: ReplicaId,
-    /// Counts its losses.
+    /// Number of its losses.
     pub(super) incarnation: Incarnation,
 }
 
@@ -23,30 +22,29 @@ pub(super) struct ReplicaRun {
 pub(super) struct Completed {
     /// The statement.
     pub(super) shipment: Arc<Shipment>,
-    /// What the replica returned.
+    /// The replica's reply.
     pub(super) reply: Reply,
-    /// How long it took, in microseconds.
+    /// Its duration in microseconds.
     pub(super) took_us: u32,
 }
 
-/// The node, as lanes and the connections of sessions need it.
+/// The node, as lanes and the connections of sessions see it.
 pub(super) trait LaneHost: Send + Sync {
-    /// The coordinator of the node.
     fn coordinator(&self) -> &Arc<Coordinator>;
 
     /// Whether the replica was not lost since this run began.
     fn is_present(&self, run: ReplicaRun) -> bool;
 
-    /// How many bytes of rows one statement may return.
+    /// Most bytes of rows that one statement may return.
     fn reply_bytes_max(&self) -> usize;
 
-    /// A replica has done the work that it was given for a transaction.
+    /// Reports finished work of a transaction at a replica.
     fn finished(self: Arc<Self>, run: ReplicaRun, transaction: Transaction, completed: Option<Completed>);
 
-    /// A replica cannot go on as the others do: it takes no part until it has been rolled forward.
+    /// Gives up a replica that cannot continue, until it has been rolled forward.
     fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str);
 
-    /// Where a replica listens.
+    /// The address of a replica.
     fn address(&self, replica: ReplicaId) -> Address {
         self.coordinator().seats[replica].address.clone()
     }

@@ -1,4 +1,4 @@
-//! Reads what a server replies to a statement, and tells the errors of the statement from those of the server.
+//! Reads a server's replies to a statement, and separates errors of the statement from those of the server.
 
 use wire::backend::{Fields, Status, command_tag, data_row, tag};
 use wire::{encode, frame};
@@ -7,16 +7,17 @@ use super::shipment::{Command, Form, Reply};
 use crate::backend::{BackendError, Connection};
 use crate::pool::cached::Cached;
 
-/// The SQLSTATE of a statement that returns more than is kept of a reply.
+/// The SQLSTATE of a statement whose reply is too large.
 pub(super) const TOO_LARGE: &str = wire::sqlstate::PROGRAM_LIMIT_EXCEEDED;
 
 pub(super) fn code(body: &[u8]) -> Vec<u8> {
     Fields::new(body).sqlstate().to_vec()
 }
 
-/// Whether an error comes from the statement and the data, so that every replica reports it. Errors of resources, the
-/// operator, other transactions and the server itself do not. A malformed message (too few parameters) fails everywhere, and
-/// so does an object that is not ready (a view that takes no rows, a role that is in use by itself).
+/// Whether the statement and the data cause the error, so that every replica raises it. Errors of resources, the
+/// operator, other transactions and the server itself do not count. A malformed message (too few parameters) fails
+/// everywhere, and so does an object in the wrong state (a view that takes no rows, a role in use by its own
+/// session).
 pub(super) fn is_deterministic(sqlstate: &[u8]) -> bool {
     const MESSAGE: &[u8] = b"08P01";
     const LOCK: &[u8] = b"55P03";
@@ -27,7 +28,7 @@ pub(super) fn is_deterministic(sqlstate: &[u8]) -> bool {
     !OTHERS.iter().any(|class| sqlstate.starts_with(class)) && !sqlstate.is_empty()
 }
 
-/// Reads the replies to a statement, and to what is asked after it.
+/// Reads the replies to a statement and to the queries after it.
 pub(super) async fn exchange(
     connection: &mut Connection,
     cached: &mut Cached,
@@ -63,7 +64,7 @@ pub(super) async fn exchange(
             }
             tag::COPY_IN_RESPONSE if matches!(command.form, Form::Copy(_)) => {}
             tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE | tag::COPY_BOTH_RESPONSE => {
-                return Err(BackendError::Protocol("a COPY that nobody asked for"));
+                return Err(BackendError::Protocol("the server started a COPY without being asked"));
             }
             _ => {}
         }

@@ -1,11 +1,11 @@
-//! What a session asks of the scheduler, and the answer that it gets.
+//! The requests of a session to the scheduler, and their outcomes.
 
 use cluster::parts::lock_queues::LockSet;
 use cluster::protocols::shipping::{Answer, Ending, Kind};
 
 use super::shipment::{Command, Reply};
 
-/// A request of a session, which has one at a time.
+/// A request of a session. A session has one at a time.
 #[derive(Debug)]
 pub(super) enum SessionRequest {
     /// Begin a transaction with these locks.
@@ -21,7 +21,7 @@ pub(super) enum SessionRequest {
 }
 
 impl SessionRequest {
-    /// How much of it is kept in memory until all replicas have run it.
+    /// Bytes that are kept in memory until all replicas have run it.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Execute(Kind::Write, command) | Self::SingleUpdate(_, command) => command.bytes(),
@@ -35,7 +35,7 @@ impl SessionRequest {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) struct RequestOutcome {
     /// The scheduler's answer.
@@ -44,11 +44,12 @@ pub(super) struct RequestOutcome {
     pub(super) reply: Option<Reply>,
 }
 
-/// Why a request was not handed to the scheduler. Nothing was done.
+/// The scheduler did not get the request, and nothing was done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestRejected {
-    /// Another session runs alone, or too many transactions are under way. The session asks again after a change.
+    /// Another session has the exclusive turn, or too many transactions are unfinished. The session retries after a
+    /// change.
     TryLater,
-    /// No more statements can be kept for replicas that have not run them yet.
+    /// The memory for statements that replicas have not run yet is full.
     StoreIsFull,
 }

@@ -1,4 +1,4 @@
-//! A session's way to the scheduler, and to what others tell the session: cancel requests, and orders to end.
+//! A session's connection with the scheduler, and the signals that end the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::client::cancel::{CancelState, CancelTarget};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::error::{Fault, Refusal};
 
-/// How often a session that waits looks again.
+/// Interval at which a waiting session looks again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// A session, as the scheduler knows it.
@@ -44,12 +44,12 @@ impl SchedulerClient {
         Self { shipping, id, mailbox, cancel, connections, outcomes, ending: None }
     }
 
-    /// The session was told to end.
+    /// Notes an order to end the session.
     pub(super) fn note_end(&mut self, end: End) {
         self.ending = self.ending.max(Some(end));
     }
 
-    /// Fails if the session was told to end, and may end now.
+    /// Fails if the session must end and may end now.
     pub(super) fn check_ending(&self, is_in_transaction: bool) -> Result<(), Fault> {
         let why = match self.ending {
             Some(End::Killed) => "the session was ended by an administrator",
@@ -60,8 +60,8 @@ impl SchedulerClient {
         Err(Fault::Fatal(Refusal::plain(sqlstate::ADMIN_SHUTDOWN, format!("terminating connection: {why}"))))
     }
 
-    /// Hands a request to the scheduler and waits for its outcome. `None` if the session has to choose its locks again, because
-    /// another one ran alone.
+    /// Passes a request to the scheduler and waits for its outcome. `None` if the session has to choose its locks
+    /// again, because another session had the exclusive turn.
     pub(super) async fn request(
         &mut self,
         request: SessionRequest,
@@ -90,7 +90,7 @@ impl SchedulerClient {
                 let text = "too many transactions are under way";
                 Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, "Try again later.").into())
             }
-            Answer::Lost => Err(Refusal::retry("no replica is there that could run the statement").into()),
+            Answer::Lost => Err(Refusal::retry("no replica takes part that could run the statement").into()),
         }
     }
 
@@ -118,7 +118,7 @@ impl SchedulerClient {
         }
     }
 
-    /// Lets other sessions begin transactions again, if this one ran alone.
+    /// Releases the exclusive turn, if this session has it.
     pub(super) fn release_exclusive(&self) {
         self.shipping.release_exclusive(self.id);
     }

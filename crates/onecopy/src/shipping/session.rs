@@ -1,12 +1,13 @@
-//! A client of a node that ships statements: from log-in, which all nodes share, to its end.
+//! A client of a node that ships statements, from the log-in to its end.
 //!
-//! The session decides what a statement is and with which locks its transaction begins. The scheduler and the proxies do the
-//! rest. Replies are relayed as the replica gave them. Beside the connections on which transactions run, the session has a
-//! *control connection* for what concerns the session only: settings, and descriptions of statements.
+//! The session classifies statements and chooses the locks of transactions. The scheduler and the proxies do the
+//! rest. Replies are relayed as the replica gave them. Besides the connections for transactions, the session has a
+//! *control connection* for settings and descriptions of statements.
 //!
-//! A transaction begins at the servers with its first statement, when its locks are known: declared by a comment or by
-//! `onecopy.access`; all tables to be read, if it is READ ONLY; derived, if all its statements came together. Otherwise it
-//! locks everything, which is correct and slow, and is said once in the log.
+//! A transaction begins at the servers with its first statement, when its locks are known. A comment or
+//! `onecopy.access` declares them. READ ONLY locks all tables shared. If all statements came together, the locks are
+//! derived from them. Otherwise the transaction locks everything, which is correct and slow, and the log says so
+//! once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,12 +45,12 @@ pub(super) struct ClientStatement<'a> {
     pub(super) statement: &'a Arc<Statement>,
     /// The statement alone.
     pub(super) text: &'a [u8],
-    /// The same with the comments around it, where tables may be declared.
+    /// The same with its comments, where tables may be declared.
     pub(super) commented: &'a [u8],
     pub(super) form: Form,
 }
 
-/// What the session runs statements as.
+/// The role of the session.
 pub(super) struct SessionIdentity {
     pub(super) role: Arc<str>,
     pub(super) settings: Arc<SessionSettings>,
@@ -69,7 +70,7 @@ pub(super) struct Session {
     pub(super) has_hinted: bool,
 }
 
-/// Serves a client that is logged in.
+/// Serves a client that has logged in.
 pub(super) async fn serve(
     shipping: Arc<Shipping>,
     worker: Rc<Worker>,
@@ -115,7 +116,7 @@ pub(super) async fn serve(
             Err(fault) => Err(fault),
         };
         session.abandon().await;
-        tracing::info!("the session has ended");
+        tracing::info!("session ended");
         served
     };
     let served = InSession::new(id, serving).await;
@@ -132,7 +133,7 @@ pub(super) async fn serve(
 }
 
 impl Session {
-    /// Tells the client what a server says of itself.
+    /// Sends the server's settings to the client.
     async fn greet(&mut self) -> Result<(), Fault> {
         self.entry.tell_beginning();
         let started = Instant::now();
@@ -204,12 +205,11 @@ impl Session {
         }
     }
 
-    /// Sends ReadyForQuery.
     pub(super) fn ready(&mut self) {
         encode::ready_for_query(&mut self.client.out, self.transaction.status());
     }
 
-    /// Sends the client a fault that the session survives; returns one that it does not.
+    /// Sends the client a fault that the session survives. Returns any other fault.
     pub(super) fn report(&mut self, fault: Fault) -> Result<(), Fault> {
         match fault {
             Fault::Client | Fault::Fatal(_) => return Err(fault),
@@ -228,7 +228,7 @@ impl Session {
         Ok(())
     }
 
-    /// A Query message: its statements are one implicit transaction, unless transaction control stands among them.
+    /// A Query message: its statements are one implicit transaction, unless they contain transaction control.
     async fn query(&mut self, sql: &[u8]) -> Result<(), Fault> {
         let script = match self.script(sql).await {
             Ok(script) => script,
@@ -295,7 +295,6 @@ impl Session {
         })
     }
 
-    /// Runs one statement.
     pub(super) async fn run(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let verb = &sent.statement.verb;
         if self.transaction.has_failed()
@@ -313,7 +312,7 @@ impl Session {
         self.data(sent).await
     }
 
-    /// Hands a request to the scheduler and waits for its outcome. `None` if the locks have to be chosen again.
+    /// Passes a request to the scheduler and waits for its outcome. `None` if the locks have to be chosen again.
     pub(super) async fn request(
         &mut self,
         request: SessionRequest,
@@ -323,12 +322,12 @@ impl Session {
         self.scheduler.request(request, generation, is_in_transaction).await
     }
 
-    /// Runs a query of ours under the session's settings, outside of its transaction.
+    /// Runs a query of Onecopy's under the session's settings, outside its transaction.
     pub(super) async fn control_query(&mut self, sql: &str) -> Result<Rows, Fault> {
         self.control.query(sql, &self.settings).await
     }
 
-    /// The settings have changed: asks anew for what travels with statements.
+    /// Reads the settings that travel with statements again, after a change.
     pub(super) async fn refresh_settings(&mut self) -> Result<(), Fault> {
         self.identity.settings = Arc::new(self.control.shipped_settings(&self.settings).await?);
         Ok(())

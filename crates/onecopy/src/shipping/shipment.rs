@@ -1,4 +1,4 @@
-//! What travels to a server for one statement, and what comes back.
+//! The form of a statement on its way to servers, and of its reply.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use wire::frontend::Target;
 use crate::client::prepared_statement::name_of;
 use crate::pool::cached::Cached;
 
-/// The settings of a session, as they travel with its statements.
+/// The settings of a session, in the form that travels with its statements.
 #[derive(Debug, Default)]
 pub(super) struct SessionSettings {
-    /// Counts the changes of the session's settings.
+    /// Generation of the session's settings.
     pub(super) generation: u64,
-    /// Statements that bring a connection of the session's own to it.
+    /// Statements that bring a connection of the session up to date.
     pub(super) replay: String,
-    /// The values on which the effect of a statement depends, as statements: for a replica that runs it from the log.
+    /// Settings that affect a statement, as statements, for a replica that runs it from the log.
     pub(super) shipped: String,
-    /// Time-outs are set. They must not end what all replicas have to do.
+    /// Time-outs are set. They must not end statements that all replicas run.
     pub(super) has_timeouts: bool,
 }
 
-/// How a statement came.
+/// The protocol form of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     /// By the simple protocol.
@@ -38,16 +38,16 @@ pub(super) enum Form {
         values: Arc<[u8]>,
         /// The client wants to know the columns.
         describes: bool,
-        /// The number under which servers may keep it parsed.
+        /// The number by which servers may keep it parsed.
         number: Option<u64>,
     },
-    /// COPY FROM STDIN, with all that came of it.
+    /// COPY FROM STDIN, with all its data.
     Copy(Arc<[u8]>),
 }
 
-/// In place of types in the log: the values are the data of a COPY.
+/// Takes the place of types in the log: the values are the data of a COPY.
 pub(super) const COPY_MARK: &[u8] = b"copy";
-/// So much of them is put into one message.
+/// Bytes of COPY data in one message.
 const COPY_CHUNK_BYTES: usize = 1 << 20;
 
 /// COPY with its data, without waiting for the server to ask for them. A server that does not ask ignores them.
@@ -60,68 +60,62 @@ pub(super) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
 /// Whether a transaction may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessMode {
-    /// It may.
     ReadWrite,
-    /// It reads only.
     ReadOnly,
 }
 
 impl AccessMode {
-    /// Read only, if this says so.
+    /// Read only, if the argument is true.
     pub(super) fn of(is_read_only: bool) -> Self {
         if is_read_only { Self::ReadOnly } else { Self::ReadWrite }
     }
 }
 
-/// What a statement may do beside what it is taken for.
+/// The side effects of a statement beyond its execution kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideEffects {
-    /// Nothing.
     None,
-    /// It may set something on its connection, unseen.
+    /// It may change settings of its connection silently.
     Unproven,
-    /// It takes locks of rows, or draws from a sequence, which a read-only transaction would refuse.
+    /// It locks rows or draws from a sequence, which a read-only transaction would reject.
     NeedsWrite,
 }
 
-/// One execution of a statement, as a session wants it.
+/// One execution of a statement.
 #[derive(Debug)]
 pub(super) struct Command {
     /// The role that runs it.
     pub(super) role: Arc<str>,
     /// The settings under which it runs.
     pub(super) settings: Arc<SessionSettings>,
-    /// What is run before it, where it is run.
+    /// A query to run before it on the same connection.
     pub(super) before: Option<String>,
     /// The text, the same for all replicas.
     pub(super) text: Vec<u8>,
-    /// How it came.
     pub(super) form: Form,
-    /// What is asked after it on the same connection.
+    /// A query to run after it on the same connection.
     pub(super) after: Option<String>,
-    /// What it may do beside reading or writing.
+    /// Its side effects.
     pub(super) side_effects: SideEffects,
     /// Whether its transaction may write.
     pub(super) mode: AccessMode,
-    /// The template under which its time is measured.
+    /// The template under which its duration is measured.
     pub(super) template: TemplateId,
 }
 
-/// A command that was handed to the scheduler, under the name that the scheduler knows.
+/// A command with the scheduler's name for it.
 #[derive(Debug)]
 pub(super) struct Shipment {
-    /// Its name.
     pub(super) id: StatementId,
     /// The session that waits for its reply.
     pub(super) session: SessionId,
     /// Whether it goes to one replica or to all.
     pub(super) kind: Kind,
-    /// The command.
     pub(super) command: Command,
 }
 
 impl Command {
-    /// Puts the messages of the statement itself into a buffer, for a connection that has `cached` parsed. The caller calls
+    /// Encodes the messages of the statement itself, for a connection that has `cached` parsed. The caller calls
     /// [`Command::note_parsed`] when the server has parsed it.
     pub(super) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
         match &self.form {
@@ -145,7 +139,7 @@ impl Command {
         }
     }
 
-    /// A connection has it parsed from now on.
+    /// Notes that a connection has parsed it.
     pub(super) fn note_parsed(&self, cached: &mut Cached) {
         if let Form::Extended { number: Some(number), .. } = self.form {
             cached.insert(&name_of(number), number);
@@ -157,7 +151,7 @@ impl Command {
         matches!(self.form, Form::Simple | Form::Extended { describes: true, .. })
     }
 
-    /// How many bytes of it go into the log, roughly.
+    /// Approximate size of its part of the log record.
     pub(super) fn bytes(&self) -> usize {
         let parameters = match &self.form {
             Form::Simple => 0,
@@ -170,7 +164,7 @@ impl Command {
             + self.before.as_ref().map_or(0, String::len)
     }
 
-    /// What the log keeps of it, in order.
+    /// The statements that the log keeps of it, in order.
     pub(super) fn logged(&self) -> impl Iterator<Item = Shipped> + '_ {
         let plain = |text: &[u8]| Shipped {
             role: self.role.to_string(),
@@ -196,15 +190,15 @@ impl Command {
     }
 }
 
-/// What a statement came to at one replica.
+/// The outcome of a statement at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     /// Messages for the client.
     pub(super) bytes: Vec<u8>,
-    /// Rows of what was asked after it, as text.
+    /// Rows of the query after it, as text.
     pub(super) asked: Vec<Vec<Option<String>>>,
     /// The body of the error that ended it.
     pub(super) error: Option<Vec<u8>>,
-    /// What all replicas must agree on: the command tag, or the SQLSTATE.
+    /// The part that all replicas must agree on: the command tag, or the SQLSTATE.
     pub(super) outcome: Vec<u8>,
 }

@@ -1,7 +1,7 @@
-//! A node that ships statements, before its first replica takes part; and its mark beside the log.
+//! A node that ships statements, before its first replica takes part, and the mark beside its log.
 //!
-//! The two kinds of nodes cannot read each other's logs, and one needs servers under capture where the other must not have
-//! them. So a file beside the log says which kind of log it is, from before its first record.
+//! The two kinds of node cannot read each other's logs. One needs servers under capture, the other servers without
+//! it. So before its first record, a file beside the log says which kind it is.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -14,12 +14,12 @@ use super::node::{Locking, Shipping};
 use super::state::replica;
 use crate::coordinator::plan::{Plan, Term};
 
-/// The file that says that the log holds statements.
+/// The file that marks a log of statements.
 const KIND_FILE: &str = "statements";
-/// Names a rule that is switched off, for tests that show that a checker notices.
+/// Switches one rule off, for tests that a checker notices.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 
-/// Why a node cannot ship statements, or cannot do anything else.
+/// A node cannot ship statements, or its log is of the other kind.
 #[derive(Debug)]
 pub(crate) enum ShippingError {
     /// The log in this folder holds statements, and the node would propagate rows.
@@ -50,10 +50,10 @@ impl fmt::Display for ShippingError {
             }
             Self::HoldsRows(folder) => write!(
                 f,
-                "{} holds a cluster of the protocol onecopy; its replicas cannot be sent statements instead of rows",
+                "{} holds a cluster of the protocol onecopy, whose log has rows; start it with --protocol onecopy",
                 folder.display()
             ),
-            Self::Mark(file, error) => write!(f, "{} cannot be written: {error}", file.display()),
+            Self::Mark(file, error) => write!(f, "cannot write {}: {error}", file.display()),
             Self::SharedConnections => {
                 f.write_str("pool_mode = transaction is not offered where statements are shipped")
             }
@@ -67,7 +67,7 @@ impl fmt::Display for ShippingError {
 
 impl std::error::Error for ShippingError {}
 
-/// Refuses a folder with a log of statements, for a kind of node that cannot read it.
+/// Rejects a folder with a log of statements, for a kind of node that cannot read it.
 pub(crate) fn refuse_log(data: &Path) -> Result<(), ShippingError> {
     if data.join(KIND_FILE).exists() {
         return Err(ShippingError::HoldsStatements(data.to_owned()));
@@ -75,7 +75,7 @@ pub(crate) fn refuse_log(data: &Path) -> Result<(), ShippingError> {
     Ok(())
 }
 
-/// Marks the folder of a new log as one of statements, and refuses one with a log of rows.
+/// Marks the folder of a new log as one of statements, and rejects a folder with a log of rows.
 pub(crate) fn claim_log(data: &Path, is_new: bool) -> Result<(), ShippingError> {
     let file = data.join(KIND_FILE);
     if file.exists() {
@@ -97,7 +97,7 @@ pub(crate) struct ShippingOptions {
 }
 
 impl ShippingOptions {
-    /// Refuses a plan with what this kind of node does not offer.
+    /// Rejects options that this kind of node does not support.
     pub(crate) fn new(plan: &Plan, choices: Choices) -> Result<Self, ShippingError> {
         if plan.limits.pooling.is_shared {
             return Err(ShippingError::SharedConnections);

@@ -1,8 +1,8 @@
-//! What is behind the mutex of a node: the scheduler, the proxies, and what the drivers of both keep.
+//! The state behind a node's mutex: the scheduler, the proxies, and their drivers' data.
 //!
-//! The scheduler knows statements by name. Their texts are kept here until their transaction is over everywhere, and longer
-//! while a replica returns that may have to run them again. The first outcome of a statement that writes counts: a replica
-//! that comes to another one has diverged.
+//! The scheduler knows statements by name. The store keeps their texts until their transaction is over everywhere,
+//! and longer while a returning replica may have to run them. The first outcome of a write statement counts. A
+//! replica with another outcome has diverged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use super::request::{RequestOutcome, SessionRequest};
 use super::shipment::{Command, Reply, Shipment};
 use super::statement_store::{MemoryLimits, StatementStore};
 
-/// Templates whose times are known.
+/// Most templates whose durations are known.
 const TEMPLATES_MAX: usize = 8_192;
-/// What a statement is taken to cost before it was seen, in microseconds.
+/// Assumed duration of an unknown statement, in microseconds.
 const COST_US: u32 = 1_000;
 
-/// A replica that returns, or that takes part and still runs what it lacked.
+/// A replica that returns, or that has joined and still runs the transactions it lacked.
 #[derive(Default)]
 pub(super) struct Rejoining {
-    /// What was decided since the replica was asked what it has; none unless it is being rolled forward.
+    /// Decisions since the replica was asked for its transactions; `None` unless it is being rolled forward.
     pub(super) decided: Option<BTreeMap<SequenceNumber, Decided>>,
-    /// Transactions of before its return that it runs again.
+    /// Transactions from before its return that it runs again.
     pub(super) again: BTreeSet<SequenceNumber>,
 }
 
@@ -49,7 +49,7 @@ impl Rejoining {
 pub(super) enum Standing {
     /// As soon as it has been rolled forward.
     Member,
-    /// Not before it has the data of another replica.
+    /// Not before it has another replica's data.
     Quarantined,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct ReplicaState {
     pub(super) proxy: Proxy,
     pub(super) incarnation: Incarnation,
     pub(super) lanes: BTreeMap<Transaction, mpsc::UnboundedSender<Job>>,
-    /// Versions that are decided and not over here.
+    /// Decided versions that are not over here.
     pub(super) undone: BTreeSet<Version>,
     pub(super) rejoining: Rejoining,
     pub(super) standing: Standing,
@@ -91,11 +91,10 @@ pub(super) struct ShippedTransaction {
     pub(super) version: Option<Version>,
 }
 
-/// A session that has the scheduler's attention.
+/// A session with the scheduler.
 pub(super) struct SessionSlot {
     pub(super) connections: Arc<SessionConnections>,
     pub(super) outcomes: mpsc::UnboundedSender<RequestOutcome>,
-    /// Its open transaction.
     pub(super) open: Option<SequenceNumber>,
     /// The statement that it waits for.
     pub(super) awaited: Option<StatementId>,
@@ -103,7 +102,7 @@ pub(super) struct SessionSlot {
     pub(super) reply: Option<Reply>,
 }
 
-/// What one replica made of a statement, if another replica made something else of it.
+/// A replica's outcome of a statement, if another replica had a different one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Divergence {
     /// The command tag or SQLSTATE.
@@ -116,15 +115,15 @@ pub(super) struct SchedulerState {
     pub(super) sessions: BTreeMap<SessionId, SessionSlot>,
     /// Transactions that are not over.
     pub(super) active: BTreeMap<SequenceNumber, ShippedTransaction>,
-    /// Transactions that are over, kept for replicas that return.
+    /// Transactions that are over, kept for returning replicas.
     pub(super) past: BTreeMap<SequenceNumber, ShippedTransaction>,
     pub(super) statements: StatementStore,
-    /// The first outcome of each statement that writes.
+    /// The first outcome of each write statement.
     pub(super) outcomes: BTreeMap<StatementId, Vec<u8>>,
     pub(super) last_statement: u64,
-    /// The session that runs alone, or is about to.
+    /// The session that has the exclusive turn, or waits for it.
     pub(super) exclusive: Option<SessionId>,
-    /// Appended, in order, and not durable yet.
+    /// Appended versions that are not durable yet, in order.
     pub(super) pending: VecDeque<(Version, SequenceNumber)>,
     pub(super) appended: Version,
     /// Of the records of this term that the log still has.
@@ -155,7 +154,7 @@ impl SchedulerState {
         }
     }
 
-    /// Other transactions may begin again, if the session ran alone.
+    /// Ends the exclusive turn, if the session has it.
     pub(super) fn release(&mut self, session: SessionId) {
         self.exclusive.take_if(|holder| *holder == session);
     }
@@ -165,7 +164,7 @@ impl SchedulerState {
         ReplicaRun { replica: replica(index), incarnation: self.replicas[index].incarnation }
     }
 
-    /// Hands a request to the scheduler. `free` gives the locks that the scheduler is to see.
+    /// Passes a request to the scheduler. `free` gives the locks that the scheduler is to see.
     pub(super) fn request(
         &mut self,
         session: SessionId,
@@ -210,7 +209,7 @@ impl SchedulerState {
         self.scheduler.request(session, request, out);
     }
 
-    /// Keeps track of a transaction that the scheduler is about to number.
+    /// Tracks a transaction that the scheduler is about to number.
     fn track(
         &mut self,
         session: SessionId,
@@ -242,7 +241,7 @@ impl SchedulerState {
         Operation { kind, statement: id, cost_us }
     }
 
-    /// The times are measured as it goes, where the paper measured beforehand (section 4.10).
+    /// Measures durations at run time, where the paper measured beforehand (section 4.10).
     pub(super) fn note_time(&mut self, template: TemplateId, took_us: u32) {
         if self.times.len() >= TEMPLATES_MAX && !self.times.contains_key(&template) {
             self.times.clear();
@@ -251,7 +250,7 @@ impl SchedulerState {
         *time = (*time - *time / 8).saturating_add(took_us / 8);
     }
 
-    /// Takes a reply for the session that waits for it; the first counts.
+    /// Takes a reply for the session that waits for it. The first one counts.
     pub(super) fn note_reply(&mut self, shipment: &Shipment, reply: Reply) -> Result<(), Divergence> {
         if shipment.kind == Kind::Write {
             match self.outcomes.get(&shipment.id) {
@@ -277,9 +276,9 @@ impl SchedulerState {
     pub(super) fn answer(&mut self, session: SessionId, answer: Answer) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
         let statement = slot.awaited.take();
-        // A session that has gone receives nothing.
+        // A session that has ended receives nothing.
         let _ = slot.outcomes.send(RequestOutcome { answer, reply: slot.reply.take() });
-        // A statement that writes is kept until its transaction is over.
+        // A write statement is kept until its transaction is over.
         if let Some(statement) = statement
             && self.statements.get(statement).is_some_and(|shipment| shipment.kind == Kind::Read)
         {
@@ -287,7 +286,7 @@ impl SchedulerState {
         }
     }
 
-    /// Every version up to this one is over at a replica.
+    /// All versions up to this one are over at a replica.
     pub(super) fn over_at(&self, index: usize) -> Version {
         let first = self.replicas[index].undone.first();
         first.map_or(self.appended, |version| Version(version.0.saturating_sub(1)))
@@ -308,7 +307,7 @@ impl SchedulerState {
         self.active.get(&number).or_else(|| self.past.get(&number))
     }
 
-    /// Forgets the statements of transactions that are over everywhere.
+    /// Drops the statements of transactions that are over everywhere.
     pub(super) fn sweep(&mut self) {
         while let Some(number) = self.active.keys().copied().find(|number| !self.scheduler.has(*number)) {
             self.past.extend(self.active.remove(&number).map(|transaction| (number, transaction)));
@@ -321,8 +320,8 @@ impl SchedulerState {
         }
     }
 
-    /// The replicas that keep more than half of what may be kept, in bytes or in transactions, from being forgotten: they
-    /// lack what another one has done, or return while it waits for them.
+    /// Replicas that hold up more than half of the permitted statements, in bytes or in transactions: they lack
+    /// finished transactions of another replica, or are returning.
     pub(super) fn laggards(&self, limits: MemoryLimits, transactions_max: usize) -> Vec<ReplicaRun> {
         let has = |index: usize, version| !self.replicas[index].undone.contains(&version);
         let takes_part = |index: &usize| self.scheduler.is_up(replica(*index));
@@ -356,7 +355,7 @@ impl SchedulerState {
     }
 }
 
-/// The replica with this place among all.
+/// The replica with this index.
 pub(super) fn replica(index: usize) -> ReplicaId {
     ReplicaId(u16::try_from(index).expect("replicas are counted by u16"))
 }

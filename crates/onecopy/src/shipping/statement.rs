@@ -1,11 +1,11 @@
-//! What a statement may do here, and the text that all replicas run.
+//! How a statement executes here, and the text that all replicas run.
 //!
-//! A statement that writes must have the same effect wherever it runs. The crate `sql` says whether it has, or what must be
-//! put into its text first. `now()` and its kin become the instant at which the transaction began, by this node's clock. A
-//! volatile expression that is computed once for a given row is computed at one replica, under the transaction's locks, and
-//! put in as a constant. So are values of sequences: a transaction that draws from a sequence has it locked, draws at one
-//! replica that has all earlier transactions that drew, and ships the state of the sequence with the statement. Everything
-//! else is refused.
+//! A write statement must have the same effect at every replica. The crate `sql` says whether it has, or which values
+//! must first be put into its text. `now()` and its kin become the start of the transaction by this node's clock. A
+//! volatile expression that is computed once for a given row is computed at one replica, under the transaction's
+//! locks, and becomes a constant. So do values of sequences: the transaction locks the sequence, draws at one replica
+//! that has all earlier transactions that drew, and ships the sequence's state with the statement. All other
+//! statements are rejected.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,42 +26,42 @@ const OTHER_PROTOCOL: &str = "The protocol onecopy ships rows, and takes it.";
 /// Where and how a statement runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Execution {
-    /// It runs at one replica.
+    /// At one replica.
     Read,
-    /// It runs at one replica, in a transaction that refuses writes, since it may be more than a read.
+    /// At one replica, in a read-only transaction, because it may do more than read.
     UnprovenRead,
-    /// It runs at one replica, and locks rows.
+    /// At one replica, with row locks.
     LockingRead,
-    /// It draws from sequences at one replica, and the others are told.
+    /// It draws from sequences at one replica, which are then moved at the others.
     Draw,
-    /// It runs at all replicas.
+    /// At all replicas.
     Write,
-    /// It runs at all replicas as it stands.
+    /// At all replicas, with unchanged text.
     Plain,
-    /// It changes the schema at all replicas.
+    /// At all replicas, as a schema change.
     Ddl,
 }
 
-/// How a statement runs, and under which locks.
+/// How a statement runs, and with which locks.
 #[derive(Clone, Debug)]
 pub(super) struct Classified {
     pub(super) execution: Execution,
     pub(super) locks: TableLocks,
 }
 
-/// A text that is the same for all replicas, or how to get it.
+/// A text that is the same for all replicas, or the way to it.
 #[derive(Debug)]
 pub(super) enum ShippedText {
-    /// As it was sent.
+    /// As sent.
     Same,
     /// With these replacements.
     Rewritten(Box<Rewrite>),
 }
 
-/// The calls that draw, or tell what was drawn.
+/// The functions that draw, or return the last value drawn.
 const SEQUENCE_CALLS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
 
-/// What a statement about rows or the schema does.
+/// Classifies a statement about rows or the schema.
 pub(super) fn classify(
     statement: &Statement,
     text: &str,
@@ -117,7 +117,7 @@ pub(super) fn classify(
             }
         }
         Verb::Copy { .. } => Err(refused("COPY TO", "Use SELECT.")),
-        // Each replica looks at its own rows.
+        // Each replica analyzes its own rows.
         Verb::Maintenance(Maintenance::Analyze) => known(Execution::Plain, TableLocks::everything()),
         Verb::Lock => {
             Err(refused("LOCK", "Declare what the transaction writes: BEGIN /* onecopy: write t */."))
@@ -127,7 +127,7 @@ pub(super) fn classify(
     }
 }
 
-/// What is not offered where statements are shipped.
+/// The error for a statement that is not supported where statements are shipped.
 pub(super) fn refused(what: impl std::fmt::Display, hint: &str) -> Refusal {
     Refusal::new(
         sqlstate::FEATURE_NOT_SUPPORTED,
@@ -157,7 +157,7 @@ fn draw(statement: &Statement, text: &str) -> Result<Classified, Refusal> {
     Ok(Classified { execution: if call == "setval" { Execution::Plain } else { Execution::Draw }, locks })
 }
 
-/// The sequences that a text draws from by `nextval('name')`, as they stand there; none if one is not a plain name.
+/// The sequences in calls of `nextval('name')` in a text, as written. Empty if one is not a plain name.
 pub(super) fn drawn_from(text: &str) -> Vec<String> {
     named_by("nextval", text)
 }
@@ -185,13 +185,13 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name).trim_matches('"')
 }
 
-/// Statements that ask how far sequences have come.
+/// Statements that read the state of sequences.
 pub(super) fn ask_states(names: &[String]) -> String {
     let each = names.iter().map(|name| format!("SELECT '{name}', last_value FROM {name}"));
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Statements that bring sequences to where they have come.
+/// Statements that move sequences to these states.
 pub(super) fn move_to(states: &[Vec<Option<String>>]) -> Option<String> {
     let mut sql = String::new();
     for state in states {
@@ -202,8 +202,8 @@ pub(super) fn move_to(states: &[Vec<Option<String>>]) -> Option<String> {
     Some(sql)
 }
 
-/// The text that all replicas run for a statement that writes. A caller that `has_looked` at the texts that become dates and
-/// times knows that none of them reads the clock.
+/// The text that all replicas run for a write statement. A caller that `has_looked` has checked that no text for a
+/// date or time reads the clock.
 pub(super) fn shipped_text(
     text: &str,
     types: &[u32],
@@ -233,7 +233,7 @@ pub(super) fn shipped_text(
     }
 }
 
-/// The query that computes what has to be put into a text, each as text, and the sequences that it draws from.
+/// The query that computes the values for a text, each as text, and the sequences that it draws from.
 pub(super) fn evaluation(rewrite: &Rewrite) -> Result<Option<(String, Vec<String>)>, Refusal> {
     let evaluate = rewrite.evaluate();
     if evaluate.is_empty() {
@@ -262,7 +262,7 @@ pub(super) fn sequence_locks(names: &[String]) -> TableLocks {
     locks
 }
 
-/// The instant that a transaction of now has everywhere.
+/// The start of a transaction that begins now, the same everywhere.
 pub(super) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX).saturating_sub(EPOCH_2000_US)

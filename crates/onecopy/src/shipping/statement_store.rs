@@ -1,9 +1,9 @@
-//! The statements that are kept until no replica needs them any more, and how much memory they may take.
+//! The statements that some replica may still need, and the limit of their memory.
 //!
-//! A statement that writes is kept until its transaction is over at every replica that takes part, and while a replica
-//! returns that may have to run it again. A replica that stands still, or comes back slowly, would so make the memory of the
-//! node grow without end. Past the limit the replicas that keep most of it in memory are given up. They are rolled forward
-//! from the log when they come back, which needs no memory. If no replica is behind, further writes are refused.
+//! A write statement is kept until its transaction is over at every replica that takes part, and while a returning
+//! replica may have to run it. A replica that hangs or returns slowly would make this memory grow without end. Beyond
+//! the limit, the replicas that need most of it are given up. They are later rolled forward from the log, which needs
+//! no memory. If no replica is behind, further writes are rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use cluster::protocols::shipping::StatementId;
 
 use super::shipment::Shipment;
 
-/// How much of statements is kept for all transactions together.
+/// Most bytes of statements of all transactions together.
 const KEPT_BYTES_MAX: usize = 512 << 20;
-/// More bytes than this are not kept of one reply.
+/// Most bytes of one reply.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-/// Other limits, for tests: of what is kept and of a reply, in bytes.
+/// Overrides both limits, in bytes, for tests.
 const LIMITS_VARIABLE: &str = "ONECOPY_TEST_SHIPPING_BYTES";
 
-/// How much a node of this kind keeps in memory.
+/// The memory limits of a node of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryLimits {
-    /// Of statements.
+    /// For statements.
     pub(super) kept_bytes: usize,
-    /// Of what one statement returns.
+    /// For one reply.
     pub(super) reply_bytes: usize,
 }
 
@@ -53,7 +53,6 @@ impl StatementStore {
         self.bytes
     }
 
-    /// A statement by its name.
     pub(super) fn get(&self, statement: StatementId) -> Option<&Arc<Shipment>> {
         self.shipments.get(&statement)
     }
@@ -66,7 +65,7 @@ impl StatementStore {
         }
     }
 
-    /// Forgets a statement that no replica needs any more.
+    /// Drops a statement that no replica needs any more.
     pub(super) fn remove(&mut self, statement: StatementId) {
         if let Some(gone) = self.shipments.remove(&statement) {
             self.bytes -= gone.command.bytes();

@@ -1,8 +1,8 @@
-//! A transaction of a client: its locks when it begins, and its end.
+//! A client's transaction: its locks at the start, and its end.
 //!
 //! A transaction that locks everything first waits for an exclusive turn. From then on no other session begins a
-//! transaction, so none chooses its locks by a catalogue that a schema change is about to outdate. A schema change is
-//! acknowledged when all replicas that take part have run it and the catalogue was read again.
+//! transaction, so none chooses its locks by a catalogue that is about to change. A schema change is acknowledged
+//! when all replicas that take part have run it and the catalogue was read again.
 
 use cluster::protocols::shipping::Ending;
 use sql::Catalogue;
@@ -20,7 +20,7 @@ use crate::backend::OwnConnection;
 use crate::capture;
 use crate::error::{Fault, Refusal};
 
-/// Connections of our own for the catalogue.
+/// Settings of Onecopy's own connections for the catalogue.
 const OWN: &[(&str, &str)] = &[
     ("application_name", "onecopy catalogue"),
     ("client_encoding", "UTF8"),
@@ -51,7 +51,7 @@ impl Session {
             if let Some(unknown) = declared.unknown.first() {
                 return Err(Refusal::new(
                     sqlstate::UNDEFINED_OBJECT,
-                    format!("the transaction declares {unknown}, which is no table"),
+                    format!("the transaction declares {unknown}, which is not a table"),
                     "Name tables, not views.",
                 ));
             }
@@ -137,7 +137,6 @@ impl Session {
         Ok(true)
     }
 
-    /// Rolls the open transaction back.
     pub(super) async fn roll_back(&mut self) -> Result<(), Fault> {
         self.settings.drop_staged();
         let before = std::mem::replace(&mut self.transaction, TransactionState::None);
@@ -149,14 +148,14 @@ impl Session {
         Ok(())
     }
 
-    /// Rolls the open transaction back after the client has gone.
+    /// Rolls the open transaction back after the client has disconnected.
     pub(super) async fn abandon(&mut self) {
         if let Err(fault) = self.roll_back().await {
-            tracing::debug!(?fault, "an abandoned transaction");
+            tracing::debug!(?fault, "rolled back a transaction whose client has disconnected");
         }
     }
 
-    /// Reads the catalogue again. Other sessions wait for this: they choose their locks by the catalogue.
+    /// Reads the catalogue again. Other sessions wait for it, because they choose their locks by it.
     async fn reload_catalogue(&self) {
         let coordinator = &self.worker.coordinator;
         loop {
@@ -173,7 +172,7 @@ impl Session {
                 };
                 match loading.await {
                     Ok(catalogue) => return coordinator.set_catalogue(catalogue),
-                    Err(error) => tracing::warn!(%error, "the catalogue cannot be read; it is tried again"),
+                    Err(error) => tracing::warn!(%error, "cannot read the catalogue; retrying"),
                 }
             }
             sleep(PAUSE).await;

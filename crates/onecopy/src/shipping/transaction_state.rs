@@ -1,4 +1,4 @@
-//! The transaction of a client, as the session sees it.
+//! A client's transaction, as the session sees it.
 
 use sql::profile::Declaration;
 use wire::backend::Status;
@@ -10,12 +10,10 @@ use super::shipment::AccessMode;
 use super::statement;
 use crate::error::Refusal;
 
-/// The transaction of a client.
 #[derive(Debug)]
 pub(super) enum TransactionState {
-    /// None is open.
     None,
-    /// The client said BEGIN, and nothing has run yet.
+    /// The client has sent BEGIN, and nothing has run yet.
     Announced(AnnouncedTransaction),
     /// Its locks are held.
     Open(OpenTransaction),
@@ -24,13 +22,12 @@ pub(super) enum TransactionState {
 /// Whether a transaction takes statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
-    /// It does.
     Active,
-    /// A statement has failed: it can only be rolled back.
+    /// A statement has failed. The transaction can only be rolled back.
     Failed,
 }
 
-/// What is known of a transaction before its first statement.
+/// A transaction before its first statement.
 #[derive(Debug)]
 pub(super) struct AnnouncedTransaction {
     pub(super) mode: AccessMode,
@@ -38,7 +35,7 @@ pub(super) struct AnnouncedTransaction {
     pub(super) health: Health,
 }
 
-/// What ends a transaction.
+/// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
     /// COMMIT or ROLLBACK of the client.
@@ -47,14 +44,12 @@ pub(super) enum Block {
     Implicit,
 }
 
-/// What a transaction has shipped to all replicas, the least first.
+/// The most that a transaction has shipped to all replicas, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shipped {
-    /// Nothing.
     Nothing,
     /// Writes, settings or savepoints.
     Writes,
-    /// A change of the schema.
     SchemaChange,
 }
 
@@ -68,7 +63,7 @@ pub(super) struct OpenTransaction {
     pub(super) shipped: Shipped,
     /// It has settings of its own.
     pub(super) has_settings: bool,
-    /// The size of what it has shipped.
+    /// Bytes that it has shipped.
     bytes: usize,
     /// The value of `now()` in it.
     pub(super) now_us: i64,
@@ -89,7 +84,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Counts what it is about to ship, and refuses too much.
+    /// Counts a statement that it is about to ship, and rejects too much.
     pub(super) fn note_shipped(&mut self, shipped: Shipped, bytes: usize) -> Result<(), Refusal> {
         self.shipped = self.shipped.max(shipped);
         self.bytes += bytes;
@@ -100,25 +95,24 @@ impl OpenTransaction {
                     "the statements of a transaction may have {} MB at most",
                     TRANSACTION_BYTES_MAX >> 20
                 ),
-                "Do it in several transactions.",
+                "Split it into several transactions.",
             ));
         }
         Ok(())
     }
 
-    /// Whether statements run under settings or a schema that other transactions do not have.
+    /// Whether its settings or schema differ from those of other transactions.
     pub(super) fn has_own_environment(&self) -> bool {
         self.shipped == Shipped::SchemaChange || self.has_settings
     }
 }
 
 impl TransactionState {
-    /// Whether none is open or announced.
+    /// Whether no transaction is open or announced.
     pub(super) fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 
-    /// Whether a statement has failed in it.
     pub(super) fn has_failed(&self) -> bool {
         match self {
             Self::None => false,
@@ -127,7 +121,6 @@ impl TransactionState {
         }
     }
 
-    /// Sets whether it takes further statements.
     pub(super) fn set_health(&mut self, health: Health) {
         match self {
             Self::None => {}
@@ -136,7 +129,7 @@ impl TransactionState {
         }
     }
 
-    /// Whether statements of it run in a transaction that may write.
+    /// Access mode for its statements.
     pub(super) fn mode(&self) -> AccessMode {
         match self {
             Self::Open(open) => open.mode,
@@ -144,7 +137,7 @@ impl TransactionState {
         }
     }
 
-    /// What ReadyForQuery says of it.
+    /// Its status for ReadyForQuery.
     pub(super) fn status(&self) -> Status {
         match self {
             Self::None => Status::Idle,
