@@ -1,9 +1,10 @@
 //! The first version of the code: all updates run at one home, its row locks are the only locks, and nothing is certified.
 //!
 //! Two rules replace certification. A finished transaction waits to be appended while an overlapping one that finished
-//! before it is not committed at home. And with its last statement a transaction draws a number at home, which shows
-//! whether another one has had its locks afterwards (crates/cluster/src/parts/tickets.rs). Both matter only because the
-//! death of a backend is noticed late: its row locks are released, and a waiter continues with the old row.
+//! before it is not committed at home. And with its last statement a transaction draws a lock LSN at home, which shows
+//! whether another transaction has had its locks afterwards (crates/cluster/src/parts/lock_lsns.rs). Both matter only
+//! because the scheduler notices the death of a backend late: its row locks are released, and a waiter continues with the
+//! old row.
 
 use crate::model::*;
 use crate::rules::*;
@@ -19,7 +20,7 @@ impl Model {
         self.rules.one_home && (p.level != Level::Auto || self.access[t].iter().any(|a| a.writes | a.locks != 0))
     }
 
-    /// SERIALIZABLE ones run one at a time.
+    /// SERIALIZABLE transactions run one at a time.
     pub fn has_turn(&self, s: &State, t: usize) -> bool {
         let serial = |o: usize| self.sc.programs[o].level == Level::Serializable;
         let is_open = |o: usize| {
@@ -33,7 +34,7 @@ impl Model {
         !self.rules.one_home || !serial(t) || !(0..self.sc.programs.len()).any(|o| o != t && serial(o) && is_open(o))
     }
 
-    /// What it wrote, locked or claimed: exclusive, shared.
+    /// The resources that it wrote, locked or claimed: exclusive, shared.
     fn claimed(&self, t: usize) -> (Mask, Mask) {
         if self.sc.programs[t].unknown {
             return (Mask::MAX, Mask::MAX);
@@ -46,26 +47,27 @@ impl Model {
         ax & (bx | bsh) != 0 || bx & ash != 0
     }
 
-    /// An overlapping transaction drew later, and is in the log or will be before it, so it may have lost its locks in between.
+    /// An overlapping transaction has a larger lock LSN, and is in the log or will be before it. So this one may have lost its
+    /// locks in between.
     fn is_overtaken(&self, s: &State, t: usize) -> bool {
         let waiting = s.finished.iter().filter(|_| self.rules.waiting_overtake);
         self.rules.overtaken_draws_again
-            && s.log.iter().chain(waiting).any(|&o| s.txns[o as usize].ticket > s.txns[t].ticket && self.overlaps(o, t as u8))
+            && s.log.iter().chain(waiting).any(|&o| s.txns[o as usize].lock_lsn > s.txns[t].lock_lsn && self.overlaps(o, t as u8))
     }
 
-    /// With its last statement it draws a number.
-    pub fn draw(&self, s: &mut State, t: usize) {
-        s.drawn += 1;
-        s.txns[t].ticket = s.drawn;
+    /// With its last statement it draws a lock LSN.
+    pub fn draw_lock_lsn(&self, s: &mut State, t: usize) {
+        s.last_lock_lsn += 1;
+        s.txns[t].lock_lsn = s.last_lock_lsn;
     }
 
-    /// It has drawn another one, as only a living backend can: it held its locks all the time.
-    pub fn draw_again(&self, s: &mut State, t: usize) {
+    /// It has drawn another lock LSN. Only a living backend can, so it has held its locks all the time.
+    pub fn lock_lsn_drawn_again(&self, s: &mut State, t: usize) {
         s.suspected &= !(1 << t);
         self.append_ready(s);
     }
 
-    /// All its statements are done: it gets its place, and its version when nothing before it is in the way.
+    /// All its statements are done: it gets its place, and its version once nothing before it overlaps.
     pub fn finish(&self, s: &mut State, t: usize) {
         if self.is_overtaken(s, t) {
             s.suspected |= 1 << t;
@@ -90,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Home has acknowledged the COMMIT of these.
+    /// The home has acknowledged the COMMITs of `which`.
     pub fn settle(&self, s: &mut State, which: Mask) {
         while let Some(i) = s.finished.iter().position(|&t| which & (1 << t) != 0) {
             s.finished.remove(i);
@@ -128,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Something logged, or about to be, depends on what was lost: every connection to the home ends.
+    /// A logged transaction, or one about to be, depends on a lost backend: every connection to the home ends.
     pub fn lose_home(&self, s: &mut State) {
         s.replicas[HOME].flight = 0;
         let finished = s.finished;
@@ -160,7 +162,7 @@ impl Model {
                 s.finished.push(t);
             }
         }
-        s.txns.iter_mut().for_each(|x| x.ticket = 0);
+        s.txns.iter_mut().for_each(|x| x.lock_lsn = 0);
         if self.rules.home_catches_up {
             s.caught_up = s.log.iter().fold(0, |m, &t| m | 1 << t);
             for t in 0..self.sc.programs.len() {
@@ -173,7 +175,7 @@ impl Model {
     }
 }
 
-/// The choices of the first cut.
+/// The rules of the first version.
 pub fn one_home(r: &mut Rules) {
     r.one_home = true;
     r.need = Need::Durable;

@@ -144,7 +144,7 @@ impl Model {
                 s.txns[t as usize].tries = 1;
                 self.abort(s, t as usize);
             }
-            Step::Draw(t) => self.draw_again(s, t as usize),
+            Step::DrawLockLsn(t) => self.lock_lsn_drawn_again(s, t as usize),
             Step::Kill(t) => self.kill(s, t as usize),
             Step::Notice(t) => self.notice(s, t as usize),
             Step::Crash(r, keep) => self.crash(s, r as usize, keep as usize),

@@ -1,4 +1,4 @@
-//! Crashes: what a server or the scheduler loses, and what it has after the restart.
+//! Crashes: the losses of a server or the scheduler, and its state after the restart.
 
 use super::*;
 
@@ -99,7 +99,7 @@ impl Model {
         s.suspected = 0;
         s.caught_up = if self.rules.one_home && self.rules.home_catches_up { logged } else { 0 };
         for t in 0..self.sc.programs.len() {
-            s.txns[t].ticket = 0;
+            s.txns[t].lock_lsn = 0;
             let flying = s.replicas.iter().any(|x| (x.flight | x.walled) & (1 << t) != 0);
             let x = &mut s.txns[t];
             x.lock_x = 0;

@@ -152,7 +152,7 @@ impl Model {
         }
         let last = i + 1 == self.sc.programs[t].statements.len();
         if last && self.rules.one_home && s.txns[t].writes != 0 {
-            self.draw(s, t);
+            self.draw_lock_lsn(s, t);
         }
         s.txns[t].phase = if last { Phase::Finish } else { Phase::Idle };
         if last && level == Level::Auto && s.txns[t].writes == 0 {

@@ -111,7 +111,7 @@ impl Model {
         x.reads = 0;
         x.snapshot = None;
         x.need = 0;
-        x.ticket = 0;
+        x.lock_lsn = 0;
         if let Some(i) = s.finished.iter().position(|&f| f as usize == t) {
             s.finished.remove(i);
         }

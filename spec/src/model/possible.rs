@@ -59,7 +59,7 @@ impl Model {
                     }
                 }
                 Phase::Finish => v.push(Step::Certify(t as u8)),
-                Phase::Queued if s.suspected & !s.dead & (1 << t) != 0 => v.push(Step::Draw(t as u8)),
+                Phase::Queued if s.suspected & !s.dead & (1 << t) != 0 => v.push(Step::DrawLockLsn(t as u8)),
                 _ => {}
             }
             if s.dead & (1 << t) != 0 {
