@@ -102,7 +102,7 @@ pub fn judge(history: &History) -> Vec<Finding> {
     findings
 }
 
-/// Who wrote what, and where it ended up.
+/// The writes of all transactions, and their final positions.
 #[derive(Debug)]
 struct Index {
     /// Transaction of each element that a client knows of.

@@ -1,4 +1,4 @@
-//! What clients did and saw: the input of the judges, from the simulator or from real servers.
+//! The operations of clients and their results: the input of the judges, from the simulator or from real servers.
 //!
 //! A history is a list of transactions. The value of a row is a list, and each write appends an element of its own. As JSON
 //! lines each transaction is one line; the last line holds the rows at the end (`{"final": [{"row": 1, "list": [7, 9]}]}`)
@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a write appends; no two writes append the same.
+/// The element that a write appends. No two writes append the same.
 pub type Element = u64;
 
 /// The level of isolation that the client asked for.
@@ -160,7 +160,7 @@ pub struct History {
 pub struct BadLine {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 

@@ -5,7 +5,7 @@ use crate::rules::Rules;
 /// The code with one rule off.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// What the mutant does wrong.
+    /// The mutant's error.
     pub name: &'static str,
     /// Switches the rule off.
     pub switch: fn(&mut Rules),

@@ -86,7 +86,7 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usi
     }
 }
 
-/// What ops read, their constraint checks included.
+/// The reads of some ops, with their constraint checks.
 fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_read: bool) -> Reads {
     let mut found = Footprint::default();
     for op in ops {

@@ -16,7 +16,7 @@ use crate::world::World;
 pub struct Verdict {
     /// The violations; empty for a correct run.
     pub findings: Vec<Finding>,
-    /// What clients did and saw.
+    /// The operations of clients and their results.
     pub history: History,
     /// The errors that clients were sent, in order of time.
     pub errors: Vec<ClientError>,

@@ -130,7 +130,7 @@ enum Happening {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What clients did and saw.
+    /// The operations of clients and their results.
     pub history: History,
     /// The errors that clients were sent, in order of time.
     pub errors: Vec<ClientError>,

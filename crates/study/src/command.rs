@@ -45,7 +45,7 @@ pub(crate) enum Costs {
     C,
 }
 
-/// How databases divide their time among queries.
+/// The scheduling of queries in a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
     /// One query after the other.

@@ -2,8 +2,8 @@
 //!
 //! Conflict-aware scheduling, section 4.3: the proxy keeps a reader-writer lock queue for each table, in order of
 //! sequence numbers; section 3.4: requests are executed in that order and held until commit, so conflicting operations
-//! have one total order at all replicas. Whoever asks is put at the end of each queue, so the order of the calls is
-//! the order of the queues; [`super::sequence_gate`] makes it that of the sequence numbers.
+//! have one total order at all replicas. A request goes to the end of each of its queues, so the order of the calls
+//! is the order of the queues; [`super::sequence_gate`] makes it that of the sequence numbers.
 //!
 //! A lock is granted when nothing before it in its queue conflicts: a reader that comes after a waiting writer waits,
 //! too. Conservative two-phase locking in one global order cannot deadlock.

@@ -94,7 +94,7 @@ pub enum Step {
 /// An interaction: the transactions of one click.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interaction {
-    /// What people call it.
+    /// Its name in reports.
     pub name: String,
     /// Its steps in order.
     pub steps: Vec<Step>,

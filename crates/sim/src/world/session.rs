@@ -127,7 +127,7 @@ impl Session {
         run.line.map(|(line, ..)| line)
     }
 
-    /// What the session waits for, if it is not done.
+    /// The reason why the session waits, if it is not done.
     pub(super) fn stuck(&self) -> Option<String> {
         (!self.is_done()).then(|| match &self.run {
             Some(run) => format!("{:?} at statement {} of {:?}", run.phase, run.at, run.program),

@@ -281,7 +281,7 @@ impl Leases {
         self.closed.remove(&replica);
     }
 
-    /// Nobody knows what became of a range at its replica: that gets no more in this life of its server.
+    /// The fate of a range at its replica is unknown: the replica gets no more until its server restarts.
     pub fn bar(&mut self, replica: ReplicaId) {
         self.barred.insert(replica);
         self.all.iter_mut().filter(|((_, of), _)| *of == replica).for_each(|(_, lease)| lease.void());

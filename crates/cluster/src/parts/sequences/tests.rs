@@ -115,12 +115,12 @@ fn a_reading_before_a_generation_began_is_repeated() {
     let reading = sequences.reading();
     let relied = Question { durable: Version(1), ..question(&covered, reading) };
     assert_eq!(added(sequences.judge(relied)), []);
-    // Somebody says that he sets it, and is gone. A mark at 5 and 1000 more would leave 1050 out.
+    // A session announces a setting and then disappears. A mark at 5 and 1000 more would leave 1050 out.
     assert!(sequences.set(&covered));
     assert_eq!(sequences.judge(question(&[state(5, true)], early)), Verdict::ReadAgain);
 }
 
-/// What a session does next, one step at a time.
+/// The next step of a session.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Nothing,
@@ -133,7 +133,7 @@ enum Doing {
 #[derive(Debug)]
 struct Session {
     doing: Doing,
-    /// What it drew last, and after how many settings.
+    /// The value it drew last, and the number of settings before.
     drew: Option<(i64, u64)>,
     sets: bool,
 }

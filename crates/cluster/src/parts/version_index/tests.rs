@@ -234,8 +234,8 @@ fn touched(rows: impl Strategy<Value = Option<u64>>) -> impl Strategy<Value = To
 }
 
 proptest! {
-    /// What is needed is the last version that changed what is read: exactly for tables, and for rows at least that, and at
-    /// most what it is without columns.
+    /// The needed version is the last one that changed the data read: exact for tables. For rows it is at least that,
+    /// and at most the version needed without columns.
     #[test]
     fn columns_are_needed_as_they_are_changed(
         versions in proptest::collection::vec((touched((0_u64..3).prop_map(Some)), any::<bool>()), 1..12),

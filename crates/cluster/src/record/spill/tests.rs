@@ -1,4 +1,4 @@
-//! What was spilled is read as if it had stayed in memory, whatever was undone.
+//! Spilled rows are read as if they had stayed in memory, regardless of rollbacks.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::super::tests::{DATABASE, Step, build, push, sample_header, step};
 use super::super::{Change, Item, Record, RecordBuilder};
 use super::*;
 
-/// What happens to a growing record.
+/// A step of a growing record.
 #[derive(Clone, Debug)]
 enum Act {
     Push(Step),

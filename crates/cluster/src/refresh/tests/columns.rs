@@ -113,7 +113,7 @@ fn texts_and_arrays_hold_these_columns_alone() {
     assert_eq!(unnested(own, Kind::UpdateMany(some), &rows).unwrap().len(), 3);
 }
 
-/// Nobody can update it, but a row may be removed by one record and come back by the next.
+/// Updates cannot change it, but one record may delete a row and the next insert it again.
 #[test]
 fn a_table_that_no_update_can_write_has_its_rows_put_in_again() {
     let mut only = RefreshTable {

@@ -13,7 +13,7 @@ use crate::ids::DatabaseId;
 use crate::placement::Holdings;
 use crate::record::Record;
 
-/// What a row becomes in a record: keys and texts are drawn from the free ones; None is gone.
+/// The row that a change leaves. Keys and texts are drawn from the free ones; `None` is a deletion.
 #[derive(Clone, Debug)]
 struct Move {
     row: Index,

@@ -24,7 +24,7 @@ pub struct Bars {
 /// A group of bars.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// What is written below.
+    /// The label below.
     pub name: String,
     /// From left to right.
     pub bars: Vec<Bar>,

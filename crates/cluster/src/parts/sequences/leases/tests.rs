@@ -16,7 +16,7 @@ use crate::record::Sequence;
 const REPLICAS: usize = 3;
 const SEQUENCE: SequenceId = DatabaseId::FIRST.sequence(7);
 
-/// What is broken.
+/// The rule that is switched off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mutant {
     Nothing,
@@ -24,19 +24,19 @@ enum Mutant {
     LentUnmarked,
     KeptOverCrash,
     KeptOverSetting,
-    /// Who becomes the anchor draws on in the range that it was lent.
+    /// A new anchor keeps drawing from the range that it was lent.
     KeptAtTakeOver,
     /// It draws before it has what was assigned before.
     TookOverEarly,
-    /// What was drawn at the former anchor, and has no mark yet, is lent all the same.
+    /// A range drawn at the former anchor, without a mark yet, is lent all the same.
     LentOverTakeOver,
-    /// Whoever has not answered is lent another range.
+    /// A replica that has not answered is lent another range.
     LentToTheSilent,
-    /// Nobody knows who draws from a range.
+    /// The holder of a range is forgotten.
     UsesForgotten,
 }
 
-/// What the one who lends has in hand.
+/// A range in the lender's hands.
 #[derive(Clone, Copy, Debug)]
 enum Hand {
     Empty,
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// What was sent there long ago.
+    /// Delivers an old message.
     fn arrive(&mut self) {
         if let Some((at, life, borrowed)) = self.late.take()
             && self.lives[at] == life

@@ -339,7 +339,7 @@ fn a_session_that_waits_for_a_connection_is_load_and_holds_nothing() {
     assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
     assert!(bench.feed(Event::Yield { session: S1 }).is_empty());
     assert_eq!(loads(&bench), [false, true, false]);
-    // Nobody waits for it, and others begin elsewhere, however short their statements are.
+    // No session waits for it, and others begin elsewhere, regardless of how short their statements are.
     for (session, home) in [(S2, 2), (S3, 0)] {
         assert_eq!(bench.roam(session, RC, &[session.0]), [format!("execute {session} at {home}")]);
         bench.feed(Event::Executed { session });
