@@ -35,19 +35,19 @@ const CAUGHT_UP: &str = "up\t0";
 /// `bulk`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The scale of `pgbench -i`: so many times 100,000 rows.
+    /// Scale of `pgbench -i`, in units of 100,000 rows.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scale: u32,
 
-    /// How many rows are copied; half of them are updated.
+    /// Number of rows to copy; half of them are updated.
     #[arg(long, value_name = "N", default_value_t = 2_000_000)]
     rows: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: built from these sources].
+    /// Program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 }

@@ -41,19 +41,19 @@ const LEVEL: Duration = Duration::from_mins(1);
 /// `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How many clients there are.
+    /// Number of clients.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     clients: u32,
 
-    /// For how long they go through onecopy, in seconds.
+    /// Time under load, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=600))]
     seconds: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to show [default: the one beside this one, else built from these sources].
+    /// Program to show [default: the one beside this program, else built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 }

@@ -40,35 +40,35 @@ const REPLICAS: [usize; 2] = [1, 3];
 /// `bench distance`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long each byte is under way between a server and its client, each way.
+    /// Delay of each byte between a server and its client, each way, in microseconds.
     #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     delay_us: u64,
 
-    /// The length of a run.
+    /// Length of a run, in seconds.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
-    /// How often everything is measured.
+    /// Number of rounds; each measures everything once.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
 
-    /// How many clients there are.
+    /// Number of clients.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=200))]
     clients: u32,
 
-    /// The size of the database, as `pgbench -s` has it.
+    /// Size of the database, as for `pgbench -s`.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scale: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: built from these sources].
+    /// Program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 
-    /// An older program to measure beside it, with replicas of its own.
+    /// Older program to measure beside it, with replicas of its own.
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
 }

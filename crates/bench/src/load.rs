@@ -25,12 +25,12 @@ use crate::tpcw::{self, Mix, Tpcw};
 /// Between two lines about how far it is.
 const NEWS: Duration = Duration::from_secs(5);
 
-/// What can be driven.
+/// The loads of `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Load {
     /// One row by its key.
     PointRead,
-    /// One row that everybody increments.
+    /// All clients increment one row.
     HotCounter,
     /// Reads a counter and writes it back, one more.
     ReadModifyWrite,
@@ -123,11 +123,11 @@ impl Load {
 /// `drive`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What to do.
+    /// Load to run.
     #[arg(value_enum)]
     load: Load,
 
-    /// Where, in libpq's words.
+    /// System under load, as a libpq connection string.
     #[arg(
         long,
         value_name = "CONNECTION",
@@ -135,46 +135,46 @@ pub(crate) struct Options {
     )]
     to: Config,
 
-    /// Where reads go instead; may be given several times.
+    /// Endpoint for reads instead; may be given several times.
     #[arg(long, value_name = "CONNECTION")]
     reader: Vec<Config>,
 
-    /// Transactions say which tables they touch, where the workload knows: for protocols that ship statements.
+    /// Declare the tables of each transaction where the workload knows them, for protocols that ship statements.
     #[arg(long)]
     declares: bool,
 
-    /// Make the tables and fill them first; the names must be free.
+    /// Create and fill the tables first; the names must be free.
     #[arg(long)]
     populate: bool,
 
     #[command(flatten)]
     size: Size,
 
-    /// How many clients there are.
+    /// Number of clients.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     clients: u16,
 
-    /// What is not counted at the beginning.
+    /// Length of the warm-up, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     warm_up: u16,
 
-    /// What is counted; 0 only fills and checks.
+    /// Length of the measurement, in seconds; 0 only fills and checks.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u32,
 
-    /// Interactions are due at this rate, in a second, whatever the system does.
+    /// Interactions are due at this rate per second, regardless of the system's speed.
     #[arg(long, value_name = "N", conflicts_with = "think", value_parser = positive)]
     rate: Option<f64>,
 
-    /// Clients think as long as the workload says, times this; without it and --rate they are always busy.
+    /// Factor of the think times of the workload; without it and --rate, clients are always busy.
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     think: Option<f64>,
 
-    /// At which level transactions that write run.
+    /// Isolation level of transactions that write.
     #[arg(long, value_enum, default_value_t = Isolation::ReadCommitted)]
     isolation: Isolation,
 
-    /// What is drawn.
+    /// Seed of everything random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

@@ -1,11 +1,10 @@
-//! Benchmarks: `demo`, a first impression; `proxy`, what a client pays on real servers for having onecopy in between;
-//! `crowd`, the same for many clients on few server connections; `distance`, what onecopy costs and reaches when its
-//! servers are a network away; `bulk`, what large transactions cost, and in how much memory; `rebuild`, the throughput
-//! meanwhile; `drive`, a workload against what runs already; and `run`, a plan of comparisons with reports and plots.
+//! Benchmarks on real servers. `demo` gives a first impression. `proxy` measures the cost of onecopy between clients
+//! and a server, and `crowd` the same for many clients on few server connections. `distance` puts the servers a
+//! network away. `bulk` measures large transactions and their memory, and `rebuild` the throughput during a rebuild.
+//! `drive` puts a workload on a running system. `run` compares contestants by a plan, with reports and plots.
 //!
-//! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
-//! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
-//! means anything.
+//! A benchmark starts everything it needs in a temporary folder and on free ports, and removes it at the end, also
+//! when it is interrupted. Compare numbers only within one run, because other load on the machine changes them.
 
 mod bulk;
 mod cpu;
@@ -44,21 +43,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show in twenty seconds what onecopy does: load, the loss of a server, and what came of it.
+    /// Show in twenty seconds what onecopy does under load, when a server is lost and when it returns.
     Demo(demo::Options),
     /// Compare direct connections, PgBouncer, and onecopy with one replica.
     Proxy(proxy::Options),
-    /// Compare PgBouncer and onecopy with many clients on few server connections, and tell their memory.
+    /// Compare PgBouncer and onecopy with many clients on few server connections, and measure their memory.
     Crowd(proxy::crowd::Options),
     /// Compare one PostgreSQL and onecopy when the servers are a network away.
     Distance(distance::Options),
-    /// Compare large transactions with one PostgreSQL, and tell the middleware's memory.
+    /// Compare large transactions with one PostgreSQL, and measure onecopy's memory.
     Bulk(bulk::Options),
-    /// Tell the throughput while a replica is rebuilt.
+    /// Measure the throughput while a replica is rebuilt.
     Rebuild(rebuild::Options),
-    /// Put one workload on a PostgreSQL or onecopy that runs already.
+    /// Run one workload on a running PostgreSQL or onecopy.
     Drive(Box<load::Options>),
-    /// Compare contestants on workloads, by a plan, on servers that are started for it.
+    /// Compare contestants on workloads, by a plan, on servers of their own.
     Run(run::Options),
 }
 

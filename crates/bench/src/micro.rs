@@ -34,12 +34,12 @@ const POINTS: i32 = 10_000;
 /// Lines of a bulk load's batch.
 const BATCH_LINES: i32 = 1_000;
 
-/// What is done.
+/// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shape {
     /// One row by its key.
     PointRead,
-    /// One row that everybody increments.
+    /// All clients increment one row.
     HotCounter,
     /// Reads a counter and writes it back, one more.
     ReadModifyWrite,
@@ -67,7 +67,7 @@ impl Shape {
 /// One of the micro loads, on tables of that scale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Micro {
-    /// What is done.
+    /// The load.
     pub(crate) shape: Shape,
     /// How large the tables are.
     pub(crate) scale: i32,

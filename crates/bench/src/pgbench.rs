@@ -13,7 +13,7 @@ use testbed::scratch::Scratch;
 /// The file of its output.
 const LOG: &str = "pgbench.log";
 
-/// What the clients do.
+/// The clients' script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Script {
     /// One row by its key.
@@ -76,7 +76,7 @@ impl fmt::Display for Entry {
 /// One run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// What the clients do.
+    /// The clients' script.
     pub(crate) script: Script,
     /// How they say it.
     pub(crate) mode: Mode,

@@ -27,17 +27,17 @@ pub(crate) const SETTLING: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
-    /// What it is about.
+    /// Title of the report.
     pub(crate) title: String,
-    /// What is drawn.
+    /// The plots.
     #[serde(default)]
     pub(crate) seed: u64,
     /// How often everything is measured, in turns.
     pub(crate) rounds: u32,
-    /// What is not counted at the beginning of a run, in seconds; servers are not limited then, and have [`SETTLING`] more
-    /// when they have been.
+    /// Length of the warm-up at the beginning of a run, in seconds. Servers are not limited during it, and have
+    /// [`SETTLING`] more afterwards.
     pub(crate) warm_up_s: u32,
-    /// What is counted.
+    /// Length of the measurement, in seconds.
     pub(crate) seconds: u32,
     /// Processors that each server may use; without it there is no limit.
     pub(crate) cores_per_server: Option<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct Plan {
     /// On what.
     #[serde(rename = "load", default)]
     pub(crate) loads: Vec<Course>,
-    /// What happens when a replica is lost, each on a cluster of its own.
+    /// Losses of replicas, each on a cluster of its own.
     #[serde(rename = "failure", default)]
     pub(crate) failures: Vec<Failure>,
 }
@@ -103,7 +103,7 @@ pub(crate) enum Entrant {
 }
 
 impl Entrant {
-    /// What it is called.
+    /// Its name in reports.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Postgres { synchronous_commit: true } => "PostgreSQL".into(),
@@ -115,7 +115,7 @@ impl Entrant {
         }
     }
 
-    /// What it is called after its number of servers.
+    /// The rest of its name, after the number of servers.
     fn further(&self) -> String {
         let Self::Onecopy { arguments, .. } = self else { return self.pools() };
         let gap = if arguments.is_empty() { "" } else { " " };
@@ -254,7 +254,7 @@ pub(crate) struct Failure {
     pub(crate) away_s: u32,
     /// For how long clients work.
     pub(crate) seconds: u32,
-    /// What they do; its clients are all there are.
+    /// The clients' behaviour. There are no other clients.
     pub(crate) course: Course,
 }
 

@@ -1,14 +1,15 @@
-//! `bench proxy`: what a client pays for having something between itself and PostgreSQL.
+//! `bench proxy`: the cost of a program between clients and PostgreSQL.
 //!
-//! The same pgbench loads run against one PostgreSQL server directly, through PgBouncer, and against onecopy with one
-//! replica, once with connections of the sessions' own and once with shared ones, all in one run and in turns: what the machine does besides then hits everybody alike, and only ratios within a
-//! round are reported. Every client connects over TCP; behind, PgBouncer and onecopy both use Unix sockets.
+//! The same pgbench loads run against one PostgreSQL server directly, through PgBouncer, and through onecopy with one
+//! replica, with own and with shared connections. All take turns in one run, so that other load on the machine
+//! affects all of them alike. The report has only ratios within a round. Every client connects over TCP; behind,
+//! PgBouncer and onecopy both use Unix sockets.
 //!
 //! The direct server is a plain one beside onecopy's replica, because a replica refuses writes that go past onecopy. It
 //! has the replica's settings, synchronous_commit=off among them. There onecopy and the plain server promise different things:
 //! onecopy has the transaction on disk when it answers. So TPC-B is also measured with synchronous_commit=on.
 //!
-//! What TLS and SCRAM cost is a comparison of its own, with servers of its own: `entrance`.
+//! The cost of TLS and SCRAM is a comparison of its own, with servers of its own: `entrance`.
 //!
 //! Another onecopy, such as one of before a change, can be measured beside: two runs on different days say little.
 
@@ -46,52 +47,52 @@ const SCRIPTS: [Script; 2] = [Script::SelectOnly, Script::TpcB];
 /// `bench proxy`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The length of a run that measures throughput.
+    /// Length of a run that measures throughput, in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
-    /// The length of a run that measures latency, with one client.
+    /// Length of a run that measures latency with one client, in seconds.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     latency_seconds: u64,
 
-    /// How often everything is measured.
+    /// Number of rounds; each measures everything once.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
 
-    /// How many clients there are when throughput is measured.
+    /// Number of clients for throughput.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     clients: u32,
 
-    /// How many server connections the pools of PgBouncer and of onecopy may have [default: 8 more than clients].
+    /// Size of the pools of PgBouncer and onecopy [default: 8 more than clients].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     pool: Option<u32>,
 
-    /// The size of the database, as `pgbench -s` has it.
+    /// Size of the database, as for `pgbench -s`.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scale: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: built from these sources].
+    /// Program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 
-    /// An older program to measure beside it, with a replica of its own.
+    /// Older program to measure beside it, with a replica of its own.
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
 
-    /// Only this load.
+    /// Measure only this load.
     #[arg(long, value_enum)]
     script: Option<Script>,
 
-    /// Only this protocol.
+    /// Measure only this protocol.
     #[arg(long, value_enum)]
     protocol: Option<Mode>,
 
-    /// Measure instead what TLS and SCRAM cost, for clients that stay and for those that connect each time, under
-    /// one load (`-S`) and one protocol (simple) if no other is named.
+    /// Measure the cost of TLS and SCRAM instead, for clients that stay and for clients that connect each time. Uses
+    /// one load (`-S`) and one protocol (simple) unless others are named.
     #[arg(long, conflicts_with = "before")]
     secure: bool,
 }

@@ -35,23 +35,23 @@ const WARM_UP_S: f64 = 3.0;
 /// `rebuild`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The scale of `pgbench -i`; 65 makes about 1 GB.
+    /// Scale of `pgbench -i`; 65 makes about 1 GB.
     #[arg(long, value_name = "N", default_value_t = 65, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scale: u32,
 
-    /// How many clients write.
+    /// Number of clients that write.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     clients: u32,
 
-    /// For how long before and after the rebuild, in seconds.
+    /// Length of the measurements before and after the rebuild, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=3600))]
     seconds: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: built from these sources].
+    /// Program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 }

@@ -160,7 +160,7 @@ struct Visitor {
     is_old: bool,
     /// A comment of that story.
     comment: Option<Seen>,
-    /// What waits for a review.
+    /// Stories that wait for a review.
     submissions: Vec<i32>,
     is_first: bool,
     dice: Dice,

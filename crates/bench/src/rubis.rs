@@ -135,11 +135,11 @@ struct Visitor {
     /// Which visitor it is, and how many names it has made, so that its next one is new.
     number: usize,
     added: u32,
-    /// Who it is.
+    /// The visitor.
     user: i32,
     /// The items on the last page.
     listed: Vec<i32>,
-    /// What it looks at, and whom.
+    /// The item that the visitor looks at.
     item: i32,
     other: i32,
     category: i32,

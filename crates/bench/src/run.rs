@@ -1,9 +1,9 @@
 //! `run`: a plan of comparisons on servers that it starts itself, and a folder of results.
 //!
-//! For each group of loads that share their tables, all contestants are started and filled from one seed; then they take
-//! turns, load by load and round by round, so that what the machine does besides hits everybody alike. After every run it is
-//! checked that replicas are identical, that the workload's rules hold, that what clients were told is there, and that
-//! no read was stale; the report marks each contestant that fails at that.
+//! For each group of loads with the same tables, all contestants are started and filled from one seed. Then they take
+//! turns, load by load and round by round, so that other load on the machine affects all of them alike. After every
+//! run the replicas are compared, the workload's rules are checked, acknowledged transactions are counted in the
+//! database, and stale reads are counted. The report marks each contestant that fails.
 
 mod contestant;
 mod failure;
@@ -45,19 +45,19 @@ const OTHERS: u32 = 24;
 /// `run`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The plan; `crates/bench/plans` has some.
+    /// File of the plan; `crates/bench/plans` has some.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
-    /// The folder of the results; it must not be there [default: named by the plan and the time].
+    /// Folder of the results, which must not exist [default: named by the plan and the time].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// The folder of PostgreSQL's programs [default: looked for].
+    /// Folder of PostgreSQL's programs [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: beside this one, else built from these sources].
+    /// Program to measure [default: the one beside this program, else built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 }
@@ -247,7 +247,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Who runs beside whom, by their places in the plan; ours first, because the others take their settings from it.
+    /// The contestants that run side by side, by their places in the plan. Onecopy comes first, because the others
+    /// take their settings from it.
     fn batches(&self) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.plan.contestants.len()).collect();
         order.sort_by_key(|place| !matches!(self.plan.contestants[*place], Entrant::Onecopy { .. }));
@@ -287,7 +288,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What a load costs one plain server, if the plan asks for a simulation and one is there.
+    /// The cost of a load on one plain server, if the plan asks for a simulation and has such a server.
     fn calibrate(
         &self,
         load: &plan::Course,

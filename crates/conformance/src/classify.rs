@@ -27,11 +27,11 @@ use report::Report;
 /// How to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Rounds; each measures every corpus in every way.
+    /// Number of rounds; each measures every corpus in every way.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Least number of statements that a measurement of hits goes through.
+    /// Least number of statements in a measurement of cache hits.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1000..=100_000_000))]
     statements: u32,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Options {
 /// The parser is this many times slower than a hit, about: it gets so many statements fewer.
 const FEWER_PARSES: u32 = 50;
 
-/// What is bound to parameters, as drivers send it that leave types to the server.
+/// Parameters as sent by drivers that leave types to the server.
 const PARAMETERS: [Parameter<'_>; 16] = [Parameter { type_oid: 0, value: Some(b"4711"), binary: false }; 16];
 
 /// Nanoseconds per statement, one number for each round.
@@ -125,7 +125,7 @@ fn thread_nanos() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// What the cache of one session's analyzer holds after all corpora went through it.
+/// Statistics of one session's analyzer cache after all corpora went through it.
 fn everything(corpora: &[Corpus]) -> Statistics {
     let mut analyzer = Analyzer::new(Limits::default());
     for text in corpora.iter().flat_map(|corpus| corpus.passes.iter().flatten()) {

@@ -43,22 +43,22 @@ const TRIES: u32 = 10;
 /// Between two lines of news.
 const NEWS_SCHEMAS: u64 = 20;
 
-/// What to draw.
+/// Options of the check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Schemas, each with 24 transactions.
+    /// Number of schemas, each with 24 transactions.
     #[arg(long, default_value_t = 100)]
     schemas: u64,
 
-    /// Which schemas and statements are drawn.
+    /// Seed of the schemas and statements.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// The folder of PostgreSQL's programs.
+    /// Folder of PostgreSQL's programs [default: searched].
     #[arg(long)]
     pg_bin: Option<PathBuf>,
 
-    /// The program to test [default: built from these sources].
+    /// Program to test [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 }
@@ -75,7 +75,7 @@ struct Counts {
     ambiguous: u64,
 }
 
-/// What everything is run on.
+/// The two systems under comparison.
 struct Sides {
     ours: Session,
     plain: Session,
@@ -215,8 +215,8 @@ impl Sides {
         Ok(())
     }
 
-    /// What onecopy answers up to the first error, and, without one, to the end of the block; `None` if it refuses
-    /// something, so that nothing was done.
+    /// Onecopy's answers up to the first error, or without one to the end of the block. `None` if it rejects a
+    /// statement, so that nothing was done.
     async fn answers(
         &self,
         drafts: &[Draft],
@@ -306,7 +306,7 @@ fn draw(dice: &mut Dice, world: &World, odd: &Odd) -> Draft {
     Draft { text, parameters: Vec::new() }
 }
 
-/// What ends a block.
+/// The end of a block.
 fn ended(has_failed: bool) -> Draft {
     Draft { text: if has_failed { "ROLLBACK" } else { "COMMIT" }.to_owned(), parameters: Vec::new() }
 }

@@ -74,27 +74,27 @@ const TOLD: usize = 10;
 /// `check-live`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long clients work.
+    /// Time under load, in seconds.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
 
-    /// How many clients there are; every fourth one moves money.
+    /// Number of clients; every fourth one moves money.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
     clients: u32,
 
-    /// How many lists are in use at a time.
+    /// Number of lists in use at a time.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
     keys: u32,
 
-    /// What is drawn begins from here.
+    /// Seed of everything random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Use what listens there, instead of starting servers. Tables named `check_live_..` are made anew.
+    /// Check the cluster on this port instead of starting servers. Recreates the tables `check_live_..`.
     #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill", "chaos"])]
     port: Option<u16>,
 
-    /// Where the history goes, as JSON lines.
+    /// File for the history, as JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 
@@ -102,37 +102,37 @@ pub(crate) struct Options {
     #[arg(long)]
     kill: bool,
 
-    /// Strike with everything there is, in an order drawn from the seed: servers killed, hung, cut off, full, drained,
-    /// rebuilt; the node killed; all killed at once.
+    /// Inject all kinds of faults, in an order drawn from the seed: servers killed, hung, cut off, full, drained,
+    /// rebuilt; the node killed; everything killed at once.
     #[arg(long, conflicts_with = "kill")]
     chaos: bool,
 
-    /// Strike only with these, divided by commas.
+    /// Inject only these faults, separated by commas.
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
     strikes: Vec<Kind>,
 
-    /// How long clients are left alone after a strike, in milliseconds: from this to twice as long.
+    /// Pause after a fault, in milliseconds, up to twice this.
     #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     calm_ms: u32,
 
-    /// The folder of the servers' data, which is kept; one that is there is used again.
+    /// Folder of the servers' data, which is kept; an existing one is used again.
     #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
     data: Option<PathBuf>,
 
-    /// What orders transactions, as `onecopy up --protocol` has it.
+    /// Replication protocol, as for `onecopy up --protocol`.
     #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
 
-    /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.
+    /// Folder of PostgreSQL's programs [default: ONECOPY_PG_BIN, else the newest installed release].
     #[arg(long, value_name = "FOLDER")]
     pg_bin: Option<PathBuf>,
 
-    /// The program; it is built if none is named.
+    /// Program to check [default: built from these sources].
     #[arg(long, value_name = "PROGRAM")]
     onecopy: Option<PathBuf>,
 }
 
-/// What every client knows.
+/// The settings of every client.
 #[derive(Clone, Debug)]
 struct Course {
     port: u16,
@@ -160,7 +160,7 @@ impl Options {
     }
 }
 
-/// What came out of it.
+/// The result.
 #[derive(Default)]
 struct Run {
     history: History,

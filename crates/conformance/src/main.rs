@@ -1,9 +1,9 @@
-//! Checks whether onecopy behaves as one PostgreSQL would, on real servers that it starts itself.
+//! Checks that onecopy behaves as one PostgreSQL, on real servers of its own.
 //!
-//! `check-live` judges what clients saw, as the simulator does. `differential` compares random transactions through onecopy
-//! with one plain server. `soundness` runs random pairs of statements in both orders and compares with what the crate `sql`
-//! concludes about them. `predict` and `classify` need no server: they tell how much of a transaction is known when it
-//! begins, and what it costs to know a statement.
+//! `check-live` judges the operations and results of clients, as the simulator does. `differential` compares random
+//! transactions through onecopy with one plain server. `soundness` runs random pairs of statements in both orders and
+//! compares the results with the conclusions of the crate `sql`. `predict` and `classify` need no server: they
+//! measure how much of a transaction is known when it begins, and the cost of analyzing a statement.
 
 mod classify;
 mod differential;
@@ -27,15 +27,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put clients on replicated servers and judge what they saw as the simulator does.
+    /// Run clients on replicated servers under faults, and judge their history as the simulator does.
     CheckLive(live::Options),
-    /// Compare knowing a statement, by the cache and without it, with parsing it.
+    /// Compare the cost of analyzing a statement, with and without the cache, with that of parsing it.
     Classify(classify::Options),
-    /// Run random transactions through onecopy and on a plain server, and compare what all replicas have.
+    /// Run random transactions through onecopy and on a plain server, and compare all replicas afterwards.
     Differential(differential::Options),
-    /// Tell how much of TPC-C's and TPC-W's transactions is known at their first statements.
+    /// Measure how much of TPC-C's and TPC-W's transactions is known at their first statements.
     Predict(predict::Options),
-    /// Run random pairs of statements in both orders and judge what was concluded about them.
+    /// Run random pairs of statements in both orders, and check the conclusions about them.
     Soundness(soundness::Options),
 }
 

@@ -20,18 +20,18 @@ use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::workload::{self, Workload};
 
-/// What to draw.
+/// Options of the check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Transactions shown before any is judged.
+    /// Number of transactions before any is judged.
     #[arg(long, default_value_t = 2_000)]
     warm_up: u32,
 
-    /// Transactions that are judged.
+    /// Number of transactions that are judged.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     transactions: u32,
 
-    /// Which transactions are drawn.
+    /// Seed of the transactions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -51,7 +51,7 @@ fn sent(query: &'static str, values: &[u64]) -> Sent {
 /// A kind of transactions with what one of them sends.
 pub(crate) type Drawn = (&'static str, Vec<Sent>);
 
-/// What was counted of one workload.
+/// The counts for one workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     /// Transactions of several statements.

@@ -43,31 +43,31 @@ const STATEMENTS: usize = 12;
 /// Between two lines of news.
 const NEWS_PAIRS: u64 = 5_000;
 
-/// What to draw.
+/// Options of the check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Pairs of statements.
+    /// Number of pairs of statements.
     #[arg(long, default_value_t = 5_000)]
     pairs: u64,
 
-    /// Which schemas and statements are drawn.
+    /// Seed of the schemas and statements.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Conclude too little on purpose, to see the check find it.
+    /// Weaken the conclusions on purpose, to see the check find it.
     #[arg(long, value_enum)]
     forget: Option<Forget>,
 
-    /// Go on after a contradiction, until this many.
+    /// Stop after this many contradictions.
     #[arg(long, default_value_t = 1)]
     failures: usize,
 
-    /// The folder of PostgreSQL's programs.
+    /// Folder of PostgreSQL's programs [default: searched].
     #[arg(long)]
     pg_bin: Option<PathBuf>,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Default)]
 struct Counts {
     schemas: u64,
@@ -90,7 +90,7 @@ struct Case {
     accesses: Vec<Accesses>,
 }
 
-/// What the server did with statements: each alone, and each after each.
+/// Results of the server: each statement alone, and each after each.
 struct Runs {
     start: Contents,
     alone: Vec<(Answer, Option<Contents>)>,

@@ -10,16 +10,16 @@ pub enum Fault {
     Missing(String),
     /// The system refused something.
     System {
-        /// What we wanted, as a verb with its object.
+        /// Our attempt, as a verb with its object.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A program ended when it should not have, failed, or gave no sign of life.
     Program {
         /// Which one.
         name: String,
-        /// What happened.
+        /// The event.
         what: String,
         /// Its last lines.
         said: String,
@@ -28,7 +28,7 @@ pub enum Fault {
     Unreadable {
         /// Which one, and what we looked for.
         what: String,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// A server refused what it must not refuse, or gave no sign of life.

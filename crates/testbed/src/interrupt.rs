@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM as a flag that everything looks at while it waits.
 //!
-//! A signal must not end us at once: servers of ours would be left behind. So it only sets the flag, whoever waits
-//! returns a fault, and what was started is stopped on the way out as in any other fault.
+//! A signal must not end this process at once, because it would leave servers behind. So it only sets the flag. Code
+//! that waits returns a fault, and started programs are stopped on the way out as in any other fault.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! What benchmarks and checks on real servers need: PostgreSQL servers and nodes of their own, programs, folders, workloads.
+//! The parts that benchmarks and checks on real servers share: PostgreSQL servers and nodes of their own, programs,
+//! folders, workloads.
 //!
 //! Everything is made in a temporary folder and on free ports, and is taken away again when its value is dropped, also after
 //! Ctrl-C. A server that is compared with another one is started with the same settings ([`postgres::Likeness`]).

@@ -1,4 +1,4 @@
-//! What a result must say about where it comes from.
+//! The properties of the machine and the build that belong to a result.
 
 use std::fmt;
 use std::fs;

@@ -31,7 +31,7 @@ pub struct Node {
     words: Vec<OsString>,
 }
 
-/// What tells one node from another on the same machine.
+/// Distinguishes nodes on the same machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
     /// The name of its folder.
@@ -185,7 +185,7 @@ fn signal_server(data: &Path, replica: u64, signal: Signal) -> bool {
     let Some(raw) = text.lines().next().and_then(|line| line.trim().parse::<i32>().ok()) else {
         return false;
     };
-    // The number may be somebody else's by now, but then it does not live in our folder.
+    // Another process may have this number by now, but then its folder is not ours.
     let is_ours = fs::read_link(format!("/proc/{raw}/cwd")).is_ok_and(|home| home.starts_with(data));
     Pid::from_raw(raw).filter(|_| is_ours).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }

@@ -27,7 +27,7 @@ const VARIABLE: &str = "ONECOPY_PG_BIN";
 const START: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(30);
-/// What each server has of its own.
+/// Settings that differ between servers.
 const OWN: &str = "('port', 'listen_addresses', 'unix_socket_directories', 'unix_socket_permissions', \
                    'config_file', 'hba_file', 'ident_file', 'data_directory', 'external_pid_file')";
 
@@ -132,7 +132,7 @@ pub fn free_port() -> Result<u16, Fault> {
     outcome.map_err(Fault::system("find a free port"))
 }
 
-/// What two servers must have in common.
+/// Settings that two servers must share.
 #[derive(Clone, Debug)]
 pub struct Likeness {
     version: String,
@@ -178,7 +178,7 @@ impl Likeness {
         Self { version: String::new(), locale: "C".to_owned(), checksums: false, settings }
     }
 
-    /// What servers have when there is nobody whose settings they could take.
+    /// Settings of servers that have no other server to take them from.
     pub fn usual() -> Self {
         let locale = "C".to_owned();
         let settings = vec![("max_connections".to_owned(), "300".to_owned())];

@@ -117,7 +117,7 @@ impl Drop for Program {
             }
             thread::sleep(LOOK);
         }
-        // It does not end in good order, so it ends in bad order; there is nobody to tell.
+        // It does not stop properly, so it is killed. A failure of that cannot be reported.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -18,7 +18,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What an error of a connection means.
+    /// Classifies an error of a connection.
     pub fn of(error: &tokio_postgres::Error) -> Self {
         let Some(told) = error.as_db_error() else { return Self::Lost(error.to_string()) };
         let text = format!("{} {}", told.code().code(), told.message());

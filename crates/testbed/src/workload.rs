@@ -47,12 +47,12 @@ pub struct Workload {
     pub interactions: Vec<Interaction>,
 }
 
-/// What a client sends for one interaction when every branch is taken once.
+/// The statements of a client for one interaction, when every branch is taken once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Interaction {
     /// Its name.
     pub name: &'static str,
-    /// What is sent, in order.
+    /// The statements, in order.
     pub steps: Vec<Step>,
 }
 
@@ -100,7 +100,7 @@ pub fn named(name: &str) -> Option<Workload> {
         .map(|(name, schema, transactions)| read(name, schema, transactions))
 }
 
-/// What was read of a file so far.
+/// The part of a file that was read so far.
 #[derive(Default)]
 struct Reader {
     interactions: Vec<Interaction>,

@@ -35,7 +35,7 @@ const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: u32 = 16 << 10;
 /// More connections wait to be accepted.
 const CONNECTIONS_MAX: usize = 1000;
-/// What a timer says when it rings; who reads less than asked for knows that there is no more.
+/// Bytes that a timer delivers. A reader that gets fewer bytes than it asked for knows that there are no more.
 const RING_BYTES: usize = size_of::<u64>();
 /// The pause after a connection that could not be accepted, for want of files above all.
 const REST: Duration = Duration::from_millis(10);

@@ -50,7 +50,7 @@ pub(crate) enum Isolation {
     ReadCommitted,
     /// A snapshot.
     RepeatableRead,
-    /// One after another.
+    /// As if transactions ran one after another.
     Serializable,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Session {
     reader: Option<Connection>,
     isolation: Isolation,
     declares: bool,
-    /// What it was told.
+    /// The acknowledgements that it received.
     pub(crate) ledger: Ledger,
     /// How often a transaction was tried again, since this was last set to 0.
     pub(crate) retries: u64,
@@ -105,7 +105,7 @@ impl Session {
         Ok(Self { main, reader, isolation, declares, ledger: Ledger::default(), retries: 0 })
     }
 
-    /// What was sent to the main endpoint since the last call; nothing before the first one.
+    /// The statements sent to the main endpoint since the last call. Empty before the first one.
     pub(crate) fn heard(&mut self) -> Vec<Heard> {
         self.main.heard.replace(Vec::new()).unwrap_or_default()
     }

@@ -21,7 +21,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 const SLICES_MAX: usize = 864_000;
 /// How many different texts of failures are kept for a kind.
 const TROUBLES_MAX: usize = 12;
-/// What the rest is called.
+/// Name of the remaining kinds.
 const OTHERS: &str = "others";
 
 /// The measurements of one kind of interaction.

@@ -40,43 +40,43 @@ const ALONE: Duration = Duration::from_secs(1);
 /// `bench crowd`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Clients that are connected and say nothing.
+    /// Number of idle clients.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=9_000))]
     idle: u32,
 
-    /// Clients that work.
+    /// Number of clients that work.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=900))]
     clients: u32,
 
-    /// Server connections.
+    /// Number of server connections.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=200))]
     servers: u32,
 
-    /// The length of each run.
+    /// Length of each run, in seconds.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
-    /// How often everything is measured.
+    /// Number of rounds; each measures everything once.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
 
-    /// The size of the database, as `pgbench -s` has it.
+    /// Size of the database, as for `pgbench -s`.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scale: u32,
 
-    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    /// Folder of postgres, initdb, psql and pgbench [default: searched].
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
 
-    /// The program to measure [default: built from these sources].
+    /// Program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
 
-    /// Only this load.
+    /// Measure only this load.
     #[arg(long, value_enum)]
     script: Option<Script>,
 
-    /// Only this protocol. PgBouncer before 1.21 cannot share connections of clients that prepare.
+    /// Measure only this protocol. PgBouncer before 1.21 cannot share connections of clients that prepare.
     #[arg(long, value_enum)]
     protocol: Option<Mode>,
 }

@@ -5,8 +5,8 @@
 //! sessions' own and with shared ones. So everything is measured in turns in one run, as the rest of `bench proxy` is.
 //! Behind, PgBouncer and onecopy use Unix sockets without TLS; there the role with a password has to prove it as well.
 //!
-//! A proof costs the client more than everybody else (SCRAM's hash is made slow on purpose, and the server only keeps
-//! its result), so of connections by SCRAM the processor times tell more than the rate does.
+//! A proof costs the client more than the pooler and the server (SCRAM's hash is slow on purpose, and the server only
+//! keeps its result). So for connections by SCRAM the processor times tell more than the rate.
 
 use std::fmt::{self, Write as _};
 

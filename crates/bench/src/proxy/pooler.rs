@@ -35,12 +35,12 @@ pub(crate) struct Size {
     pub(crate) clients: u32,
 }
 
-/// What it asks of clients, where it asks for anything.
+/// The proofs that it asks of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard<'a> {
-    /// What shows clients who it is, if they want to know.
+    /// Its certificate, for clients that use TLS.
     pub(crate) identity: &'a Identity,
-    /// What a server keeps of the password of the role that has one.
+    /// The stored verifier of the role that has a password.
     pub(crate) verifier: &'a str,
 }
 

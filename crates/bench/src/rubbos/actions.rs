@@ -1,4 +1,4 @@
-//! What a visitor sends on each page.
+//! The statements of a visitor on each page.
 
 use std::time::{Duration, SystemTime};
 

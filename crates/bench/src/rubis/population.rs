@@ -28,7 +28,7 @@ pub(super) fn region(region: i32) -> String {
     format!("region{region}")
 }
 
-/// What is drawn of an item from a seed of its own, so that it fits its bids.
+/// The properties of an item that are drawn from a seed of its own, so that they fit its bids.
 struct Item {
     id: i32,
     initial: u64,

@@ -1,7 +1,7 @@
 //! The contestants: each starts its programs, names the endpoints of its clients, and compares its copies.
 //!
-//! All servers have the settings of onecopy's replicas, which are asked for and not written down again; they differ in
-//! what a contestant is about. All live in the runner's own folder, on the loopback.
+//! All servers get the settings of onecopy's replicas, which are read from these. They differ only in the settings of
+//! their kind of replication. All live in the runner's own folder, on the loopback.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ impl Contestant {
         Ok(())
     }
 
-    /// What each of its servers may use from now on.
+    /// Limits the processor of each of its servers from now on.
     pub(crate) fn limit(&self, limit: Option<Limit>) -> Result<(), Fault> {
         self.groups.iter().try_for_each(|group| group.limit(limit))
     }
@@ -212,7 +212,7 @@ impl Contestant {
         }
     }
 
-    /// What is in between, with its release, unless that is ours.
+    /// The release of the program in between, unless it is Onecopy.
     pub(crate) fn release(&self) -> Option<String> {
         match &self.running {
             Running::Pooled { pooler, .. } => Some(pooler.to_string()),

@@ -23,7 +23,8 @@ use crate::quota::Limit;
 
 /// Between two looks whether clients work.
 const LOOK: Duration = Duration::from_millis(10);
-/// So long before what is counted everybody's processor time is read, which keeps clients waiting for some milliseconds.
+/// The processor time of all processes is read this long before the measurement. Reading it keeps clients waiting for
+/// some milliseconds.
 const EARLY: Duration = Duration::from_millis(50);
 /// A server may use so many times its share before a run counts for nothing: the kernel's precision, and that of its clocks.
 const TOLERANCE: f64 = 1.3;
@@ -143,7 +144,7 @@ async fn driven(
     Ok(Shown { outcome, readings, probed })
 }
 
-/// Limits the servers when they are warm, and reads everybody's processor time around what is counted.
+/// Limits the warm servers, and reads the processor time of all processes before and after the measurement.
 async fn conducted(
     order: &Order<'_>,
     contestant: &Contestant,

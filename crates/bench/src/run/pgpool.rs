@@ -33,7 +33,7 @@ pub(crate) struct Pgpool {
     servers: Vec<Plain>,
     /// Where clients connect.
     pub(crate) endpoint: Endpoint,
-    /// What it says that it is.
+    /// The release that it reports.
     pub(crate) release: String,
 }
 
@@ -113,7 +113,7 @@ fn settings(servers: &[Plain], port: u16, control: u16, home: &str, clients: u32
     text
 }
 
-/// What processes have for themselves, with their parts of what they share.
+/// Memory of processes: their own, with their parts of shared memory.
 pub(crate) fn memory_bytes(pids: &[u32]) -> Result<f64, Fault> {
     let mut sum = 0.0;
     for pid in pids {

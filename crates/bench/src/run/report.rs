@@ -104,7 +104,7 @@ fn simulated(text: &mut String, results: &Results) {
     text.push('\n');
 }
 
-/// What to call it.
+/// The name of the lost replica.
 pub(super) fn lost(killed: u16) -> String {
     // Nothing else has happened to the cluster, so its first replica is still the anchor.
     if killed == 1 { "The anchor".to_owned() } else { format!("Replica {killed}") }

@@ -10,7 +10,7 @@ use crate::drive::{Tally, Workload};
 /// Everything.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
-    /// What the plan is about.
+    /// Title of the plan.
     pub(crate) title: String,
     /// Date, commit and machine.
     pub(crate) circumstances: String,
@@ -24,9 +24,9 @@ pub(crate) struct Results {
     pub(crate) notes: Vec<String>,
     /// Each run, in the order in which they were made.
     pub(crate) runs: Vec<Run>,
-    /// What the loss of a replica looked like, each.
+    /// The measured losses of replicas.
     pub(crate) losses: Vec<Loss>,
-    /// What the simulator says of the same runs.
+    /// The simulator's results for the same runs.
     pub(crate) simulated: Vec<Simulated>,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Simulated {
     pub(crate) difference: f64,
     /// How much of what they may use the servers used, measured and simulated.
     pub(crate) busy: [f64; 2],
-    /// What an interaction cost the servers, for one of what it costs in the simulation.
+    /// Measured cost of an interaction at the servers, relative to its cost in the simulation.
     pub(crate) cost: f64,
-    /// How much of the machine everybody used together, from 0 to 1.
+    /// Share of the machine that all processes used together, from 0 to 1.
     pub(crate) machine: f64,
     /// How much of their one processor the clients used.
     pub(crate) driver: f64,
@@ -117,7 +117,7 @@ pub(crate) struct Run {
     pub(crate) strangers: f64,
     pub(crate) probe_reads: u64,
     pub(crate) stale_reads: u64,
-    /// What was found to be wrong after it.
+    /// Errors found after it.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ impl Run {
     }
 }
 
-/// What stands between clients and servers.
+/// The program between clients and servers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Middleware {
     /// How much of a processor it used.
@@ -166,7 +166,7 @@ pub(crate) struct Kind {
     pub(crate) troubles: BTreeMap<String, u64>,
 }
 
-/// What was measured, by kind.
+/// The measurements by kind of interaction.
 pub(crate) fn kinds(tally: &Tally) -> BTreeMap<String, Kind> {
     let kind = |(name, kind): (&&str, &crate::drive::Kind)| {
         let result = Kind {

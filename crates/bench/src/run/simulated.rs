@@ -34,7 +34,7 @@ const MEASURE_US: u64 = 120_000_000;
 /// Think times of TPC-W.
 const THINK_US: f64 = 7e6;
 
-/// What one client sent for each of its interactions.
+/// The statements of one client, by interaction.
 pub(crate) type Trace = Vec<(&'static str, Vec<Heard>)>;
 
 /// A load as the simulator has it, with the costs of an idle server.
@@ -141,7 +141,7 @@ fn shape(
     Ok(shape)
 }
 
-/// What statements touch.
+/// The tables that statements touch.
 #[derive(Default)]
 struct Tables {
     ids: BTreeMap<String, TableId>,
@@ -224,7 +224,7 @@ pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[R
     simulated
 }
 
-/// What was simulated beside these runs, which are of one contestant.
+/// The simulated runs that match these runs of one contestant.
 fn beside(
     runs: &[&Run],
     outcome: &Outcome,

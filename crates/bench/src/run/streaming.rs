@@ -1,8 +1,8 @@
 //! PostgreSQL's own replication, as strict as it goes: `remote_apply` on every standby, and clients that send their
 //! updates to the primary and their reads to all servers in turn.
 //!
-//! What is acknowledged is then visible on every standby. It is no single copy all the same: a standby can show a commit
-//! before the primary does, a lost standby holds up every commit until an operator acts, and there is no failover.
+//! So every standby shows acknowledged changes. It is no single copy all the same: a standby can show a commit before
+//! the primary does, a lost standby holds up every commit until an operator acts, and there is no failover.
 
 use std::fs;
 

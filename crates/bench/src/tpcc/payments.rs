@@ -12,7 +12,7 @@ const CREDIT: usize = 9;
 /// How long a customer's data may be.
 const DATA_MAX: usize = 500;
 
-/// What a payment is of.
+/// The subject of a payment.
 struct Payment {
     w: i32,
     d: i32,

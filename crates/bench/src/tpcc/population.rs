@@ -7,7 +7,7 @@ use super::random::{between, digits, last_name, letters, name_to_load, original}
 use super::{DISTRICTS, Scale};
 use crate::drive::{Cents, Fill, Rate, cents, rate};
 
-/// What a customer has paid before the beginning, in cents; the sums of districts and warehouses follow.
+/// Payments of a customer before the beginning, in cents. The sums of districts and warehouses follow.
 const PAID: i64 = 1_000;
 /// COPY's word for no value.
 const NULL: &str = "\\N";

@@ -1,4 +1,4 @@
-//! What TPC-C draws: non-uniform numbers, names, and strings of letters and digits.
+//! The random values of TPC-C: non-uniform numbers, names, and strings of letters and digits.
 
 use sim::dice::Dice;
 

@@ -1,4 +1,4 @@
-//! What is only read: HOME, NEWP, BESS, PROD, SRES, CREG, ORDD.
+//! The interactions that only read: HOME, NEWP, BESS, PROD, SRES, CREG, ORDD.
 
 use testbed::refusal::Refusal;
 use tokio_postgres::Row;
@@ -7,7 +7,7 @@ use super::browser::Browser;
 use super::random::{SUBJECTS, password, searched, syllables};
 use crate::drive::Session;
 
-/// What the last order touches.
+/// Declared tables of the last order.
 const ORDER: &str = "read customer, orders, order_line, cc_xacts, address, country, item";
 
 impl Browser {

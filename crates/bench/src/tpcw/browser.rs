@@ -18,10 +18,10 @@ const THINK_MAX: Duration = Duration::from_secs(70);
 const STAY: Duration = Duration::from_mins(15);
 const STAY_MAX: Duration = Duration::from_hours(1);
 
-/// What is known within a session.
+/// The state of a session.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
-    /// Who it is, once that is known.
+    /// The customer, once known.
     pub(super) customer: Option<i32>,
     /// Its cart, once it has one.
     pub(super) cart: Option<i32>,

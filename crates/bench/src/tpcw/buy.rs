@@ -1,4 +1,4 @@
-//! What writes: SHOP, BUYR, BUYC, ADMC.
+//! The interactions that write: SHOP, BUYR, BUYC, ADMC.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use super::random::{CARDS, SHIPPING, between, country, day_of, digits, password,
 use super::tax;
 use crate::drive::{Cents, Session, Text, Transaction, cents, day_ahead, letters};
 
-/// What the transactions touch.
+/// Declared tables of the transactions.
 const CART: &str = "read item; write shopping_cart, shopping_cart_line";
 const CUSTOMER: &str = "read country; write address, customer";
 const BOOK: &str = "read orders, order_line; write item";
@@ -67,7 +67,7 @@ struct Line {
     cost: Cents,
 }
 
-/// What is done to a cart.
+/// A change of a cart.
 enum Change {
     Add(i32),
     Refresh,

@@ -51,7 +51,7 @@ pub(super) const PAGES: [Page; COUNT] = [
 ];
 
 impl Page {
-    /// The short name that everybody uses.
+    /// Its usual short name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::AdminConfirm => "ADMC",
@@ -192,7 +192,7 @@ const ORDERING: [[u16; COUNT]; COUNT] = [
 mod tests {
     use super::*;
 
-    /// What the specification wants, in percent, in the order of the tables.
+    /// The shares in the specification, in percent, in the order of the tables.
     const TARGETS: [(Mix, [f64; COUNT]); 3] = [
         (
             Mix::Browsing,

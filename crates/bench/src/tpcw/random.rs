@@ -1,4 +1,4 @@
-//! What TPC-W draws: names made of syllables, non-uniform numbers and digits.
+//! The random values of TPC-W: names made of syllables, non-uniform numbers and digits.
 
 use sim::dice::Dice;
 
@@ -70,7 +70,7 @@ pub(super) fn customer(dice: &mut Dice, customers: i32) -> i32 {
     non_uniform(dice, a_of(&A_CUSTOMERS, customers), 1, customers)
 }
 
-/// What is searched for: the beginning of names of authors (a tenth of the items) or of titles (a fifth).
+/// A search term: the beginning of names of authors (a tenth of the items) or of titles (a fifth).
 pub(super) fn searched(dice: &mut Dice, items: i32, part: i32) -> String {
     syllables(non_uniform(dice, a_of(&A_ITEMS, items), 0, items / part), 7)
 }

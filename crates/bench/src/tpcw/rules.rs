@@ -1,4 +1,4 @@
-//! What must hold of the shop: references that are not declared, whole orders, and sums.
+//! The rules of the shop: undeclared references, complete orders, and sums.
 
 use crate::drive::Rule;
 

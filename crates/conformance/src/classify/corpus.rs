@@ -9,7 +9,7 @@ use testbed::workload::{self, Step};
 /// Passes with different constants.
 const PASSES: u32 = 8;
 
-/// What pgbench sends in its built-in scripts.
+/// The statements of pgbench's built-in scripts.
 const PGBENCH: [&str; 7] = [
     "BEGIN",
     "UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2",
@@ -40,13 +40,13 @@ pub(super) enum Form {
 /// Texts of one kind and form.
 #[derive(Debug)]
 pub(super) struct Corpus {
-    /// What they are from.
+    /// Their source.
     pub(super) name: &'static str,
     /// How they carry their values.
     pub(super) form: Form,
     /// The same statements, with other constants in each pass where there are any.
     pub(super) passes: Vec<Vec<String>>,
-    /// What their names stand for.
+    /// The catalogue of their names.
     pub(super) catalogue: Rc<Catalogue>,
 }
 

@@ -8,7 +8,7 @@ use testbed::machine::Circumstances;
 use super::Samples;
 use super::corpus::{Corpus, Form};
 
-/// What was measured, as text.
+/// The measurements, as text.
 #[derive(Debug)]
 pub(super) struct Report(String);
 
@@ -46,7 +46,7 @@ impl Report {
         ]);
     }
 
-    /// What the cache holds after everything went through it once.
+    /// Statistics of the cache after each statement went through it once.
     pub(super) fn statistics(&mut self, statistics: Statistics) {
         let Statistics { hits, misses, evictions, entries, bytes } = statistics;
         self.0 += &format!(

@@ -69,7 +69,7 @@ static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     kinds
 });
 
-/// What the type of a column is made of another one.
+/// The kinds of types that are built from another type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     Plain,

@@ -11,9 +11,9 @@ use super::{BANK, Course};
 
 /// How many accounts there are.
 pub(super) const ACCOUNTS: u64 = 8;
-/// What each holds at first.
+/// Initial balance of each account.
 pub(super) const DEPOSIT: u64 = 100;
-/// Who asks how much, with accounts in two parts.
+/// A reader in a transaction sums the accounts in two statements, split here.
 const PART: u64 = ACCOUNTS / 2;
 
 /// Transfers and looks until the course is over.

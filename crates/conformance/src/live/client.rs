@@ -21,7 +21,7 @@ const TRIES: u32 = 3;
 /// The SQLSTATE of a statement in a transaction that has failed.
 const FAILED_BLOCK: &str = "25P02";
 
-/// What all clients share.
+/// The state that all clients share.
 #[derive(Debug)]
 pub(super) struct Shelf {
     clock: Instant,

@@ -73,7 +73,7 @@ fn numbers_of(rows: &[Vec<String>]) -> Result<Numbers, Refusal> {
     numbers.ok_or_else(|| Refusal::Told("a row without a number".to_owned()))
 }
 
-/// What is wrong with what was given out, if so much is there at the end, in order.
+/// Compares the values given to clients with those in the table at the end, in order, and returns the violations.
 pub(super) fn judge(given: &[i64], there: &[i64]) -> Vec<String> {
     let mut times: BTreeMap<i64, u32> = BTreeMap::new();
     for number in given {

@@ -33,17 +33,17 @@ const CONNECTIONS_MAX: usize = 400;
 pub(crate) enum Kind {
     /// kill -9 of a server with all its processes.
     Kill,
-    /// All processes of a server are stopped for a while.
+    /// All processes of a server stop for a while (SIGSTOP).
     Hang,
-    /// One backend of a session is ended.
+    /// One backend of a session is terminated.
     Backend,
-    /// Every backend of a server is ended, those of its agent too.
+    /// Every backend of a server is terminated, with those of its agent.
     Backends,
-    /// The way to a server is cut for a while.
+    /// The network to a server is cut for a while.
     Cut,
-    /// A server has no connection left for a while.
+    /// A server accepts no new connection for a while.
     Connections,
-    /// A replica is drained, and takes part again after a while.
+    /// A replica is drained, and undrained after a while.
     Drain,
     /// A replica is rebuilt.
     Rebuild,
@@ -186,7 +186,7 @@ impl FaultInjector<'_> {
     }
 }
 
-/// What the node has counted in this life, and which replica is the anchor.
+/// The node's counters since its start, and the anchor.
 async fn look(port: u16) -> Option<(Counted, Option<u64>)> {
     let admin = Session::try_open(port, "onecopy").await?;
     let stats = admin.simple("SHOW STATS").await.ok()?;

@@ -1,4 +1,4 @@
-//! What a client is going to do: drawn before it is done, so that it can be done again after an abort.
+//! The plan of a client, drawn before it is carried out, so that it can be repeated after an abort.
 
 use sim::dice::Dice;
 use sim::history::Level;
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     pub(super) is_extended: bool,
     /// Its tables are declared.
     pub(super) is_declared: bool,
-    /// What it does.
+    /// Its actions.
     pub(super) actions: Vec<Action>,
 }
 
@@ -71,7 +71,7 @@ impl Plan {
         format!("begin{declared} isolation level {}{only}", level_name(self.level))
     }
 
-    /// What the report calls its kind.
+    /// The name of its kind in the report.
     pub(super) fn kind(&self) -> String {
         if self.is_single {
             let is_read = matches!(self.actions[..], [Action::Read(_)]);

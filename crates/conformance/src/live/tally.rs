@@ -1,4 +1,4 @@
-//! What is counted and noted while clients run.
+//! Counts and notes while clients run.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Tally {
     pub(super) again: u64,
     /// Other errors and lost connections, by their text.
     pub(super) troubles: BTreeMap<String, u64>,
-    /// What must not be, found while running.
+    /// Violations found while running.
     pub(super) wrong: Vec<String>,
 }
 

@@ -8,7 +8,7 @@
 use sim::check::{Finding, judge};
 use sim::history::{History, Seen, Statement, Transaction};
 
-/// What is wrong, and the part of the history that shows it.
+/// A violation, and the part of the history that shows it.
 pub(super) struct Verdict {
     pub(super) findings: Vec<Finding>,
     pub(super) shown_by: History,
@@ -28,7 +28,7 @@ pub(super) fn condemn(history: &History, keys: u32) -> Option<Verdict> {
     (!findings.is_empty()).then(|| Verdict { findings, shown_by: history.clone() })
 }
 
-/// What a history has about some rows.
+/// The part of a history about some rows.
 fn part(history: &History, is_in: &dyn Fn(u32) -> bool) -> History {
     let seen = |all: &[Seen]| all.iter().filter(|seen| is_in(seen.row)).cloned().collect::<Vec<_>>();
     let concerns = |statement: &Statement| {

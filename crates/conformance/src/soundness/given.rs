@@ -6,7 +6,7 @@ use super::constant::Kind;
 use super::draft::{Source, Writer};
 use super::schema::Column;
 
-/// What gives a column `v.c` of constants.
+/// A table expression with a column `v.c` of constants.
 struct Given {
     with: String,
     from: String,

@@ -10,18 +10,18 @@ use super::server::{Answer, Contents, Row};
 /// Days from 1970-01-01 to 2024-01-01, in whose first days all dates lie.
 const FIRST_DAY: i32 = 19_723;
 
-/// What is concluded on purpose less than is true, so that the check can be seen to find it.
+/// A conclusion that is weakened on purpose, so that the check can be seen to find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Forget {
-    /// The values of unique keys.
+    /// Values of unique keys.
     Claims,
-    /// All alternatives of what is written but the first: mostly, the rows as they are afterwards.
+    /// All alternatives of a write but the first: mostly the new rows.
     After,
-    /// What is read.
+    /// The reads.
     Reads,
-    /// Every other column that is written.
+    /// Every other written column.
     Columns,
-    /// That rows are found by what they are compared with: a constant is taken for another.
+    /// The comparison that finds a row: its constant is replaced by another.
     Values,
 }
 
@@ -70,7 +70,7 @@ fn shifted(one: &Match) -> Match {
     Match::new(equalities)
 }
 
-/// What both orders of two statements gave.
+/// The results of two statements in both orders.
 pub(super) struct Orders<'a> {
     /// Answers of the first and of the second statement when each came first.
     pub(super) first: [&'a Answer; 2],
@@ -81,7 +81,8 @@ pub(super) struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    /// What differs between the orders. Which of several errors comes first is the plan's affair.
+    /// The difference between the orders. Which of several errors comes first depends on the plan, so it does not
+    /// count.
     pub(super) fn difference(&self) -> Option<&'static str> {
         let differ = |one: &Answer, other: &Answer| match (one, other) {
             (Answer::Error(_), Answer::Error(_)) => false,

@@ -22,7 +22,7 @@ pub(super) struct Relation {
     pub(super) columns: Vec<Column>,
     /// The columns of the primary key; empty without one.
     pub(super) key: Vec<usize>,
-    /// What can follow ON CONFLICT.
+    /// Possible targets of ON CONFLICT.
     pub(super) targets: Vec<String>,
     /// Statements can change it.
     pub(super) is_writable: bool,
@@ -43,7 +43,7 @@ pub(crate) struct World {
 }
 
 const ACTIONS: [&str; 5] = ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT"];
-/// What primary keys are made of; integers are usual.
+/// The types of primary keys; integers are the most frequent.
 const KEYS: [Kind; 9] = [
     Kind::Int,
     Kind::Int,

@@ -26,7 +26,7 @@ impl<'a> FromSql<'a> for Cell {
     }
 }
 
-/// What a client is told.
+/// The reply to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// The rows in a fixed order, and the number in the command tag.
