@@ -35,7 +35,7 @@ use cluster::ids::ClusterId;
 
 pub(crate) use message::{Captured, Decoder, Operation};
 use token::token;
-pub(crate) use values::{Flaw, JSON_DEPTH_MAX};
+pub(crate) use values::{InvalidValue, JSON_DEPTH_MAX};
 
 /// The template of [`install_sql`].
 const INSTALL: &str = include_str!("capture/install.sql");

@@ -9,7 +9,7 @@ use cluster::record::{RecordBuilder, TooLarge};
 use wire::backend::Fields;
 
 use super::values;
-use super::values::Flaw;
+use super::values::InvalidValue;
 
 /// The SQLSTATE of capture messages. It proves nothing, because any client can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
@@ -73,37 +73,37 @@ pub(crate) enum Captured {
     /// Our function raised it, but it cannot be parsed: the transaction must abort.
     Malformed,
     /// It contains a value that other replicas would reject: the transaction must abort.
-    Flawed(Flaw),
+    Invalid(InvalidValue),
     /// The record cannot hold it: the transaction must abort.
     TooLarge,
 }
 
 /// The rows of a message could not be added to the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unfit {
+enum CaptureError {
     Malformed,
-    Flawed(Flaw),
+    Invalid(InvalidValue),
     TooLarge,
 }
 
-impl From<Malformed> for Unfit {
+impl From<Malformed> for CaptureError {
     fn from(Malformed: Malformed) -> Self {
         Self::Malformed
     }
 }
 
-impl From<TooLarge> for Unfit {
+impl From<TooLarge> for CaptureError {
     fn from(TooLarge: TooLarge) -> Self {
         Self::TooLarge
     }
 }
 
-impl From<Unfit> for Captured {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::Malformed => Self::Malformed,
-            Unfit::Flawed(flaw) => Self::Flawed(flaw),
-            Unfit::TooLarge => Self::TooLarge,
+impl From<CaptureError> for Captured {
+    fn from(error: CaptureError) -> Self {
+        match error {
+            CaptureError::Malformed => Self::Malformed,
+            CaptureError::Invalid(invalid) => Self::Invalid(invalid),
+            CaptureError::TooLarge => Self::TooLarge,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Decoder {
                 nested: context.contains(&b'\n'),
                 operation: message.operation,
             },
-            Err(unfit) => unfit.into(),
+            Err(error) => error.into(),
         }
     }
 
@@ -152,11 +152,11 @@ impl Decoder {
         let operation = Operation::Insert;
         match self.push(Message { table, operation, xid: 0, images: image }, record) {
             Ok(()) => Captured::Row { table, xid: 0, operation, nested: false },
-            Err(unfit) => unfit.into(),
+            Err(error) => error.into(),
         }
     }
 
-    fn push(&mut self, message: Message<'_>, record: &mut RecordBuilder) -> Result<(), Unfit> {
+    fn push(&mut self, message: Message<'_>, record: &mut RecordBuilder) -> Result<(), CaptureError> {
         let (table, images) = (message.table, message.images);
         match message.operation {
             Operation::Insert => {
@@ -173,13 +173,18 @@ impl Decoder {
                 record.push_update(table, checked(&self.old)?, checked(&self.new)?)?;
             }
             Operation::Truncate if images.is_empty() => record.push_truncate(table)?,
-            Operation::Truncate | Operation::Rewrite => return Err(Unfit::Malformed),
+            Operation::Truncate | Operation::Rewrite => return Err(CaptureError::Malformed),
         }
         Ok(())
     }
 
     /// Adds several new rows. After an error the earlier ones do not matter, because the transaction aborts.
-    fn push_all(&mut self, table: TableId, images: &[u8], record: &mut RecordBuilder) -> Result<(), Unfit> {
+    fn push_all(
+        &mut self,
+        table: TableId,
+        images: &[u8],
+        record: &mut RecordBuilder,
+    ) -> Result<(), CaptureError> {
         decode(images, &mut self.new)?;
         let mut rest = &self.new[..];
         loop {
@@ -287,8 +292,8 @@ fn decode_escaped(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
 }
 
 /// Rejects a row that other replicas would reject.
-fn checked(image: &[u8]) -> Result<&[u8], Unfit> {
-    values::flaw(image).map_or(Ok(image), |flaw| Err(Unfit::Flawed(flaw)))
+fn checked(image: &[u8]) -> Result<&[u8], CaptureError> {
+    values::first_invalid(image).map_or(Ok(image), |invalid| Err(CaptureError::Invalid(invalid)))
 }
 
 /// Length of the row image at the start of `bytes`, by its own account.

@@ -22,40 +22,40 @@ pub(crate) const JSON_DEPTH_MAX: usize = 4_000;
 
 /// The reason why other replicas would reject a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum InvalidValue {
     /// Text is not UTF-8.
-    Text,
+    NotUtf8,
     /// JSON is nested too deeply.
-    Depth,
+    TooDeep,
     /// Lexemes of a `tsvector` are not sorted.
-    Lexemes,
+    UnsortedLexemes,
 }
 
 /// The first invalid value in a row. An unreadable row has none.
-pub(super) fn flaw(image: &[u8]) -> Option<Flaw> {
+pub(super) fn first_invalid(image: &[u8]) -> Option<InvalidValue> {
     let image = Image::parse(image).ok()?;
-    image.columns().find_map(|column| flaw_of(column.type_oid, column.value?))
+    image.columns().find_map(|column| invalid_of_type(column.type_oid, column.value?))
 }
 
-fn flaw_of(type_oid: u32, value: &[u8]) -> Option<Flaw> {
+fn invalid_of_type(type_oid: u32, value: &[u8]) -> Option<InvalidValue> {
     match type_oid {
         // name, text, xml, bpchar, varchar
-        19 | 25 | 142 | 1042 | 1043 => std::str::from_utf8(value).is_err().then_some(Flaw::Text),
+        19 | 25 | 142 | 1042 | 1043 => std::str::from_utf8(value).is_err().then_some(InvalidValue::NotUtf8),
         // json
-        114 => flaw_of_json(value),
-        JSONB => flaw_of_json(value.get(1..).unwrap_or_default()),
+        114 => invalid_in_json(value),
+        JSONB => invalid_in_json(value.get(1..).unwrap_or_default()),
         // tsvector
-        3614 => (!is_ordered(value).unwrap_or(false)).then_some(Flaw::Lexemes),
+        3614 => (!is_ordered(value).unwrap_or(false)).then_some(InvalidValue::UnsortedLexemes),
         // Arrays of these types.
-        143 | 199 | 1003 | 1009 | 1014 | 1015 | 3643 | 3807 => flaw_of_elements(value),
+        143 | 199 | 1003 | 1009 | 1014 | 1015 | 3643 | 3807 => invalid_in_elements(value),
         _ => None,
     }
 }
 
 /// Counts brackets outside strings. The server has checked that the rest is JSON.
-fn flaw_of_json(json: &[u8]) -> Option<Flaw> {
+fn invalid_in_json(json: &[u8]) -> Option<InvalidValue> {
     if std::str::from_utf8(json).is_err() {
-        return Some(Flaw::Text);
+        return Some(InvalidValue::NotUtf8);
     }
     if json.len() < JSON_DEPTH_MAX {
         return None;
@@ -70,7 +70,7 @@ fn flaw_of_json(json: &[u8]) -> Option<Flaw> {
             _ => {}
         }
         if depth > JSON_DEPTH_MAX {
-            return Some(Flaw::Depth);
+            return Some(InvalidValue::TooDeep);
         }
     }
     None
@@ -98,7 +98,7 @@ fn is_ordered(vector: &[u8]) -> Option<bool> {
 }
 
 /// An array: dimensions, whether there are NULLs, the element type, two numbers for each dimension, the elements.
-fn flaw_of_elements(array: &[u8]) -> Option<Flaw> {
+fn invalid_in_elements(array: &[u8]) -> Option<InvalidValue> {
     let (dimensions, rest) = word(array)?;
     let (type_oid, rest) = word(rest.get(4..)?)?;
     let mut rest = rest.get(usize::try_from(dimensions).ok()?.checked_mul(8)?..)?;
@@ -106,9 +106,9 @@ fn flaw_of_elements(array: &[u8]) -> Option<Flaw> {
         rest = after;
         if length != u32::MAX {
             let (value, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            let flaw = flaw_of(type_oid, value);
-            if flaw.is_some() {
-                return flaw;
+            let invalid = invalid_of_type(type_oid, value);
+            if invalid.is_some() {
+                return invalid;
             }
             rest = after;
         }
@@ -147,13 +147,17 @@ mod tests {
     fn text_that_no_server_takes_is_found() {
         let bad: &[u8] = b"a\xc3";
         for oid in [19, 25, 114, 142, 1042, 1043, JSONB] {
-            assert_eq!(flaw(&image(&[(23, b"\0\0\0\x07"), (oid, bad)])), Some(Flaw::Text), "{oid}");
-            assert_eq!(flaw(&image(&[(oid, "\u{1}ä".as_bytes())])), None, "{oid}");
+            assert_eq!(
+                first_invalid(&image(&[(23, b"\0\0\0\x07"), (oid, bad)])),
+                Some(InvalidValue::NotUtf8),
+                "{oid}"
+            );
+            assert_eq!(first_invalid(&image(&[(oid, "\u{1}ä".as_bytes())])), None, "{oid}");
         }
-        assert_eq!(flaw(&image(&[(17, bad)])), None, "bytea is no text");
-        assert_eq!(flaw(&image(&[(1009, &array(25, bad))])), Some(Flaw::Text));
-        assert_eq!(flaw(&image(&[(1009, &array(25, b"good"))])), None);
-        assert_eq!(flaw(b"no row"), None);
+        assert_eq!(first_invalid(&image(&[(17, bad)])), None, "bytea is no text");
+        assert_eq!(first_invalid(&image(&[(1009, &array(25, bad))])), Some(InvalidValue::NotUtf8));
+        assert_eq!(first_invalid(&image(&[(1009, &array(25, b"good"))])), None);
+        assert_eq!(first_invalid(b"no row"), None);
     }
 
     #[test]
@@ -161,16 +165,22 @@ mod tests {
         let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
         let (deep, shallow) = (nested(JSON_DEPTH_MAX + 1), nested(JSON_DEPTH_MAX));
         let in_string = format!("[\"\\\"{deep}\", {shallow}]");
-        for (json, expected) in
-            [(&deep, Some(Flaw::Depth)), (&shallow, None), (&in_string, Some(Flaw::Depth))]
-        {
-            assert_eq!(flaw(&image(&[(114, json.as_bytes())])), expected);
+        for (json, expected) in [
+            (&deep, Some(InvalidValue::TooDeep)),
+            (&shallow, None),
+            (&in_string, Some(InvalidValue::TooDeep)),
+        ] {
+            assert_eq!(first_invalid(&image(&[(114, json.as_bytes())])), expected);
             let binary = ["\u{1}", json].concat();
-            assert_eq!(flaw(&image(&[(JSONB, binary.as_bytes())])), expected);
-            assert_eq!(flaw(&image(&[(3807, &array(JSONB, binary.as_bytes()))])), expected);
+            assert_eq!(first_invalid(&image(&[(JSONB, binary.as_bytes())])), expected);
+            assert_eq!(first_invalid(&image(&[(3807, &array(JSONB, binary.as_bytes()))])), expected);
         }
         let text = format!("{{\"a\": \"\\\\\", \"b\": \"\\\"{deep}\"}}");
-        assert_eq!(flaw(&image(&[(114, text.as_bytes())])), None, "what is in strings does not count");
+        assert_eq!(
+            first_invalid(&image(&[(114, text.as_bytes())])),
+            None,
+            "what is in strings does not count"
+        );
     }
 
     #[test]
@@ -185,13 +195,13 @@ mod tests {
             }
             vector
         };
-        let found = |lexemes: &[(&[u8], &[u16])]| flaw(&image(&[(3614, &vector(lexemes))]));
+        let found = |lexemes: &[(&[u8], &[u16])]| first_invalid(&image(&[(3614, &vector(lexemes))]));
         assert_eq!(found(&[]), None);
         assert_eq!(found(&[(b"a", &[1, 0xc002]), (b"aa", &[]), (b"b", &[0x3fff])]), None);
-        assert_eq!(found(&[(b"", &[])]), Some(Flaw::Lexemes));
-        assert_eq!(found(&[(b"x", &[]), (b"", &[])]), Some(Flaw::Lexemes));
-        assert_eq!(found(&[(b"x", &[]), (b"x", &[])]), Some(Flaw::Lexemes));
-        assert_eq!(found(&[(b"x", &[0xc002, 2])]), Some(Flaw::Lexemes));
-        assert_eq!(flaw(&image(&[(3614, b"\0\0\0\x01a")])), Some(Flaw::Lexemes));
+        assert_eq!(found(&[(b"", &[])]), Some(InvalidValue::UnsortedLexemes));
+        assert_eq!(found(&[(b"x", &[]), (b"", &[])]), Some(InvalidValue::UnsortedLexemes));
+        assert_eq!(found(&[(b"x", &[]), (b"x", &[])]), Some(InvalidValue::UnsortedLexemes));
+        assert_eq!(found(&[(b"x", &[0xc002, 2])]), Some(InvalidValue::UnsortedLexemes));
+        assert_eq!(first_invalid(&image(&[(3614, b"\0\0\0\x01a")])), Some(InvalidValue::UnsortedLexemes));
     }
 }

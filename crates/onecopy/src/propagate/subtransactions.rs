@@ -8,7 +8,7 @@
 use cluster::record::Span;
 use wire::sqlstate;
 
-use crate::capture::{Captured, Flaw, JSON_DEPTH_MAX};
+use crate::capture::{Captured, InvalidValue, JSON_DEPTH_MAX};
 use crate::error::{Fault, Refusal, broken};
 use crate::propagate::Recorder;
 use crate::transaction::open::Transaction;
@@ -121,15 +121,15 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
 fn refusal(why: Captured) -> Refusal {
     match why {
         Captured::TooLarge => too_large(),
-        Captured::Flawed(Flaw::Depth) => Refusal::unsupported(
+        Captured::Invalid(InvalidValue::TooDeep) => Refusal::unsupported(
             format!("writing, changing or deleting a row with JSON of more than {JSON_DEPTH_MAX} levels"),
             "Other replicas might not parse it. Nest it less deeply.",
         ),
-        Captured::Flawed(Flaw::Lexemes) => Refusal::unsupported(
+        Captured::Invalid(InvalidValue::UnsortedLexemes) => Refusal::unsupported(
             "writing, changing or deleting a row with a tsvector whose lexemes are not in order",
             "Other replicas would put them in order. array_to_tsvector makes it of lexemes longer than 2046 bytes.",
         ),
-        Captured::Flawed(Flaw::Text) => Refusal::new(
+        Captured::Invalid(InvalidValue::NotUtf8) => Refusal::new(
             sqlstate::CHARACTER_NOT_IN_REPERTOIRE,
             "a row that was written has, or had, text that is not valid UTF-8; the transaction is rolled back",
             "Other replicas would not take such text. A function in C has made it, or it came with data of an old release.",
