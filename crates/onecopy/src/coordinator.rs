@@ -56,7 +56,7 @@ pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use quarantines::QuarantineDuration;
 pub(crate) use replica_address::ReplicaAddress;
 pub(crate) use requests::AgentOrder;
-pub(crate) use seat::Seat;
+pub(crate) use seat::{MemberState, Seat};
 pub(crate) use seats::Seats;
 
 /// What the node gives the coordinator when it starts.

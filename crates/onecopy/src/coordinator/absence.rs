@@ -1,4 +1,4 @@
-//! Reasons why a replica is down: SHOW REPLICAS shows them, and the start waits only for replicas that may come.
+//! Reasons why a replica does not serve: SHOW REPLICAS shows them, and the start waits only for replicas that may come.
 //!
 //! Two tasks report them. The supervisor of a server of ours reports that the server does not start. The agent reports that it
 //! cannot reach the server, or that another server than the expected one answers.
@@ -14,7 +14,7 @@ pub(crate) enum Obstacle {
     Lasting,
 }
 
-/// What is known of one replica.
+/// The reasons of one replica.
 #[derive(Debug, Default)]
 pub(crate) struct Absence(Mutex<Known>);
 
@@ -22,8 +22,19 @@ pub(crate) struct Absence(Mutex<Known>);
 struct Known {
     /// Its server does not start.
     server: Option<String>,
-    /// There is no connection to it.
-    link: Option<(Obstacle, String)>,
+    link: Link,
+}
+
+/// The agent's connection to the server.
+#[derive(Debug, Default)]
+enum Link {
+    /// The agent has reported nothing, or the replica serves.
+    #[default]
+    Unreported,
+    /// There is none.
+    Unreachable(Obstacle, String),
+    /// The replica is brought up to the log before it serves.
+    CatchingUp,
 }
 
 impl Absence {
@@ -41,7 +52,25 @@ impl Absence {
 
     /// It cannot be reached.
     pub(crate) fn note_unreachable(&self, obstacle: Obstacle, reason: String) {
-        self.known().link = Some((obstacle, reason));
+        self.known().link = Link::Unreachable(obstacle, reason);
+    }
+
+    /// It is connected, and brought up to the log.
+    pub(crate) fn note_catching_up(&self) {
+        self.known().link = Link::CatchingUp;
+    }
+
+    /// It has been brought up to the log, or will not be. A reason why it is unreachable stays.
+    pub(crate) fn end_catching_up(&self) {
+        let link = &mut self.known().link;
+        if matches!(link, Link::CatchingUp) {
+            *link = Link::Unreported;
+        }
+    }
+
+    /// Whether it is connected, and brought up to the log.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        matches!(self.known().link, Link::CatchingUp)
     }
 
     /// It is there.
@@ -58,7 +87,10 @@ impl Absence {
     pub(crate) fn reason(&self) -> Option<(Obstacle, String)> {
         let known = self.known();
         let server = known.server.clone().map(|reason| (Obstacle::Lasting, reason));
-        server.or_else(|| known.link.clone())
+        server.or_else(|| match &known.link {
+            Link::Unreachable(obstacle, reason) => Some((*obstacle, reason.clone())),
+            Link::Unreported | Link::CatchingUp => None,
+        })
     }
 }
 
@@ -79,5 +111,19 @@ mod tests {
         assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
         absence.end();
         assert_eq!(absence.reason(), None);
+    }
+
+    #[test]
+    fn a_replica_catches_up_until_it_serves_or_is_lost() {
+        let absence = Absence::default();
+        absence.note_catching_up();
+        assert_eq!((absence.is_catching_up(), absence.reason()), (true, None));
+        absence.note_unreachable(Obstacle::Passing, "the connection was closed".to_owned());
+        assert!(!absence.is_catching_up() && absence.reason().is_some());
+        absence.end_catching_up();
+        assert!(absence.reason().is_some(), "still unreachable");
+        absence.note_catching_up();
+        absence.end_catching_up();
+        assert_eq!((absence.is_catching_up(), absence.reason()), (false, None));
     }
 }

@@ -1,7 +1,5 @@
 //! Replicas join, drain and leave: their seats, their drivers, and the account that is kept of them.
 
-use std::sync::atomic::Ordering;
-
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
@@ -14,9 +12,8 @@ use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
 impl Coordinator {
     /// A new member, which has no data yet and no replica_driver: the orders for that one.
     pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
-        let (seat, orders) = Seat::new(at);
+        let (seat, orders) = Seat::joining(at);
         let replica = seat.replica;
-        seat.is_new.store(true, Ordering::Relaxed);
         self.seats.take(seat);
         self.set_stage(replica, Some(ResyncStage::Preparing));
         self.lead.retention.log().join(replica);
@@ -32,8 +29,7 @@ impl Coordinator {
         let seat = &self.seats[replica];
         self.core.tell(Event::Left { replica });
         seat.order(AgentOrder::Leave);
-        seat.has_left.store(true, Ordering::Release);
-        seat.give_up();
+        seat.leave();
         self.database.sequences().leases.replica_changed(replica);
         self.lead.retention.log().forget(replica);
         if let Err(error) = self.lead.retention.quarantines.lift(&seat.name) {

@@ -22,7 +22,7 @@ impl Coordinator {
             return Some(work.await);
         }
         let seat = &self.seats[replica];
-        seat.unless_given_up(seat.incarnation(), work).await
+        seat.run.unless_given_up(seat.run.incarnation(), work).await
     }
 
     /// What the applied set of a replica with these holdings says. If it was away for long, much of the log is read for it.

@@ -1,23 +1,27 @@
-//! One replica as the node's tasks know it: where it is, how to prove that a connection is of its present run, and what
-//! its agent and its sessions share.
-//!
-//! Invariant: from the moment the server is given up no connection of before can be proven, and none stays open.
+//! One replica as the tasks of the node know it, grouped by the tasks that use it: its address for all, [`ServerRun`] for
+//! connections, evictions for agent and sessions, the ways to the tasks that own the server.
 
-use std::pin::pin;
+mod member_state;
+mod server_run;
+
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use cluster::ids::{Incarnation, ReplicaId};
-use tokio::sync::{Notify, mpsc};
+use cluster::ids::ReplicaId;
+use tokio::sync::mpsc;
 
 use super::absence::Absence;
 use super::evictions::Evictions;
 use super::replica_address::ReplicaAddress;
 use super::requests::{AGENT_QUEUE, AgentOrder, SupervisorOrder};
 use super::resync_progress::ResyncStage;
-use crate::backend::{Address, ConnectionList};
+use crate::backend::Address;
+use member_state::MemberCell;
 
-/// Where a replica is, and what its present set of connections is called.
+pub(crate) use member_state::MemberState;
+pub(crate) use server_run::ServerRun;
+
+/// A replica that is or was a member while the node runs.
 #[derive(Debug)]
 pub(crate) struct Seat {
     /// Its number.
@@ -28,59 +32,54 @@ pub(crate) struct Seat {
     pub(crate) host: String,
     /// Its own TCP port.
     pub(crate) port: u16,
-    /// Its Unix socket.
+    /// Where Onecopy connects.
     pub(crate) address: Address,
-    /// Incarnation, and the query that proves at log-in that the server has not restarted since.
-    pub(crate) proof: Mutex<(Incarnation, String)>,
-    /// Wakes tasks that wait for the server when it is given up.
-    ended: Notify,
+    member: MemberCell,
+    /// The run of its server, for connections.
+    pub(crate) run: ServerRun,
     /// Sessions' backends that were sent away for a refresh.
     pub(crate) evictions: Arc<Evictions>,
     /// How long a read may hold a refresh up here, in milliseconds.
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
-    /// The sessions' connections.
-    pub(crate) connections: ConnectionList,
-    /// The way to whoever looks after the server, if it is one of ours.
-    pub(crate) errands: OnceLock<mpsc::Sender<SupervisorOrder>>,
-    /// What its rebuild is at.
-    pub(super) stage: Mutex<Option<ResyncStage>>,
-    /// It is connected, and brought up to the log before it serves.
-    pub(crate) is_catching_up: AtomicBool,
-    /// Why it is not there, while it is down.
-    pub(crate) absence: Absence,
-    /// It was a member.
-    pub(super) has_left: AtomicBool,
-    /// It joined while the node ran, and has not been up yet.
-    pub(crate) is_new: AtomicBool,
     /// Its sequences may stand in ranges that it was lent.
     pub(crate) is_lent: AtomicBool,
+    /// Why it does not serve, while it is down.
+    pub(crate) absence: Absence,
+    /// The stage of its resync.
+    pub(super) stage: Mutex<Option<ResyncStage>>,
+    /// The way to the supervisor of the server, if this node runs it.
+    pub(crate) supervisor: OnceLock<mpsc::Sender<SupervisorOrder>>,
     orders: mpsc::Sender<AgentOrder>,
 }
 
 impl Seat {
-    /// A replica that is not connected yet, and the queue of its agent.
+    /// A member that is not connected yet, and the queue of its agent.
     pub(crate) fn new(at: ReplicaAddress) -> (Self, mpsc::Receiver<AgentOrder>) {
+        Self::of(at, MemberState::Member)
+    }
+
+    /// A replica that joins while the node runs, and the queue of its agent.
+    pub(super) fn joining(at: ReplicaAddress) -> (Self, mpsc::Receiver<AgentOrder>) {
+        Self::of(at, MemberState::New)
+    }
+
+    fn of(at: ReplicaAddress, state: MemberState) -> (Self, mpsc::Receiver<AgentOrder>) {
         let ReplicaAddress { replica, name, host, port, address } = at;
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
-        let proof = Mutex::new((Incarnation::default(), String::new()));
         let seat = Self {
             replica,
             name,
             host,
             port,
             address,
-            proof,
-            ended: Notify::new(),
+            member: MemberCell::new(state),
+            run: ServerRun::default(),
             evictions: Arc::default(),
             reader_patience_ms: Arc::default(),
-            connections: ConnectionList::default(),
-            errands: OnceLock::new(),
-            stage: Mutex::default(),
-            is_catching_up: AtomicBool::new(false),
-            absence: Absence::default(),
-            has_left: AtomicBool::new(false),
-            is_new: AtomicBool::new(false),
             is_lent: AtomicBool::new(false),
+            absence: Absence::default(),
+            stage: Mutex::default(),
+            supervisor: OnceLock::new(),
             orders,
         };
         (seat, queue)
@@ -93,69 +92,26 @@ impl Seat {
         }
     }
 
-    /// The server is given up: no connection of before is good any more, and whoever waits on one is woken.
+    /// Whether it is a member.
+    pub(crate) fn member_state(&self) -> MemberState {
+        self.member.get()
+    }
+
+    /// It is up and serves.
+    pub(crate) fn arrive(&self) {
+        self.member.arrive();
+        self.absence.end_catching_up();
+    }
+
+    /// It is no longer a member: connections to it end.
+    pub(super) fn leave(&self) {
+        self.member.leave();
+        self.give_up();
+    }
+
+    /// Its server is given up ([`ServerRun::give_up`]).
     pub(crate) fn give_up(&self) {
-        *self.proof.lock().unwrap_or_else(PoisonError::into_inner) = (Incarnation::default(), String::new());
-        self.ended.notify_waiters();
-        let cut = self.connections.cut();
-        tracing::debug!(replica = %self.name, connections = cut, "cut");
-    }
-
-    /// Runs `work` with a server of this incarnation; `None` if the server is given up meanwhile. A connection that is being
-    /// opened is not among the `lines` yet, and a server whose postmaster hangs never answers it.
-    pub(crate) async fn unless_given_up<W: Future>(
-        &self,
-        incarnation: Incarnation,
-        work: W,
-    ) -> Option<W::Output> {
-        let mut ended = pin!(self.ended.notified());
-        ended.as_mut().enable();
-        if incarnation == Incarnation::default() || self.incarnation() != incarnation {
-            return None;
-        }
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = ended => None,
-        }
-    }
-
-    /// The present incarnation; the default one while the server is given up.
-    pub(crate) fn incarnation(&self) -> Incarnation {
-        self.proof.lock().unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
-    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
-        let proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
-        (proof.0 == incarnation).then(|| proof.1.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn seat() -> Seat {
-        let address = Address::Unix { socket_dir: "/nowhere".into(), port: 5432 };
-        let (name, host) = ("replica-1".to_owned(), "127.0.0.1".to_owned());
-        let (seat, _) = Seat::new(ReplicaAddress { replica: ReplicaId(0), name, host, port: 5432, address });
-        *seat.proof.lock().unwrap() = (Incarnation(7), "SELECT".to_owned());
-        seat
-    }
-
-    #[tokio::test]
-    async fn whatever_waits_for_a_server_ends_when_that_is_given_up() {
-        let seat = seat();
-        assert_eq!(seat.unless_given_up(Incarnation(7), std::future::ready(1)).await, Some(1));
-        assert_eq!(seat.unless_given_up(Incarnation(6), std::future::ready(1)).await, None);
-        let waiting = seat.unless_given_up(Incarnation(7), std::future::pending::<()>());
-        let (waited, ()) = tokio::join!(tokio::time::timeout(Duration::from_mins(1), waiting), async {
-            tokio::task::yield_now().await;
-            seat.give_up();
-        });
-        assert_eq!(waited, Ok(None));
-        assert_eq!(seat.unless_given_up(seat.incarnation(), std::future::ready(1)).await, None);
+        let connections = self.run.give_up();
+        tracing::debug!(replica = %self.name, connections, "cut");
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
 
-use super::seat::Seat;
+use super::seat::{MemberState, Seat};
 use crate::database::Database;
 
 /// A seat for each replica, by its number.
@@ -44,7 +44,7 @@ impl Seats {
     /// The members.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Seat> {
         let all = self.all.iter().filter_map(OnceLock::get);
-        all.filter(|seat| !seat.has_left.load(Ordering::Acquire))
+        all.filter(|seat| seat.member_state() != MemberState::Left)
     }
 
     /// How many members there are.

@@ -132,7 +132,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
         return Ok(Rebuilt { donor: String::new(), bytes: 0, version });
     }
     let seat = &coordinator.seats[replica];
-    let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
+    let errands = seat.supervisor.get().ok_or(RebuildError::NotOurs)?;
     let slowest =
         donors(&coordinator, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
     if let Some(before) = coordinator.set_stage(replica, Some(ResyncStage::LeavingService)) {

@@ -12,7 +12,6 @@
 //! one.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::event::Event;
@@ -59,7 +58,7 @@ impl ReplicaCondition {
             }
             State::Down => match seat.absence.reason() {
                 Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
-                _ if seat.is_catching_up.load(Ordering::Relaxed) => Self::Coming,
+                _ if seat.absence.is_catching_up() => Self::Coming,
                 Some((Obstacle::Passing, reason)) => Self::Awaited(reason),
                 None => Self::Awaited("the server did not come up in time".to_owned()),
             },

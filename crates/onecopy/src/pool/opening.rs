@@ -66,9 +66,9 @@ pub(super) async fn open(
     for _ in 0..ATTEMPTS {
         match Connection::open(&seat.address, secret, &parameters).await {
             Ok(mut connection) => {
-                let listed = seat.connections.enter(&connection).map_err(|_| Fault::Lost(replica))?;
+                let listed = seat.run.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: a driver that gave the server up before it has removed the proof.
-                let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
+                let proof = seat.run.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
                 let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
                 let defaults = proven.ok_or(Fault::Lost(replica))?;
                 let running = Running::new(seat.address.clone(), &connection);

@@ -256,7 +256,7 @@ impl Servers {
         let opening = open(coordinator, opener, place);
         let opening = tokio::time::timeout(coordinator.local.timeouts.health_deadline, opening);
         let seat = &coordinator.seats[usize::from(replica.0)];
-        let opened = seat.unless_given_up(incarnation, opening).await;
+        let opened = seat.run.unless_given_up(incarnation, opening).await;
         let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
         Ok(Server { shared, ..opened })
     }

@@ -7,8 +7,7 @@
 mod home;
 
 use std::fmt;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::event::Event;
@@ -200,7 +199,7 @@ impl ReplicaDriver {
 
     fn quarantine(&mut self, reason: &str, lasting: QuarantineDuration) {
         self.is_up = false;
-        self.catching_up(false);
+        self.coordinator.seats[self.replica].absence.end_catching_up();
         self.coordinator.quarantine(self.replica, reason, lasting);
     }
 
@@ -216,10 +215,6 @@ impl ReplicaDriver {
         });
     }
 
-    fn catching_up(&self, is_so: bool) {
-        self.coordinator.seats[self.replica].is_catching_up.store(is_so, Ordering::Relaxed);
-    }
-
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
         let replica = self.replica;
         match event {
@@ -233,7 +228,6 @@ impl ReplicaDriver {
                 self.is_up = false;
                 self.coordinator.database.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
-                self.catching_up(false);
                 self.coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
                 self.coordinator.seats[replica].give_up();
                 self.lose_anchor();
@@ -279,7 +273,7 @@ impl ReplicaDriver {
     ) -> Option<Command> {
         let seat = &self.coordinator.seats[self.replica];
         seat.absence.end();
-        *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
+        seat.run.begin(incarnation, proof_sql);
         self.incarnation = incarnation;
         self.coordinator.database.sequences().leases.replica_changed(self.replica);
         self.coordinator.forget_oids();
@@ -304,7 +298,7 @@ impl ReplicaDriver {
                 let durable = self.coordinator.log.durable();
                 self.marked = None;
                 self.recovering = Some(durable);
-                self.catching_up(true);
+                seat.absence.note_catching_up();
                 return if missing.is_empty() {
                     self.go_on().await
                 } else {
@@ -353,8 +347,7 @@ impl ReplicaDriver {
 
     fn serve(&mut self) {
         self.is_up = true;
-        self.coordinator.seats[self.replica].is_new.store(false, Ordering::Relaxed);
-        self.catching_up(false);
+        self.coordinator.seats[self.replica].arrive();
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
         self.coordinator.core.tell(Event::ReplicaUp { replica, incarnation, applied });
     }

@@ -193,7 +193,7 @@ impl SequenceAllocator {
         loan: Loan,
     ) -> Result<(), Failure> {
         let seat = &coordinator.seats[replica];
-        let incarnation = seat.incarnation();
+        let incarnation = seat.run.incarnation();
         let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(coordinator, replica)).await;
         let (connection, stint) =
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
@@ -201,7 +201,7 @@ impl SequenceAllocator {
             // Whoever makes it the anchor has to have this lock, too, after that.
             let mut sequences = coordinator.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
-            if !is_wanted || coordinator.view.anchor() == replica || seat.incarnation() != incarnation {
+            if !is_wanted || coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {
                 return Err(Failure::NotDone("the replica is another than it was".to_owned()));
             }
             seat.is_lent.store(true, Ordering::Release);
@@ -218,7 +218,7 @@ impl SequenceAllocator {
             return Err(Failure::NotDone("what was lent was taken back".to_owned()));
         }
         let mut sequences = coordinator.database.sequences();
-        if coordinator.view.anchor() == replica || seat.incarnation() != incarnation {
+        if coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {
             return Err(Failure::NotDone("the replica is another than it was".to_owned()));
         }
         sequences.leases.lent(loan);
@@ -246,13 +246,13 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
     if !seat.is_lent.load(Ordering::Acquire) {
         return;
     }
-    let incarnation = seat.incarnation();
+    let incarnation = seat.run.incarnation();
     let taken = tokio::time::timeout(STEP_DEADLINE, async {
         let mut connection = open_unlimited(coordinator, replica).await?;
         unlend(coordinator, &mut connection).await
     });
     match taken.await {
-        Ok(Ok(_)) if seat.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
+        Ok(Ok(_)) if seat.run.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
         // It comes up again, and then everything is taken back.
         Ok(Ok(_)) => {}
         outcome => {

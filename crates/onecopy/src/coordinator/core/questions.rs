@@ -1,7 +1,7 @@
 //! The questions that the core answers under its lock, at once.
 //!
 //! A session waits for none of these answers, so it can ask them in the middle of its work. A core on another node could not
-//! be asked like this.
+//! be asked like this: DESIGN section 4 lists what each question would need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -168,7 +168,7 @@ impl ServerRegistry {
 
     async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
         let (done, stopped) = oneshot::channel();
-        if let Some(errands) = self.coordinator.seats[replica].errands.get() {
+        if let Some(errands) = self.coordinator.seats[replica].supervisor.get() {
             let order = SupervisorOrder::Leave { done };
             errands.send(order).await.map_err(|_| RequestError::NoSupervisor)?;
             stopped.await.map_err(|_| RequestError::NoSupervisor)?;
@@ -182,7 +182,9 @@ impl ServerRegistry {
         let (errands, queue) = supervisor::errands();
         let replica = replica(server.number());
         let seat = &self.coordinator.seats[replica];
-        seat.errands.set(errands).map_err(|_| NodeError::Twice("the supervisor of a server was started"))?;
+        seat.supervisor
+            .set(errands)
+            .map_err(|_| NodeError::Twice("the supervisor of a server was started"))?;
         let (coordinator, damaged) = (Arc::clone(&self.coordinator), self.damaged.clone());
         let post = SupervisorContext { coordinator, replica, damaged, progress: self.progress.clone() };
         self.supervisors.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));

@@ -30,7 +30,7 @@ impl Connections {
         coordinator: &Coordinator,
         replica: ReplicaId,
     ) -> Result<&mut OwnConnection, BackendError> {
-        let present = coordinator.seats[replica].incarnation();
+        let present = coordinator.seats[replica].run.incarnation();
         let known = self.0.remove(&replica).filter(|(incarnation, _)| *incarnation == present);
         let connection = match known {
             Some((_, connection)) => connection,

@@ -114,7 +114,7 @@ pub(crate) async fn run(
         Order::Check => check::run(coordinator).await,
         Order::Rebuild(name) => {
             let replica = named(coordinator, name)?;
-            if coordinator.seats[replica].errands.get().is_none() {
+            if coordinator.seats[replica].supervisor.get().is_none() {
                 if coordinator.kind.check(Feature::Refill).is_err() {
                     return Err(refusal(name, &RebuildError::NotOurs));
                 }

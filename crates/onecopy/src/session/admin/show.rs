@@ -12,7 +12,7 @@ use cluster::protocols::Waiting;
 use super::bouncer;
 use super::command::{Dialect, View, help};
 use super::memory::{Kept, kept_in_memory, resident_bytes};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, MemberState};
 use crate::database::workload_stats::Shown;
 use crate::link::Worker;
 use crate::transaction::conflict_detail::key_of;
@@ -93,13 +93,13 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 (None, None) => String::new(),
             };
             let state = match status.state {
-                _ if stage.is_some() && seat.is_new.load(Ordering::Relaxed) => "joining",
+                _ if stage.is_some() && seat.member_state() == MemberState::New => "joining",
                 _ if stage.is_some() => "rebuilding",
                 State::Up if status.is_drained && coordinator.users_of(status) > 0 => "draining",
                 State::Up if status.is_drained => "drained",
                 State::Up if status.is_suspect => "suspect",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
-                State::Down if seat.is_catching_up.load(Ordering::Relaxed) => "catching_up",
+                State::Down if seat.absence.is_catching_up() => "catching_up",
                 State::Up => "up",
                 State::Down => "down",
                 State::Quarantined => "quarantined",
