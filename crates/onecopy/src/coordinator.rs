@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 
 use cluster::Cluster;
 use cluster::event::Event;
-use cluster::ids::{ReplicaId, SessionId, Version};
+use cluster::ids::{ReplicaId, SessionId};
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Sequence;
 use commitlog::LogEngine;
@@ -117,7 +117,7 @@ impl Coordinator {
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
         let lead = Lead::new(members, quarantines, limits.log_bytes_max);
-        let (view, mailboxes) = (Arc::new(View::new(anchor)), Arc::<Mailboxes>::default());
+        let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
         let identities = Arc::new(identities);
         let outputs = Outputs {
             cluster_id: term.cluster_id,
@@ -169,11 +169,6 @@ impl Coordinator {
     /// The members, in the order of their numbers.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
         self.kind.replicas(self)
-    }
-
-    /// The last durable version.
-    pub(crate) fn durable(&self) -> Version {
-        self.kind.durable(self)
     }
 
     /// The marks that the next record of the anchor's should bring, for the ranges that were drawn to be lent.

@@ -106,10 +106,6 @@ impl NodeKind for Rows {
         coordinator.core.replicas()
     }
 
-    fn durable(&self, coordinator: &Coordinator) -> Version {
-        coordinator.view.durable()
-    }
-
     fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version) {
         coordinator.core.tell(Event::Logged { upto });
     }

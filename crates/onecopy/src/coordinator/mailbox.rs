@@ -1,4 +1,5 @@
-//! What the cluster tells one session: a bounded queue and a wake.
+//! The notes from the cluster to one session: a bounded queue and a wake-up. For example, `Effect::Acknowledge` lets a session
+//! answer its client.
 //!
 //! A session has at most one transaction and one wait at a time, so its queue holds a handful of effects; the bound is
 //! an invariant of the core, not back-pressure.
@@ -39,7 +40,7 @@ pub(crate) enum End {
     AfterTransaction = 1,
     /// The node is stopping: as soon as nothing is half done.
     Now,
-    /// Somebody ends this session: as soon as nothing is half done.
+    /// An operator ends this session: as soon as nothing is half done.
     Killed,
 }
 
@@ -153,7 +154,7 @@ impl Mailbox {
         [End::Killed, End::Now, End::AfterTransaction].into_iter().find(|end| self.call.is_made(*end))
     }
 
-    /// Drops what is there: after the session told the cluster that its transaction or wait is over.
+    /// Drops all notes but calls to end: the session has told the cluster that its transaction or wait is over.
     pub(crate) fn clear(&self) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).retain(|note| matches!(note, Note::End(_)));
     }

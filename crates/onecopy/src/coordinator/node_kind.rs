@@ -51,10 +51,7 @@ pub(crate) trait NodeKind: Send + Sync {
     /// The members, in the order of their numbers.
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus>;
 
-    /// The last version that is durable and that replicas may have.
-    fn durable(&self, coordinator: &Coordinator) -> Version;
-
-    /// The log has every version up to this one on disk.
+    /// The log has every version up to this one on disk. The view shows it before anything that follows from it happens.
     fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version);
 
     /// A replica is in quarantine: it serves nothing, and what runs there ends.

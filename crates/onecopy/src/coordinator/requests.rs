@@ -151,7 +151,7 @@ pub(crate) struct Invited {
 /// How a new member gets its data.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
-    /// Whoever keeps the list copies another one's files.
+    /// The registry copies the files of another replica's server.
     Copied,
     /// It came with them.
     Brought,

@@ -1,4 +1,4 @@
-//! How far a replica is that gets the data of another one: shown by SHOW REPLICAS, written by whoever copies.
+//! The progress of a replica that gets the data of another one. The task that copies writes it, SHOW REPLICAS shows it.
 
 use std::fmt;
 use std::pin::pin;
@@ -47,7 +47,7 @@ impl fmt::Display for ResyncStage {
     }
 }
 
-/// How far a copy is, for those who watch.
+/// The progress of a copy, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
     received_bytes: AtomicU64,
@@ -57,17 +57,17 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// What has come, and about how much it will be; that is zero until the server has said it.
+    /// The bytes received, and about how many there will be: zero until the server has reported it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
     }
 
-    /// About so much it will be.
+    /// Sets the number of bytes that are expected.
     pub(crate) fn expect(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// So much more has come.
+    /// Counts bytes that were received.
     pub(crate) fn add(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -2,7 +2,8 @@
 //!
 //! The core writes it under its lock, with each event ([`super::core`]). For example, a statement compares the generation of its
 //! catalogue with [`View::last_ddl`]: one load, no lock. Each value is of a moment at or after the last effect that the reader has
-//! received, so a schema change whose COMMIT was sent anywhere is in it.
+//! received, so a schema change whose COMMIT was sent anywhere is in it. A kind of node that has no core writes the durable version
+//! itself, and has no schema changes to watch.
 //!
 //! Non-goal: values of one moment. A reader that needs two values that belong together asks the core.
 
@@ -20,8 +21,10 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(super) fn new(anchor: ReplicaId) -> Self {
-        Self { anchor: AtomicU16::new(anchor.0), durable: AtomicU64::new(0), last_ddl: AtomicU64::new(0) }
+    /// At the start of a term, with this last durable version.
+    pub(super) fn new(anchor: ReplicaId, durable: Version) -> Self {
+        let (anchor, durable) = (AtomicU16::new(anchor.0), AtomicU64::new(durable.0));
+        Self { anchor, durable, last_ddl: AtomicU64::new(0) }
     }
 
     /// The home of updates that cannot be bounded, and the server of the catalogues.
@@ -29,7 +32,7 @@ impl View {
         ReplicaId(self.anchor.load(Ordering::Acquire))
     }
 
-    /// The last durable version, as the core knows it.
+    /// The last version that is durable and that replicas may have.
     pub(crate) fn durable(&self) -> Version {
         Version(self.durable.load(Ordering::Acquire))
     }
@@ -48,6 +51,12 @@ impl View {
     /// Another replica is the anchor.
     pub(super) fn set_anchor(&self, replica: ReplicaId) {
         self.anchor.store(replica.0, Ordering::Release);
+    }
+
+    /// The log has every version up to this one on disk. Only a kind of node without a core calls this, before its scheduler
+    /// learns of it.
+    pub(crate) fn note_durable(&self, upto: Version) {
+        raise(&self.durable, upto);
     }
 
     /// Takes the versions over from the core. Only the holder of its lock may call this.

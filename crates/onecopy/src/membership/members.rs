@@ -87,7 +87,7 @@ pub(crate) async fn furnish(
             return Err(error);
         }
     };
-    let target = coordinator.durable();
+    let target = coordinator.view.durable();
     coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     let is_ours = matches!(data, Data::Copied);
     if !is_ours {

@@ -165,7 +165,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
         }
         Err(Copying::NotBegun(error)) => return Err(error),
     };
-    let target = coordinator.durable();
+    let target = coordinator.view.durable();
     coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     coordinator.rebuilt(replica);
     let version = caught_up(&coordinator, replica, target).await.map_err(RebuildError::Stuck)?;
@@ -241,7 +241,7 @@ pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Opt
     }
     let mut own = None;
     for tried in coordinator.try_again() {
-        match caught_up(coordinator, tried, coordinator.durable()).await {
+        match caught_up(coordinator, tried, coordinator.view.durable()).await {
             Ok(version) if tried == replica => own = Some(version),
             Ok(_) => {}
             Err(error) => {

@@ -51,7 +51,7 @@ impl ReplicaCondition {
     fn of(coordinator: &Coordinator, status: &ReplicaStatus) -> Self {
         let seat = &coordinator.seats[status.replica];
         match status.state {
-            State::Up if status.applied == coordinator.durable() => Self::Ready,
+            State::Up if status.applied == coordinator.view.durable() => Self::Ready,
             State::Up => Self::Coming,
             State::Quarantined | State::Absent => {
                 Self::Lost(coordinator.quarantined().remove(&status.replica).unwrap_or_default())
@@ -124,7 +124,7 @@ pub(super) async fn catch_up(
         tokio::time::sleep(LOOK).await;
     };
     let ready = all.iter().filter(|(_, standing)| *standing == ReplicaCondition::Ready).count();
-    step.done(format_args!("{ready} replicas are at version {}", coordinator.durable()));
+    step.done(format_args!("{ready} replicas are at version {}", coordinator.view.durable()));
     tell(coordinator, &all, progress);
     Ok(())
 }
@@ -135,7 +135,7 @@ fn has_home(
     all: &[(ReplicaStatus, ReplicaCondition)],
     is_over: impl Fn(&ReplicaCondition) -> bool,
 ) -> bool {
-    let has_catalogue = coordinator.database.catalogue().generation() == coordinator.durable().0;
+    let has_catalogue = coordinator.database.catalogue().generation() == coordinator.view.durable().0;
     if !coordinator.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }

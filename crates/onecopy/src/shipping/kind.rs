@@ -70,11 +70,8 @@ impl NodeKind for Shipping {
         .collect()
     }
 
-    fn durable(&self, coordinator: &Coordinator) -> Version {
-        coordinator.log.durable()
-    }
-
-    fn logged(self: Arc<Self>, _: &Coordinator, upto: Version) {
+    fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version) {
+        coordinator.view.note_durable(upto);
         self.durable_upto(upto);
     }
 

@@ -67,7 +67,7 @@ fn rows() -> RecordBuilder {
 
 #[test]
 fn the_view_shows_a_version_before_its_client_is_answered() {
-    let view = View::new(ANCHOR);
+    let view = View::new(ANCHOR, Version::ZERO);
     let mut state = state(&view);
     append(&mut state, &view, schema_change());
     assert_eq!((view.durable(), view.last_ddl()), (Version::ZERO, Version::ZERO), "only appended");
@@ -80,7 +80,7 @@ fn the_view_shows_a_version_before_its_client_is_answered() {
 
 #[test]
 fn rows_leave_the_last_schema_change_as_it_is() {
-    let view = View::new(ANCHOR);
+    let view = View::new(ANCHOR, Version::ZERO);
     let mut state = state(&view);
     append(&mut state, &view, rows());
     state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view).for_each(drop);

@@ -232,6 +232,6 @@ fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {
     vec![vec![
         format!("onecopy {}", env!("CARGO_PKG_VERSION")),
         coordinator.term.cluster_id.to_string(),
-        coordinator.durable().to_string(),
+        coordinator.view.durable().to_string(),
     ]]
 }
