@@ -161,8 +161,8 @@ async fn receive(
     let received = unless_abandoned(transfer, async {
         match receiving.await {
             // The thread says why.
-            Ok(()) | Err(Stopped::NotTaken) => Ok(()),
-            Err(Stopped::Failed(error)) => Err(error),
+            Ok(()) | Err(ReceiveError::NotTaken) => Ok(()),
+            Err(ReceiveError::Failed(error)) => Err(error),
         }
     });
     let received = received.await;
@@ -200,13 +200,13 @@ async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), B
 }
 
 /// Why nothing more is received.
-enum Stopped {
+enum ReceiveError {
     Failed(BackupError),
     /// The thread that unpacks has ended.
     NotTaken,
 }
 
-impl<E: Into<BackupError>> From<E> for Stopped {
+impl<E: Into<BackupError>> From<E> for ReceiveError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -222,7 +222,7 @@ struct Receiving<'a> {
 }
 
 impl Receiving<'_> {
-    async fn run(mut self, connection: &mut Connection) -> Result<(), Stopped> {
+    async fn run(mut self, connection: &mut Connection) -> Result<(), ReceiveError> {
         let mut archives = 0;
         loop {
             let message = tokio::time::timeout(SILENCE_MAX, connection.message()).await;
@@ -266,9 +266,9 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    async fn piece(&self, bytes: &[u8]) -> Result<(), Stopped> {
+    async fn piece(&self, bytes: &[u8]) -> Result<(), ReceiveError> {
         self.transfer.add(bytes.len() as u64);
-        self.pieces.send(bytes.to_vec()).await.map_err(|_| Stopped::NotTaken)
+        self.pieces.send(bytes.to_vec()).await.map_err(|_| ReceiveError::NotTaken)
     }
 }
 

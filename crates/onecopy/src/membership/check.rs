@@ -1,7 +1,7 @@
 //! CHECK REPLICAS: as VERIFY, and a replica that is not like the others serves nothing from then on.
 //!
-//! What most holders of a table have is taken to be right ([`super::comparison`]); where there are as many of one kind as of
-//! another, the anchor's. If that left no replica that holds everything, the anchor alone is taken to be right. A replica
+//! The most common contents of a table among its holders are taken to be right ([`super::comparison`]); of two equally common
+//! ones, the anchor's. If that left no replica that holds everything, the anchor alone is taken to be right. A replica
 //! that is down or in quarantine is not looked at: when it comes back it has to be checked again.
 //!
 //! If that is the home of updates, another one takes its place.
@@ -31,7 +31,7 @@ const NAMED_MAX: usize = 5;
 /// The class of SQLSTATEs that say that a server cannot read its own data.
 const DAMAGE_CLASS: &[u8] = b"XX";
 
-/// What was found at a replica.
+/// The contents of a replica, as far as they can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contents {
     /// The checksums of what it holds.
@@ -40,7 +40,7 @@ enum Contents {
     Damaged(String),
 }
 
-/// In what a replica differs from another one at a version.
+/// The difference between a replica and others at a version.
 #[derive(Debug)]
 pub(crate) struct Difference {
     version: Version,
@@ -66,7 +66,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = verify::Turn::take(coordinator)?;
+    let _turn = verify::ComparisonLock::take(coordinator)?;
     let (version, sums) = sums(coordinator, &checked).await?;
     let anchor = checked.iter().position(|replica| *replica == coordinator.view.anchor());
     let mut rows = Vec::new();
@@ -89,12 +89,12 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     Ok(rows)
 }
 
-/// In what a replica that has just joined differs from the anchor, at one version; none if in nothing.
+/// The difference between a replica that has just joined and the anchor, at one version.
 pub(crate) async fn compare_with_anchor(
     coordinator: &Coordinator,
     replica: ReplicaId,
 ) -> Result<Option<Difference>, Refusal> {
-    let _turn = verify::Turn::take(coordinator)?;
+    let _turn = verify::ComparisonLock::take(coordinator)?;
     let (version, sums) = sums(coordinator, &[coordinator.view.anchor(), replica]).await?;
     let what = differences(&sums, Some(0)).pop().flatten();
     Ok(what.map(|what| Difference { version, what }))
@@ -128,7 +128,7 @@ fn is_damage(error: &BackendError) -> bool {
     error.sqlstate().is_some_and(|state| state.starts_with(DAMAGE_CLASS))
 }
 
-/// What is not as it should be, for each of these replicas; `None` when all is. `anchor` is the place of the anchor.
+/// The names in which each of these replicas is wrong, as a text; `None` if it is right. `anchor` is the place of the anchor.
 fn differences(found: &[Contents], anchor: Option<usize>) -> Vec<Option<String>> {
     let sums = |place: &usize| match &found[*place] {
         Contents::Sums(sums) => Some((*place, sums)),

@@ -91,7 +91,7 @@ const SCHEMA: &[(&str, &str)] = &[
 ];
 
 /// Rights, by what stands in for them above: the same ones may have been given in another order, or not at all where they are
-/// what everybody has.
+/// the defaults.
 const RIGHTS: [(&str, &str); 3] = [
     (
         "@RELATION_RIGHTS@",

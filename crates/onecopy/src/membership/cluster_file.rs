@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Its name.
 pub(super) const DESCRIPTION: &str = "served.json";
-/// What `onecopy up` writes into its folders.
+/// The file of this kind that `onecopy up` writes into its folders.
 const OTHER_DESCRIPTION: &str = "onecopy.json";
 const FORMAT: u32 = 1;
 
@@ -115,7 +115,7 @@ pub(crate) enum ClusterFileError {
     NoClusterId { text: String },
 }
 
-/// What was tried with the file.
+/// The operation on the file that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FileAction {
     /// Take the rights of other accounts away.

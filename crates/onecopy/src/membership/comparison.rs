@@ -18,7 +18,7 @@ pub(crate) struct Checksums {
     pub(crate) not_held: BTreeSet<String>,
 }
 
-/// Every name, with the places of the replicas that differ in it. What a holder lacks is a difference, too.
+/// Every name, with the places of the replicas that differ in it. A name that a holder lacks is a difference, too.
 pub(super) fn differing<'a>(all: &[&'a Checksums], preferred: usize) -> BTreeMap<&'a str, Vec<usize>> {
     let names: BTreeSet<&str> = all.iter().flat_map(|one| one.sums.keys()).map(String::as_str).collect();
     let places = |name: &'a str| {

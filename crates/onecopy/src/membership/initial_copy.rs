@@ -1,18 +1,18 @@
-//! Filling an empty server of somebody else with the data of a replica, while everybody goes on.
+//! Fills an empty server that Onecopy does not run with the data of a replica, while clients go on.
 //!
-//! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this
-//! goes over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were
-//! being committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody
-//! stands still. In the same snapshot roles are read, `pg_dump` writes down the schema, and all rows are copied, table by
-//! table. The definitions that PostgreSQL prints look past a snapshot, and a table that is written anew is empty
-//! in an older one; so all tables are locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came
-//! before the locks it is begun anew. Whatever is numbered by us (tables, types, sequences) keeps its number; that is
-//! matched by name, since object ids differ.
+//! Servers of our own are copied file by file ([`super::base_backup`]). The folders of other servers are out of reach, so this
+//! copy goes over connections. A snapshot of the donor shows a prefix of the versions, except for some of the last commit
+//! group. `onecopy.applied`, read in the same snapshot, says which ones. So writes never stand still.
+//! In that snapshot roles are read, `pg_dump` writes the schema down, and the rows are copied table by table.
+//!
+//! The definitions that PostgreSQL prints look past a snapshot, and a table that is rewritten is empty in an older one. So all
+//! tables are locked against that (ACCESS SHARE, as `pg_dump` does). If a schema change came before the locks, the copy begins
+//! anew. Tables, types and sequences keep the numbers that we gave them; names match them, since object ids differ.
 //!
 //! The server's database is made anew first, so that it has the locale and the properties of the donor's, and marked by a schema
 //! until it is complete. A server that has the mark is as good as an empty one.
 //!
-//! Invariant: the id of the cluster gets into the server last, together with the end of the mark. So what is half full
+//! Invariant: the id of the cluster gets into the server last, together with the end of the mark. So a half-full server
 //! never passes for a member.
 //!
 //! Not here: whether the result is what the others have, row by row ([`super::members`] has it compared before it serves).
@@ -51,17 +51,17 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
 /// Whether there is a schema that every new database has.
 const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
 
-/// How long somebody may be in the way of our locks.
+/// How long a client may hold up our locks.
 const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
 
-/// What the donor has, in one snapshot.
+/// The donor's schema and tables, in one snapshot.
 struct Source {
     connection: OwnConnection,
     tables: Vec<rows::Table>,
     schema: dump::Schema,
 }
 
-/// What can be known before anything is changed.
+/// Checks all that can be checked before anything is changed.
 pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopyError> {
     dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.view.anchor()].address)
         .await

@@ -14,7 +14,7 @@ use crate::error::Refusal;
 pub(crate) enum MemberError {
     /// This node does not do what was asked for.
     Unsupported {
-        /// What.
+        /// The feature, as a clause.
         what: &'static str,
         /// What to do instead.
         instead: &'static str,

@@ -2,21 +2,20 @@
 //!
 //! A new replica gets its data as a rebuilt one does ([`super::resync`]): a copy of another one, whose applied set says
 //! which version it has, and the rest from the log, which is kept for it from the version on at which the donor stood
-//! before the copy began. So no moment is needed at which writes stand still. It is a member for everybody at once, in
-//! the state of one that has no data; for a restart it is one when its data is complete.
+//! before the copy began. So writes never stand still. The replica is a member at once, in the state of one that has no
+//! data. A restart counts it as a member only when its data is complete.
 //!
-//! One that leaves is drained first, then it is struck from the list that a restart reads, then nobody knows it any more,
-//! then its server goes. A crash in between leaves it struck or not, and nothing half done: what it had is in the log
-//! and in the others.
+//! A replica leaves in four steps: drain it, strike it from the list that a restart reads, drop its state, stop its server.
+//! A crash in between leaves it struck or not, and nothing half done, since the log and the other replicas have its data.
 //!
-//! The anchor gives its place up before it is drained. Sessions that hold state there, such as a temporary table, end with
-//! that, so they are waited for first, for as long as `drain_patience` says. Then everybody is let come to the end of a
-//! transaction, for a moment; what is open after that is rolled back (40001), as if the anchor was lost.
+//! The anchor hands its role over before it is drained. That ends sessions that hold state there, such as a temporary table,
+//! so the drain waits for them first, up to `drain_patience`. Then it waits a moment for open transactions; those that are
+//! still open are rolled back (40001), as if the anchor was lost.
 //!
-//! A server of somebody else comes with a copy of its own, or is empty and is filled by us ([`super::initial_copy`]). Before such
-//! a one serves, what it has is compared with the home of updates, row by row; if it is anything else it does not join.
+//! A server that Onecopy does not run comes with a copy of its own, or is empty and gets an initial copy
+//! ([`super::initial_copy`]). Before it serves it is compared with the anchor, row by row. If it differs it does not join.
 //!
-//! Where the servers come from, and where the list is, is the affair of whoever takes the [`Request`]s.
+//! The registry that takes the [`MemberRequest`]s knows where servers come from, and keeps the list.
 //!
 //! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
 
@@ -35,7 +34,7 @@ use super::initial_copy;
 use super::initial_copy::ServerCondition;
 use super::member_error::{MemberError, MemberFailure};
 use super::resync;
-use super::resync::{Rebuilt, Underway};
+use super::resync::{ResyncSummary, Underway};
 use crate::capture::quoting::quoted;
 use crate::config::Replica;
 use crate::coordinator::QuarantineDuration;
@@ -53,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A replica that is on its way in.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct JoiningReplica {
     /// Its number.
     pub(crate) replica: ReplicaId,
     orders: mpsc::Receiver<AgentOrder>,
@@ -61,7 +60,7 @@ pub(crate) struct Newcomer {
 }
 
 /// A new member without data. [`furnish`] has to follow.
-pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<Newcomer, MemberError> {
+pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<JoiningReplica, MemberError> {
     if !coordinator.replicas().iter().any(|status| status.state == State::Up) {
         return Err(MemberError::NoOther);
     }
@@ -69,15 +68,15 @@ pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<Ne
     let invitation = ask(coordinator, MemberRequest::Invite { who, invited }, answer).await?;
     let Invited { place, data } = invitation?;
     let replica = place.replica;
-    Ok(Newcomer { replica, orders: coordinator.join(place), data })
+    Ok(JoiningReplica { replica, orders: coordinator.join(place), data })
 }
 
-/// Gives it data; returns when it has all that was durable when its server ran. What fails leaves no member.
+/// Gives it data; returns when it has all that was durable when its server ran. A failure leaves no member.
 pub(crate) async fn furnish(
     coordinator: Arc<Coordinator>,
-    newcomer: Newcomer,
-) -> Result<Rebuilt, MemberError> {
-    let Newcomer { replica, orders, data } = newcomer;
+    newcomer: JoiningReplica,
+) -> Result<ResyncSummary, MemberError> {
+    let JoiningReplica { replica, orders, data } = newcomer;
     let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
     let transfer = Arc::new(Transfer::default());
     let donor = match give_data(&coordinator, replica, &data, &transfer).await {
@@ -108,7 +107,7 @@ pub(crate) async fn furnish(
     tracing::warn!(replica = %coordinator.seats[replica].name, %donor, bytes, %version, "a replica has joined");
     // Of a server that came with its data nothing was copied.
     let donor = if bytes > 0 { donor } else { String::new() };
-    Ok(Rebuilt { donor, bytes, version })
+    Ok(ResyncSummary { donor, bytes, version })
 }
 
 /// Until it is compared it does not serve, also if the node starts anew.
@@ -220,7 +219,7 @@ pub(crate) async fn may_be_refilled(
     }
     let seat = &coordinator.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
-    // What is there is dropped, so it must not be anybody else's.
+    // Its contents are dropped, so they must be the cluster's.
     let address = server.address.to_string();
     let foreign = match initial_copy::standing(&coordinator.database.served, &server).await? {
         ServerCondition::Member(found) if found.cluster == Some(coordinator.term.cluster_id.to_string()) => {
@@ -246,8 +245,11 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
     if coordinator.view.anchor() == replica {
         await_holders(coordinator).await;
     }
-    let quiet =
-        if coordinator.view.anchor() == replica { Some(Quiet::begin(coordinator).await) } else { None };
+    let quiet = if coordinator.view.anchor() == replica {
+        Some(SessionPause::begin(coordinator).await)
+    } else {
+        None
+    };
     if quiet.is_some() && has_successor(coordinator, replica) {
         end_holders(coordinator, replica).await;
     }
@@ -260,8 +262,8 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
     }
 }
 
-/// What sessions hold on connections of their own is at the anchor, and they end when that gives its place up: so they
-/// get some time to let go of it.
+/// Sessions hold their state on connections to the anchor, and end when it hands its role over. So they get some time to let
+/// go of that state.
 async fn await_holders(coordinator: &Coordinator) {
     let deadline = Instant::now() + coordinator.local.timeouts.drain;
     while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
@@ -314,13 +316,13 @@ async fn ask<T>(
 }
 
 /// No session is in the middle of anything, or it took too long; none begins anything while this lives.
-struct Quiet<'a> {
+struct SessionPause<'a> {
     coordinator: &'a Coordinator,
-    /// Somebody else has paused everything before.
+    /// A PAUSE was in force before.
     was_paused: bool,
 }
 
-impl<'a> Quiet<'a> {
+impl<'a> SessionPause<'a> {
     async fn begin(coordinator: &'a Coordinator) -> Self {
         let quiet = Self { coordinator, was_paused: coordinator.local.sessions.is_paused() };
         coordinator.local.sessions.pause(true);
@@ -332,7 +334,7 @@ impl<'a> Quiet<'a> {
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for SessionPause<'_> {
     fn drop(&mut self) {
         if !self.was_paused {
             self.coordinator.local.sessions.pause(false);

@@ -3,7 +3,7 @@
 //! The donor is a replica that is up and holds all that the target holds, the anchor only if there is no other. The replica leaves service first. From the
 //! version on at which the donor stood before the copy began, the log is kept. When the server runs on the copy, the
 //! replica is as one that was away for a while: its agent fences it and reads the applied set, which came along with the
-//! data and says exactly which version the copy has; so no moment is needed at which everybody stands still. It joins when
+//! data and says exactly which version the copy has; so no moment is needed at which writes stand still. It joins when
 //! the core finds it fresh enough for a transaction.
 //!
 //! Where no replica is up there is nothing to copy. But one that could not apply a record has all records before it, since what
@@ -115,10 +115,10 @@ impl fmt::Display for RebuildError {
     }
 }
 
-/// What was done.
+/// The outcome of a resync.
 #[derive(Clone, Debug)]
-pub(crate) struct Rebuilt {
-    /// Who was copied.
+pub(crate) struct ResyncSummary {
+    /// The name of the replica that was copied; empty if none was.
     pub(crate) donor: String,
     /// How much was copied.
     pub(crate) bytes: u64,
@@ -127,9 +127,12 @@ pub(crate) struct Rebuilt {
 }
 
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
-pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
+pub(crate) async fn run(
+    coordinator: Arc<Coordinator>,
+    replica: ReplicaId,
+) -> Result<ResyncSummary, RebuildError> {
     if let Some(version) = revive(&coordinator, replica).await {
-        return Ok(Rebuilt { donor: String::new(), bytes: 0, version });
+        return Ok(ResyncSummary { donor: String::new(), bytes: 0, version });
     }
     let seat = &coordinator.seats[replica];
     let errands = seat.supervisor.get().ok_or(RebuildError::NotOurs)?;
@@ -171,7 +174,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Re
     let version = caught_up(&coordinator, replica, target).await.map_err(RebuildError::Stuck)?;
     drop(underway);
     tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
-    Ok(Rebuilt { donor, bytes, version })
+    Ok(ResyncSummary { donor, bytes, version })
 }
 
 /// Why a copy was not made.
@@ -252,7 +255,7 @@ pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Opt
     own
 }
 
-/// Ends the rebuild, also when whoever waited for it has gone.
+/// Ends the rebuild when dropped, so also when the client that waited for it has gone.
 pub(crate) struct Underway {
     /// Where it is.
     pub(crate) coordinator: Arc<Coordinator>,
@@ -284,8 +287,8 @@ fn able_donors(
     replicas
 }
 
-/// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
-/// among the others it is the one with the least.
+/// The donor, once the replica itself is no longer the anchor. The anchor has the most to do, so it is the last choice; among the
+/// others it is the replica with the least to do.
 pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
     while coordinator.view.anchor() == replica && coordinator.kind.needs_anchor() {

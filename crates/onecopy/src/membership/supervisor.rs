@@ -70,7 +70,7 @@ pub(crate) async fn run(
             SupervisorOrder::Replace(replacement) => replacement,
             SupervisorOrder::Leave { done } => {
                 supervisor.server.stop().await;
-                // Whoever asked may have gone; the server has stopped all the same.
+                // The task that asked may have gone; the server has stopped all the same.
                 let _ = done.send(());
                 return;
             }
@@ -94,7 +94,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Returns when the server has ended, or has been started again. Whoever drops this loses nothing but a start.
+    /// Returns when the server has ended, or has been started again. Dropping it loses at most a start.
     async fn keep_running(&mut self) {
         if self.is_running {
             let ending = self.server.exited().await;

@@ -26,11 +26,11 @@ const HOLD_MAX: Duration = Duration::from_secs(30);
 const SNAPSHOT_MAX: Duration = Duration::from_secs(10);
 
 /// VERIFY or CHECK is running; dropped when it ends, however it ends.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ComparisonLock<'a> {
     _verifying: MutexGuard<'a, ()>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> ComparisonLock<'a> {
     /// Refused while another comparison runs.
     pub(crate) fn take(coordinator: &'a Coordinator) -> Result<Self, Refusal> {
         let verifying = coordinator.lead.verification.try_lock();
@@ -59,7 +59,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = Turn::take(coordinator)?;
+    let _turn = ComparisonLock::take(coordinator)?;
     let replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
     let (version, mut open) = snapshots(coordinator, &replicas).await?;
     let mut sums = Vec::new();

@@ -83,11 +83,11 @@ pub(crate) struct Assignment {
     pub(crate) health_deadline: Duration,
     /// Whether a server of no cluster may be made a member: only while the cluster comes into being.
     pub(crate) is_founding: Arc<AtomicBool>,
-    /// Who was sent away for holding it up longer.
+    /// The sessions that were ended for holding it up longer.
     pub(crate) evictions: Arc<Evictions>,
 }
 
-/// What an agent can be told.
+/// A command of the owner.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Apply these records, which follow each other, in as few transactions as possible.
@@ -142,14 +142,14 @@ impl Command {
 
 /// Why a record cannot be applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Misfit {
+pub(crate) enum DivergenceCause {
     /// The replica has other rows than those that the record is about, or is damaged.
     Rows,
     /// The server refuses what the record says; the rows may be what they should be.
     Record,
 }
 
-/// What an agent says.
+/// A report of the agent.
 #[derive(Debug)]
 pub(crate) enum AgentEvent {
     /// The server is fenced and connected.
@@ -199,8 +199,8 @@ pub(crate) enum AgentEvent {
     Diverged {
         /// The record.
         version: Version,
-        /// What does not fit.
-        misfit: Misfit,
+        /// Whether the rows or the record are at fault.
+        cause: DivergenceCause,
         /// Why.
         reason: String,
     },
@@ -221,7 +221,7 @@ pub(crate) struct Agent {
     assignment: Assignment,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<AgentEvent>,
-    pace: watchdog::Pace,
+    pace: watchdog::BatchDuration,
     /// This start of Onecopy has not been at the server.
     is_first: bool,
     /// `onecopy.applied` was looked through up to there for what clients made up.
@@ -233,7 +233,7 @@ impl Agent {
     pub(crate) fn new(assignment: Assignment) -> (Self, mpsc::Sender<Command>, mpsc::Receiver<AgentEvent>) {
         let (command, commands) = mpsc::channel(COMMANDS_MAX);
         let (events, event) = mpsc::channel(EVENTS_MAX);
-        let pace = watchdog::Pace::default();
+        let pace = watchdog::BatchDuration::default();
         (Self { assignment, commands, events, pace, is_first: true, swept: None }, command, event)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The core speaks of versions, the agent of records and identities. A replica_driver reads records from the log for its
 //! agent, turns a replica's set of identities ([`crate::coordinator::identities`]) into the version that it has applied, and now and then lets the agent
-//! make durable what is applied, which is what the log is trimmed behind.
+//! make the applied versions durable, behind which the log is trimmed.
 
 mod home;
 
@@ -16,7 +16,7 @@ use cluster::record::{Item, Record};
 use commitlog::LogError;
 use tokio::sync::mpsc;
 
-use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
+use super::agent::{Agent, AgentEvent, Assignment, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::coordinator::identities::AppliedVerdict;
 use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
@@ -244,11 +244,11 @@ impl ReplicaDriver {
                 self.coordinator.database.sequences().leases.open(replica);
                 return self.go_on().await;
             }
-            AgentEvent::Diverged { version, misfit, reason } => {
+            AgentEvent::Diverged { version, cause, reason } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
-                let lasting = match misfit {
-                    Misfit::Rows => QuarantineDuration::UntilRebuilt,
-                    Misfit::Record => QuarantineDuration::UntilApplied,
+                let lasting = match cause {
+                    DivergenceCause::Rows => QuarantineDuration::UntilRebuilt,
+                    DivergenceCause::Record => QuarantineDuration::UntilApplied,
                 };
                 self.quarantine(&reason, lasting);
             }
@@ -278,8 +278,7 @@ impl ReplicaDriver {
         self.coordinator.database.sequences().leases.replica_changed(self.replica);
         self.coordinator.forget_oids();
         if self.coordinator.lead.retention.is_quarantined(self.replica) {
-            // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
-            // connected anew.
+            // It would fail again at the same record. Once it is rebuilt, or is to be tried again, it is connected anew.
             return None;
         }
         match self.coordinator.judge(applied, self.coordinator.core.holdings(self.replica)).await {
@@ -291,7 +290,8 @@ impl ReplicaDriver {
             Ok(AppliedVerdict { first, last: version, missing, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
                 (self.applied, self.given) = (version, version);
-                // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
+                // It may have been lost before it forgot the identities that it was told to. Left there, they would look
+                // like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
                 self.strangers =
                     strangers.into_iter().filter(|i| i.epoch < self.coordinator.term.epoch).collect();
@@ -310,8 +310,8 @@ impl ReplicaDriver {
         None
     }
 
-    /// In the first term of a log whoever is not in it is of another one: of a term that was not yet, or from before a client
-    /// could write anything.
+    /// In the first term of a log, identities that it does not have are of another log: of a term that has not been yet, or from
+    /// before a client could write anything.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
         let is_early = !self.coordinator.local.sessions.is_open();
         self.coordinator.term.log_was_empty
@@ -332,7 +332,7 @@ impl ReplicaDriver {
         None
     }
 
-    /// What would be there as well, had the replica not been lost in the midst of COMMITs.
+    /// Applies the versions of a commit group that the replica lacks since it was lost in the midst of its COMMITs.
     async fn apply_missing(&mut self, missing: &[Version]) -> Option<Command> {
         let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
         let mut records = found.unwrap_or_default();
@@ -414,7 +414,7 @@ impl fmt::Display for PieceError {
     }
 }
 
-/// Whether what a replica was lent of sequences is taken back when the record is applied there.
+/// Whether applying the record at a replica revokes its sequence leases.
 fn takes_lent_back(record: &Record) -> bool {
     let takes = |item| matches!(item, Item::Statement(statement) if !statement.keeps_lent());
     record.writes_everything() && record.items().any(takes)

@@ -1,6 +1,6 @@
-//! Who waits for whom inside the servers: half of what a deadlock between homes is made of.
+//! Waits inside the servers, which are half of every deadlock between homes.
 //!
-//! The core knows who waits in its lock table, each server knows who waits for a lock of its own. A ring may lead through
+//! The core knows the waits in its lock table, and each server those for its own locks. A ring may lead through
 //! both. So while a session has waited for longer than a conflict usually takes, every server is asked, and the core is told.
 //!
 //! A server names backends. Each connection of a session counts, not only the one on which its transaction is open: a
@@ -53,12 +53,12 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     }
 }
 
-/// Asks every server who waits for whom there, and tells the core.
+/// Asks every server for its lock waits, and tells the core.
 async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     let mut pairs = Vec::new();
     connections.retain(|replica, _| coordinator.seats.iter().any(|seat| seat.replica == *replica));
     for seat in coordinator.seats.iter() {
-        // Whoever does not answer gets another connection the next time.
+        // A server that does not answer gets another connection the next time.
         let connection = connections.remove(&seat.replica);
         match tokio::time::timeout(ANSWERS_WITHIN, waits_at(coordinator, seat, connection)).await {
             Ok(Ok((connection, found))) => {

@@ -2,7 +2,7 @@
 //!
 //! One task does it for the whole node, on connections of its own, one range after the other: it draws at the anchor,
 //! waits until a record has brought a mark that covers the draw, and puts the range into force at the replica. That is
-//! a record of somebody's at the anchor, or its own when none comes ([`marks`]). Only a transaction that is open at the
+//! a record of any transaction at the anchor, or its own when none comes ([`marks`]). Only a transaction that is open at the
 //! replica and did not look as if it would draw waits for it: others run at the anchor as long as a replica has nothing
 //! lent.
 //!
@@ -31,7 +31,7 @@ use connections::{Connections, STEP_DEADLINE, answer, open_unlimited};
 
 /// How often it is looked whether a mark is durable.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long it waits for somebody else's record before it makes one.
+/// How long it waits for a transaction's record before it makes one.
 const OTHERS_PATIENCE: Duration = Duration::from_millis(10);
 /// After a step that failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
         let has_drawn = coordinator.database.sequences().has_drawn();
         coordinator.lead.sequences.set_wants_marks(has_drawn);
         let asked = coordinator.lead.sequences.requested();
-        // Whoever asked before this was registered is seen here.
+        // Requests that came before this was registered are seen here.
         if coordinator.database.sequences().leases.is_asked() {
             continue;
         }
@@ -117,7 +117,7 @@ impl SequenceAllocator {
         }
     }
 
-    /// Draws at the anchor what somebody wants.
+    /// Draws at the anchor the ranges that replicas want.
     async fn draw(&mut self, coordinator: &Coordinator, want: Want) {
         let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(coordinator, want)).await;
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
@@ -198,7 +198,7 @@ impl SequenceAllocator {
         let (connection, stint) =
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
-            // Whoever makes it the anchor has to have this lock, too, after that.
+            // A change that makes it the anchor takes this lock, too, after that.
             let mut sequences = coordinator.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
             if !is_wanted || coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {

@@ -17,7 +17,7 @@ const ROLES: &str = "SELECT rolname, format('ALTER ROLE %I WITH %s %s %s %s %s %
     format('COMMENT ON ROLE %I IS %L', rolname, shobj_description(oid, 'pg_authid')) \
     FROM pg_authid WHERE rolname !~ '^pg_' ORDER BY 1";
 
-/// Who is a member of what, as the statement that says so; the words differ from release to release.
+/// Memberships of roles, as the statements that grant them. Their syntax differs between releases.
 fn memberships(has_options: bool) -> String {
     let options = if has_options {
         "format('ADMIN %s, INHERIT %s, SET %s', m.admin_option::text, m.inherit_option::text, m.set_option::text)"
@@ -151,7 +151,7 @@ pub(super) async fn write(
     let has_options = release(target).await? >= OPTIONS_SINCE;
     let mut left: Vec<&String> =
         (if has_options { &roles.memberships } else { &roles.memberships_in_short }).iter().collect();
-    // Whoever grants must have been granted it before.
+    // A role can grant only what it was granted before.
     while !left.is_empty() {
         let (mut refused, mut why) = (Vec::new(), None);
         for sql in &left {

@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Where rows wait that are to be written in a sandbox.
 const STAGE: &str = "onecopy_stage";
 
-/// Nobody asks a CHECK again of what has passed it. Only until `resume_checks`, and in a database that nobody uses yet.
+/// Rows that have passed their CHECKs are not checked again. This holds until `resume_checks`, in a database without clients.
 pub(super) const SUSPEND_CHECKS: &str = "UPDATE pg_constraint SET contype = '-' WHERE contypid <> 0 AND contype = 'c'; \
     UPDATE pg_class SET relchecks = 0 WHERE relchecks > 0";
 
@@ -179,7 +179,7 @@ async fn unstage(target: &mut OwnConnection, name: &str, sandbox: &Sandbox) -> R
     Ok(())
 }
 
-/// What one COPY sends, the other one takes.
+/// Pipes the rows of one COPY into another.
 pub(super) async fn pipe(
     donor: &mut OwnConnection,
     from: &str,

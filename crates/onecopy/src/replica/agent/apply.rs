@@ -28,7 +28,7 @@ use wire::encode::{self, Format};
 use wire::sqlstate;
 
 use super::exchange;
-use super::exchange::{Outcome, Prepared, Trouble};
+use super::exchange::{Outcome, PipelineError, Prepared};
 use super::failure::{Failure, describe, is_raised, is_too_large, settle};
 use super::{Assignment, identity};
 use crate::backend::{BackendError, OwnConnection};
@@ -65,8 +65,8 @@ struct Checked {
 
 impl Checked {
     /// What a server's error says of it.
-    fn violated(trouble: &Trouble) -> Option<Self> {
-        let Trouble::Server(body) = trouble else { return None };
+    fn violated(trouble: &PipelineError) -> Option<Self> {
+        let PipelineError::Server(body) = trouble else { return None };
         let fields = Fields::new(body);
         let field = |code| fields.get(code).map(|name| String::from_utf8_lossy(name).into_owned());
         let (table, domain) = (field(b't'), field(b'd'));
@@ -181,7 +181,7 @@ impl Applier {
         &mut self,
         records: &[Arc<Record>],
         mut one_by_one: Option<&mut usize>,
-    ) -> Result<Result<(), Trouble>, Failure> {
+    ) -> Result<Result<(), PipelineError>, Failure> {
         let (mut tries, mut compresses_by_lz4) = (1, false);
         let attempted = loop {
             let outcome = match one_by_one.as_deref_mut() {
@@ -216,7 +216,7 @@ impl Applier {
         Ok(attempted)
     }
 
-    async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+    async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         match records {
             [record] if is_alone(record) => self.piece_by_piece(record).await?,
             _ if self.unchecked.is_empty() => return self.at_once(records).await,
@@ -230,7 +230,7 @@ impl Applier {
     }
 
     /// As [`Self::transaction`], one record after the other; where it is.
-    async fn singly(&mut self, records: &[Arc<Record>], at: &mut usize) -> Result<(), Trouble> {
+    async fn singly(&mut self, records: &[Arc<Record>], at: &mut usize) -> Result<(), PipelineError> {
         for (index, record) in records.iter().map(std::slice::from_ref).enumerate() {
             *at = index;
             let steps = self.plan(record).await?;
@@ -252,7 +252,7 @@ impl Applier {
     }
 
     /// In the open transaction, those CHECKs do not count that have stopped the records before.
-    async fn suspend_checks(&mut self) -> Result<(), Trouble> {
+    async fn suspend_checks(&mut self) -> Result<(), PipelineError> {
         for checked in &self.unchecked {
             self.connection.query(&checked.suspend()).await?;
         }
@@ -260,7 +260,7 @@ impl Applier {
     }
 
     /// A transaction of one pipeline.
-    async fn at_once(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+    async fn at_once(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         let steps = self.plan(records).await?;
         let inserted = self.put_identities(records);
         let Self { connection, tables, prepared, .. } = self;
@@ -268,20 +268,20 @@ impl Applier {
     }
 
     /// Rows for which some of the CHECKs do not count.
-    async fn rows_unchecked(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+    async fn rows_unchecked(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         let steps = self.plan(records).await?;
         self.begin(records).await?;
         self.exchange(steps).await
     }
 
-    async fn plan<'a>(&mut self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, Trouble> {
+    async fn plan<'a>(&mut self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, PipelineError> {
         self.know_tables().await?;
         plan(&self.tables, &self.holdings, records.iter().map(|record| record.items()))
-            .map_err(Trouble::Refresh)
+            .map_err(PipelineError::Refresh)
     }
 
     /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
-    async fn know_tables(&mut self) -> Result<(), Trouble> {
+    async fn know_tables(&mut self) -> Result<(), PipelineError> {
         if self.is_outdated {
             self.tables =
                 capture::catalogue::load_refresh_tables(&mut self.connection, self.database).await?;
@@ -291,7 +291,7 @@ impl Applier {
     }
 
     /// Opens a transaction block for these records.
-    async fn begin(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+    async fn begin(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         let out = &mut self.connection.exchange().output;
         if !self.prepared.begin {
             encode::parse(out, b"begin", BEGIN.as_bytes(), &[]);
@@ -329,7 +329,7 @@ impl Applier {
         count as u64
     }
 
-    async fn piece_by_piece(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+    async fn piece_by_piece(&mut self, record: &Arc<Record>) -> Result<(), PipelineError> {
         self.begin(std::slice::from_ref(record)).await?;
         if record.is_spilled() {
             self.spilled(record).await?;
@@ -338,7 +338,7 @@ impl Applier {
     }
 
     /// The chunks of a record's spilled rows, one after the other.
-    async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+    async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), PipelineError> {
         let mut reader = self.spills.open(Arc::clone(record)).await?;
         while let Some(chunk) = reader.next_chunk().await? {
             self.mixed(chunk.items()).await?;
@@ -346,7 +346,7 @@ impl Applier {
         Ok(())
     }
 
-    async fn mixed<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) -> Result<(), Trouble> {
+    async fn mixed<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) -> Result<(), PipelineError> {
         let mut rows = Vec::new();
         for item in items {
             if let Item::Statement(statement) = item {
@@ -367,22 +367,22 @@ impl Applier {
         self.items(rows).await
     }
 
-    async fn items(&mut self, items: Vec<Item<'_>>) -> Result<(), Trouble> {
+    async fn items(&mut self, items: Vec<Item<'_>>) -> Result<(), PipelineError> {
         if items.is_empty() {
             return Ok(());
         }
         self.know_tables().await?;
-        let steps = plan(&self.tables, &self.holdings, [items]).map_err(Trouble::Refresh)?;
+        let steps = plan(&self.tables, &self.holdings, [items]).map_err(PipelineError::Refresh)?;
         self.exchange(steps).await
     }
 
     /// Steps in the open transaction block.
-    async fn exchange(&mut self, steps: Vec<Step<'_>>) -> Result<(), Trouble> {
+    async fn exchange(&mut self, steps: Vec<Step<'_>>) -> Result<(), PipelineError> {
         let Self { connection, tables, prepared, .. } = self;
         exchange::run(connection, tables, prepared, steps, &[], Outcome::Open).await
     }
 
-    async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {
+    async fn statement(&mut self, statement: &Statement) -> Result<(), PipelineError> {
         let connection = &mut self.connection;
         let lend = format!("SELECT 1 WHERE onecopy_capture.lend_run({})", literal(&statement.role));
         let is_lent = !connection.query(&lend).await?.is_empty();

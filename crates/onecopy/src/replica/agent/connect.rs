@@ -59,7 +59,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("jit", "off"),
-    // The one who waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
+    // The backend that waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
     ("deadlock_timeout", "1h"),
 ];
 
@@ -140,7 +140,7 @@ async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, Conne
     install(&mut control, assignment, is_first).await?;
     let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
-    // Nobody but the applier may have come in between.
+    // No client may have come in between.
     fence_but(&mut control, Some(applier.process().pid)).await?;
     control.query(&assignment.voucher.install_sql()).await?;
     watchdog::prepare(&mut control, applier.process().pid).await?;

@@ -44,7 +44,7 @@ const PREPARED_MAX: usize = 2_000;
 
 /// Why a pipeline did not do what it should. The server is at rest again unless the connection is lost.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PipelineError {
     /// The connection is lost.
     Lost(BackendError),
     /// The server refused something: the body of its error.
@@ -57,19 +57,19 @@ pub(super) enum Trouble {
     Log(LogError),
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for PipelineError {
     fn from(error: std::io::Error) -> Self {
         Self::Lost(error.into())
     }
 }
 
-impl From<LogError> for Trouble {
+impl From<LogError> for PipelineError {
     fn from(error: LogError) -> Self {
         Self::Log(error)
     }
 }
 
-impl From<BackendError> for Trouble {
+impl From<BackendError> for PipelineError {
     fn from(error: BackendError) -> Self {
         match error {
             BackendError::Server(body) => Self::Server(body),
@@ -97,7 +97,7 @@ impl Prepared {
     }
 }
 
-/// What becomes of what a pipeline did.
+/// The end of the transaction of a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// It stands in a transaction block, which stays open; after any failure that must be rolled back.
@@ -134,7 +134,7 @@ struct Feed<'a> {
     /// A COPY that is under way: its table and the rows that are left.
     copying: Option<(StatementKey, VecDeque<&'a [u8]>)>,
     expected: VecDeque<Expected>,
-    trouble: Option<Trouble>,
+    trouble: Option<PipelineError>,
     outcome: Outcome,
     said: Said,
 }
@@ -148,7 +148,7 @@ pub(super) async fn run(
     steps: Vec<Step<'_>>,
     before: &[Option<u64>],
     outcome: Outcome,
-) -> Result<(), Trouble> {
+) -> Result<(), PipelineError> {
     let expected = before.iter().map(|&rows| Expected { statement: None, rows }).collect();
     let (steps, said) = (steps.into(), Said::Some);
     let mut feed =
@@ -180,7 +180,7 @@ impl<'a> Feed<'a> {
                 if self.copying.is_some() {
                     encode::copy_fail(out, "refused");
                 }
-                self.trouble = Some(Trouble::Refresh(error));
+                self.trouble = Some(PipelineError::Refresh(error));
                 self.end(out);
             }
         }
@@ -356,11 +356,12 @@ impl<'a> Feed<'a> {
             tag::COMMAND_COMPLETE => self.complete(command_tag(body)),
             // What the server says of our own deliberate failure does not matter.
             tag::ERROR_RESPONSE if self.trouble.is_none() => {
-                self.trouble = Some(Trouble::Server(body.to_vec()));
+                self.trouble = Some(PipelineError::Server(body.to_vec()));
             }
-            // In a block that somebody has left open, nothing would be committed.
+            // In a block that a failed batch has left open, nothing would be committed.
             tag::READY_FOR_QUERY if self.outcome == Outcome::Committed && body != b"I" => {
-                self.trouble = Some(Trouble::Lost(BackendError::Protocol("a transaction has not ended")));
+                self.trouble =
+                    Some(PipelineError::Lost(BackendError::Protocol("a transaction has not ended")));
             }
             _ => {}
         }
@@ -369,7 +370,7 @@ impl<'a> Feed<'a> {
     fn complete(&mut self, tag: &[u8]) {
         let Some(expected) = self.expected.pop_front() else {
             let lost = BackendError::Protocol("more commands completed than were sent");
-            self.trouble = Some(Trouble::Lost(lost));
+            self.trouble = Some(PipelineError::Lost(lost));
             return;
         };
         let Some(rows) = expected.rows else { return };
@@ -380,7 +381,7 @@ impl<'a> Feed<'a> {
                 Some((key, Ok(table))) => format!("{:?} of table {}", key.kind, table.name),
                 _ => "an insert of identities".to_owned(),
             };
-            self.trouble = Some(Trouble::Rows { what, expected: rows, found });
+            self.trouble = Some(PipelineError::Rows { what, expected: rows, found });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an error means that came of applying records: for the connection, or for one record.
+//! The meaning of an error while records are applied: for the connection, or for one record.
 
 use cluster::ids::Version;
 use cluster::record::Record;
@@ -6,8 +6,8 @@ use commitlog::LogError;
 use wire::backend::Fields;
 use wire::sqlstate;
 
-use super::Misfit;
-use super::exchange::{OTHER_COUNT, Trouble};
+use super::DivergenceCause;
+use super::exchange::{OTHER_COUNT, PipelineError};
 use crate::backend::BackendError;
 
 /// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
@@ -20,17 +20,17 @@ pub(super) enum Failure {
     /// The server is lost, or cannot go on for a reason of its own.
     Lost(String),
     /// This record does not fit.
-    Diverged { version: Version, misfit: Misfit, reason: String },
+    Diverged { version: Version, cause: DivergenceCause, reason: String },
 }
 
 /// What a failure means for the one record that was tried.
-pub(super) fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
+pub(super) fn settle(record: &Record, trouble: PipelineError) -> Result<(), Failure> {
     let reason = describe(&trouble);
     match trouble {
-        Trouble::Lost(_) | Trouble::Log(LogError::Io { .. } | LogError::Interrupted { .. }) => {
+        PipelineError::Lost(_) | PipelineError::Log(LogError::Io { .. } | LogError::Interrupted { .. }) => {
             Err(Failure::Lost(reason))
         }
-        Trouble::Server(body) => {
+        PipelineError::Server(body) => {
             let fields = Fields::new(&body);
             if is_applied_already(fields) {
                 return Ok(());
@@ -38,11 +38,12 @@ pub(super) fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
             if is_passing(fields) && !is_raised_by_code(fields) {
                 return Err(Failure::Lost(reason));
             }
-            let misfit = if shows_other_rows(fields) { Misfit::Rows } else { Misfit::Record };
-            Err(Failure::Diverged { version: record.header().last, misfit, reason })
+            let cause =
+                if shows_other_rows(fields) { DivergenceCause::Rows } else { DivergenceCause::Record };
+            Err(Failure::Diverged { version: record.header().last, cause, reason })
         }
-        Trouble::Rows { .. } | Trouble::Refresh(_) | Trouble::Log(_) => {
-            Err(Failure::Diverged { version: record.header().last, misfit: Misfit::Rows, reason })
+        PipelineError::Rows { .. } | PipelineError::Refresh(_) | PipelineError::Log(_) => {
+            Err(Failure::Diverged { version: record.header().last, cause: DivergenceCause::Rows, reason })
         }
     }
 }
@@ -51,14 +52,14 @@ fn is_passing(fields: Fields<'_>) -> bool {
     PASSING_CLASSES.contains(&fields.sqlstate().get(..2).unwrap_or_default())
 }
 
-pub(super) fn is_raised(trouble: &Trouble) -> bool {
-    matches!(trouble, Trouble::Server(body) if is_raised_by_code(Fields::new(body)))
+pub(super) fn is_raised(trouble: &PipelineError) -> bool {
+    matches!(trouble, PipelineError::Server(body) if is_raised_by_code(Fields::new(body)))
 }
 
 /// Whether a row or an index entry has no room on a page. Other limits have the same code.
-pub(super) fn is_too_large(trouble: &Trouble) -> bool {
+pub(super) fn is_too_large(trouble: &PipelineError) -> bool {
     let limit = sqlstate::PROGRAM_LIMIT_EXCEEDED.as_bytes();
-    matches!(trouble, Trouble::Server(body) if Fields::new(body).sqlstate() == limit)
+    matches!(trouble, PipelineError::Server(body) if Fields::new(body).sqlstate() == limit)
 }
 
 /// Whether an error that says "not now" comes from a function of users, which can raise any: it may do so for ever, so it
@@ -87,14 +88,14 @@ fn is_applied_already(fields: Fields<'_>) -> bool {
         && fields.get(b't') == Some(b"applied")
 }
 
-pub(super) fn describe(trouble: &Trouble) -> String {
+pub(super) fn describe(trouble: &PipelineError) -> String {
     match trouble {
-        Trouble::Lost(error) => error.to_string(),
-        Trouble::Server(body) => BackendError::Server(body.clone()).to_string(),
-        Trouble::Rows { what, expected, found } => {
+        PipelineError::Lost(error) => error.to_string(),
+        PipelineError::Server(body) => BackendError::Server(body.clone()).to_string(),
+        PipelineError::Rows { what, expected, found } => {
             format!("{what} concerned {found} rows instead of {expected}")
         }
-        Trouble::Refresh(error) => error.to_string(),
-        Trouble::Log(error) => error.to_string(),
+        PipelineError::Refresh(error) => error.to_string(),
+        PipelineError::Log(error) => error.to_string(),
     }
 }

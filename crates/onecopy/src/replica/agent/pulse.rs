@@ -34,7 +34,7 @@ const KNOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why the connections to a server are given up. The agent fences it and connects again.
 #[derive(Debug)]
-pub(crate) enum GivenUp {
+pub(crate) enum HealthError {
     /// The server does not answer on a connection that it has.
     Silent { deadline: Duration },
     /// The server does not answer new connections.
@@ -45,7 +45,7 @@ pub(crate) enum GivenUp {
     Lost(BackendError),
 }
 
-impl fmt::Display for GivenUp {
+impl fmt::Display for HealthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent { deadline } => write!(f, "the server has not answered for {deadline:?}"),
@@ -68,7 +68,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
     proof_sql: &str,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
-) -> GivenUp {
+) -> HealthError {
     let part = deadline / PARTS;
     loop {
         for _ in 0..2 {
@@ -76,7 +76,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
             // The pause before is a part as well.
             let answered = within(connection.query(proof_sql), part, PARTS - 1, &suspect).await;
             let proven = match answered {
-                None => Err(GivenUp::Silent { deadline }),
+                None => Err(HealthError::Silent { deadline }),
                 Some(answer) => proven(answer),
             };
             if let Err(reason) = proven {
@@ -95,21 +95,21 @@ pub(crate) async fn lets_in<F: Future<Output = ()>>(
     address: &Address,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
-) -> Result<(), GivenUp> {
+) -> Result<(), HealthError> {
     let Process { pid, secret, .. } = connection.process();
     let knock = || cancel(address, *pid, secret);
     let heard = within(is_heard(knock), deadline / PARTS, PARTS, suspect).await;
-    heard.ok_or(GivenUp::NoLogin { deadline })
+    heard.ok_or(HealthError::NoLogin { deadline })
 }
 
 /// Whether the answer is that of the incarnation that was asked.
-fn proven(answer: Result<Rows, BackendError>) -> Result<(), GivenUp> {
+fn proven(answer: Result<Rows, BackendError>) -> Result<(), HealthError> {
     match answer {
-        Ok(rows) if rows.is_empty() => Err(GivenUp::LockReleased),
+        Ok(rows) if rows.is_empty() => Err(HealthError::LockReleased),
         Ok(_) => Ok(()),
         // A cancel request of ours that was late. It is a sign of life.
         Err(error) if error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes()) => Ok(()),
-        Err(error) => Err(GivenUp::Lost(error)),
+        Err(error) => Err(HealthError::Lost(error)),
     }
 }
 

@@ -12,7 +12,7 @@ use super::applied_set::AppliedSet;
 use super::apply::Applier;
 use super::connect::Ready;
 use super::failure::Failure;
-use super::watchdog::{Way, watched};
+use super::watchdog::{WatchContext, watched};
 use super::{Agent, AgentEvent, Command, identity, pulse};
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
@@ -45,7 +45,7 @@ impl Agent {
         let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
         let suspect = |is_suspect| {
             let events = events.clone();
-            // Whoever does not hear it has gone, which is found out elsewhere.
+            // An owner that does not hear it has gone, and the loop below finds that out.
             async move { drop(events.send(AgentEvent::Suspect { incarnation, is_suspect }).await) }
         };
         let address = self.assignment.address.clone();
@@ -99,7 +99,7 @@ impl Agent {
                 let Some(last) = records.last() else { return Ok(()) };
                 let upto = last.header().last;
                 let name = self.assignment.name.as_str();
-                let way = Way {
+                let way = WatchContext {
                     applier: applier.pid(),
                     replica: name,
                     reader_patience: &self.assignment.reader_patience_ms,
@@ -110,9 +110,9 @@ impl Agent {
                 match watched(control, way, &mut self.pace, work).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
-                    Err(Failure::Diverged { version, misfit, reason }) => {
+                    Err(Failure::Diverged { version, cause, reason }) => {
                         tracing::error!(replica = name, %version, %reason, "a record cannot be applied");
-                        AgentEvent::Diverged { version, misfit, reason }
+                        AgentEvent::Diverged { version, cause, reason }
                     }
                 }
             }

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use wire::backend::{Fields, tag};
 use wire::{encode, frame};
 
-use super::{Agent, AgentEvent, Assignment, Command, Misfit};
+use super::{Agent, AgentEvent, Assignment, Command, DivergenceCause};
 use crate::backend::Connection;
 use crate::backend::Served;
 use crate::capture;
@@ -437,8 +437,8 @@ async fn a_replica_that_differs_is_reported() {
     let after = pair.home.write("UPDATE t SET v = 0 WHERE id = 4").await;
     let version = bad.header().last;
     match pair.second.apply(vec![Arc::clone(&harmless), bad, after]).await {
-        AgentEvent::Diverged { version: found, misfit, reason } => {
-            assert_eq!((found, misfit), (version, Misfit::Rows));
+        AgentEvent::Diverged { version: found, cause, reason } => {
+            assert_eq!((found, cause), (version, DivergenceCause::Rows));
             assert!(reason.contains("0 rows instead of 1"), "{reason}");
         }
         other => panic!("not diverged but {other:?}"),

@@ -1,4 +1,4 @@
-//! What keeps the applier from waiting for ever behind a client's lock.
+//! The watchdog: the applier never waits for ever behind a client's lock.
 //!
 //! A record that is in the log must be applied; whoever holds a lock in its way has to give way. A client's read may hold
 //! a schema change up for as long as the operator allows (like `max_standby_streaming_delay` of a hot standby), anything
@@ -39,9 +39,9 @@ const IS_BLOCKED: &str = "EXECUTE is_blocked";
 const CONTROL_DEADLINE: Duration = Duration::from_secs(10);
 /// Chains of waits are followed so far.
 const DEPTH_MAX: u32 = 8;
-/// Who may be in the applier's way, and for how long.
+/// The applier that is watched, and how long a client may hold it up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'a> {
+pub(super) struct WatchContext<'a> {
     /// The applier's process.
     pub(super) applier: i32,
     /// The replica's name.
@@ -53,13 +53,13 @@ pub(super) struct Way<'a> {
     pub(super) events: &'a mpsc::Sender<AgentEvent>,
 }
 
-/// How long batches take that meet nobody.
+/// The usual duration of batches that no client holds up.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Pace {
+pub(super) struct BatchDuration {
     usual: Duration,
 }
 
-impl Pace {
+impl BatchDuration {
     fn took(&mut self, time: Duration) {
         self.usual = (self.usual * (USUAL_WEIGHT - 1) + time.min(FIRST_LOOK_MAX)) / USUAL_WEIGHT;
     }
@@ -69,7 +69,7 @@ impl Pace {
     }
 }
 
-/// Who was in the way when it was looked.
+/// The blockers of the applier at the last look.
 #[derive(Debug, Default)]
 struct Seen {
     /// Anybody ever was.
@@ -90,8 +90,8 @@ pub(super) async fn prepare(control: &mut OwnConnection, applier: i32) -> Result
 /// Waits for `work` of the applier, and clears its way.
 pub(super) async fn watched<T>(
     control: &mut OwnConnection,
-    way: Way<'_>,
-    pace: &mut Pace,
+    way: WatchContext<'_>,
+    pace: &mut BatchDuration,
     work: impl Future<Output = T>,
 ) -> Result<T, BackendError> {
     tokio::pin!(work);
@@ -111,18 +111,18 @@ pub(super) async fn watched<T>(
     Ok(outcome)
 }
 
-/// Somebody for whom the applier waits.
+/// A backend for which the applier waits.
 #[derive(Clone, Copy, Debug)]
 struct Blocker {
     is_client: bool,
-    /// Not only by way of somebody else.
+    /// The applier waits for it directly, not by way of another backend.
     is_direct: bool,
 }
 
 /// Clears the way of the applier by its control connection.
 struct Watchdog<'a> {
     control: &'a mut OwnConnection,
-    way: Way<'a>,
+    way: WatchContext<'a>,
     seen: Seen,
 }
 
@@ -208,7 +208,7 @@ impl Watchdog<'_> {
     /// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.
     async fn overtake(&mut self, pid: i32, session: SessionId, function: &str) -> Result<(), BackendError> {
         tracing::debug!(replica = self.way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
-        // When nobody listens any more the connections are about to end, too.
+        // Once the owner has gone, the connections are about to end, too.
         let _ = self.way.events.send(AgentEvent::BlocksApply { session }).await;
         self.way.evictions.note(pid);
         self.ask(&format!("SELECT {function}({pid})")).await?;
@@ -227,10 +227,10 @@ impl Watchdog<'_> {
 mod tests {
     use super::*;
 
-    /// A server that is slow because it waits for the processor is not asked each time whether somebody is in the way.
+    /// A server that is slow because it waits for the processor is not asked each time whether a backend is in the way.
     #[test]
     fn the_first_look_comes_after_what_is_usual() {
-        let mut pace = Pace::default();
+        let mut pace = BatchDuration::default();
         assert_eq!(pace.first_look(true), FIRST_LOOK);
         (0..100).for_each(|_| pace.took(Duration::from_millis(10)));
         assert!((18..=20).contains(&pace.first_look(true).as_millis()), "{pace:?}");

@@ -19,7 +19,7 @@ use crate::membership::check;
 use crate::membership::member_error::MemberError;
 use crate::membership::members;
 use crate::membership::resync;
-use crate::membership::resync::{RebuildError, Rebuilt};
+use crate::membership::resync::{RebuildError, ResyncSummary};
 
 /// How often a waiting client gets the progress.
 const NOTICE_EVERY: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ async fn refill(
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     if let Some(version) = resync::revive(coordinator, replica).await {
-        return Ok(rebuilt_row(name, Rebuilt { donor: String::new(), bytes: 0, version }));
+        return Ok(rebuilt_row(name, ResyncSummary { donor: String::new(), bytes: 0, version }));
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
     members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
@@ -225,8 +225,8 @@ async fn watched<T>(
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
 }
 
-fn rebuilt_row(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
-    let Rebuilt { donor, bytes, version } = rebuilt;
+fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>> {
+    let ResyncSummary { donor, bytes, version } = rebuilt;
     vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
 }
 

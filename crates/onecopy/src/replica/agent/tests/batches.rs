@@ -9,7 +9,7 @@ use super::*;
 use crate::backend::OwnConnection;
 use crate::replica::agent::applied_set::AppliedSet;
 use crate::replica::agent::exchange;
-use crate::replica::agent::exchange::{Outcome, Prepared, Trouble};
+use crate::replica::agent::exchange::{Outcome, PipelineError, Prepared};
 
 #[tokio::test]
 async fn an_index_entry_that_fits_when_lz4_compresses_it_is_applied() {
@@ -90,7 +90,7 @@ async fn what_is_not_as_it_must_be_is_not_committed() {
     let mut connection = server.own("").await;
     connection.query("CREATE TABLE public.t (id int)").await.unwrap();
     // One row, and as many as must be reported.
-    async fn insert(connection: &mut OwnConnection, expected: u64) -> Result<(), Trouble> {
+    async fn insert(connection: &mut OwnConnection, expected: u64) -> Result<(), PipelineError> {
         let output = &mut connection.exchange().output;
         encode::parse(output, b"", b"INSERT INTO public.t VALUES (1)", &[]);
         encode::bind(output, b"", b"", &[], Format::Text);
@@ -100,12 +100,12 @@ async fn what_is_not_as_it_must_be_is_not_committed() {
         exchange::run(connection, &tables, &mut prepared, Vec::new(), &before, Outcome::Committed).await
     }
     let found = insert(&mut connection, 2).await;
-    assert!(matches!(found, Err(Trouble::Rows { expected: 2, found: 1, .. })), "{found:?}");
+    assert!(matches!(found, Err(PipelineError::Rows { expected: 2, found: 1, .. })), "{found:?}");
     assert!(connection.query("SELECT FROM public.t").await.unwrap().is_empty());
     insert(&mut connection, 1).await.unwrap();
     assert_eq!(server.connect("").await.simple("SELECT FROM t").await.unwrap().len(), 1);
 
     connection.query("BEGIN").await.unwrap();
     let found = insert(&mut connection, 1).await;
-    assert!(matches!(found, Err(Trouble::Lost(_))), "{found:?}");
+    assert!(matches!(found, Err(PipelineError::Lost(_))), "{found:?}");
 }

@@ -1,6 +1,6 @@
 //! Functions of users that fail where rows are applied, with errors that the server itself raises when it cannot go on for a while.
 
-use super::{AgentEvent, Misfit, Pair};
+use super::{AgentEvent, DivergenceCause, Pair};
 
 /// What is raised at the other replica alone, in the body of a function that an index calls.
 const RAISED: [&str; 6] = ["40001", "40P01", "53100", "55P03", "57014", "58030"];
@@ -21,8 +21,8 @@ async fn a_function_that_always_fails_is_not_tried_for_ever() {
         let record = pair.home.write(&format!("INSERT INTO t VALUES ('{state}')")).await;
         let version = record.header().last;
         match pair.second.apply(vec![other, record]).await {
-            AgentEvent::Diverged { version: found, misfit, reason } => {
-                assert_eq!((found, misfit), (version, Misfit::Record), "{reason}");
+            AgentEvent::Diverged { version: found, cause, reason } => {
+                assert_eq!((found, cause), (version, DivergenceCause::Record), "{reason}");
                 assert!(reason.contains(state), "{state}: {reason}");
             }
             unexpected => panic!("{state}: {unexpected:?}"),
