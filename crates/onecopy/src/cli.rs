@@ -77,19 +77,19 @@ pub(crate) enum Command {
     /// Demonstrate the loss of a server under load, on temporary servers. Needs the program
     /// `onecopy-bench`.
     #[command(disable_help_flag = true)]
-    Demo(Bench),
+    Demo(ExternalArguments),
     /// Benchmark and check real servers; see `onecopy bench help`. Needs the program `onecopy-bench`.
     #[command(disable_help_flag = true)]
-    Bench(Bench),
+    Bench(ExternalArguments),
     /// Simulate clusters: a paper's experiments, or a load of your own; see `onecopy sim help`. Needs the
     /// program `onecopy-sim`.
     #[command(disable_help_flag = true)]
-    Sim(Bench),
+    Sim(ExternalArguments),
 }
 
 /// The arguments of `onecopy bench` and `onecopy sim`, for the other program.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Bench {
+pub(crate) struct ExternalArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<OsString>,
 }

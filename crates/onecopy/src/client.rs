@@ -4,7 +4,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod credentials;
-pub(crate) mod farewell;
+pub(crate) mod ending;
 pub(crate) mod forbidden;
 pub(crate) mod notices;
 pub(crate) mod own_settings;
@@ -34,7 +34,7 @@ use crate::client::cancel::CancelTarget;
 use crate::coordinator::mailbox::{Call, End, Mailbox};
 use crate::error::{Fault, Refusal};
 use crate::security::tls::{Identity, Stream};
-use farewell::ended;
+use ending::ended;
 use notices::{Notices, PAUSE};
 use signals::Signals;
 

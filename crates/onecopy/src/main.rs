@@ -41,7 +41,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Bench, Cli, Command};
+use crate::cli::{Cli, Command, ExternalArguments};
 use crate::terminal::Progress;
 
 /// Sessions allocate and free small pieces all the time, on several threads (`bench proxy --before`).
@@ -72,11 +72,11 @@ fn main() -> ExitCode {
                 let words = [&["demo".into()], demo.arguments.as_slice()].concat();
                 return Err(cli::external::become_program(&cli::external::BENCH, &words).into());
             }
-            Command::Bench(Bench { arguments }) => {
+            Command::Bench(ExternalArguments { arguments }) => {
                 let program = cli::external::bench(&arguments);
                 return Err(cli::external::become_program(program, &arguments).into());
             }
-            Command::Sim(Bench { arguments }) => {
+            Command::Sim(ExternalArguments { arguments }) => {
                 return Err(cli::external::become_program(&cli::external::SIM, &arguments).into());
             }
             Command::Replica(replica) => cli::replica::command(&replica, &progress).await?,

@@ -20,7 +20,7 @@ use cluster::event::Effect;
 use wire::encode;
 use wire::frontend::tag;
 
-use crate::client::farewell::ended;
+use crate::client::ending::ended;
 use crate::commit::Committer;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
@@ -28,7 +28,7 @@ use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::link::Link;
-use crate::local::session_registry::Doing;
+use crate::local::session_registry::Activity;
 use crate::place::Placer;
 use crate::transaction::open::{OpenTransaction, Transaction};
 use crate::transaction::stage::lend;
@@ -150,7 +150,7 @@ impl Session {
         }
         self.link.session_registration.entry.work();
         while self.link.local().sessions.is_paused() && matches!(self.txn.state, Transaction::None) {
-            let _shown = self.link.session_registration.entry.wait(Doing::Paused);
+            let _shown = self.link.session_registration.entry.wait(Activity::Paused);
             tokio::select! {
                 () = self.link.worker.local.sessions.resumed() => {}
                 note = self.link.session_registration.mailbox.next() => {

@@ -24,7 +24,7 @@ use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::link::node_kind::LoggedIn;
 use crate::local::WAITING_MAX;
-use crate::local::session_registry::Who;
+use crate::local::session_registry::ClientInfo;
 use crate::security::scram::Secret;
 use crate::session::admin::{Admin, Dialect};
 
@@ -62,11 +62,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     drop(place);
     match request {
         Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
-        Ok(Request::Session { settings, who, secret }) => {
+        Ok(Request::Session { settings, client_info, secret }) => {
             // The permit lives until the session has ended.
             match room(&worker.coordinator).await {
                 Ok(_room) => {
-                    let client = LoggedIn { client, settings: *settings, who, secret };
+                    let client = LoggedIn { client, settings: *settings, client_info, secret };
                     if let Err(unserved) = Arc::clone(&worker.kind).serve(worker, client).await {
                         refuse(unserved.client, unserved.fault).await;
                     }
@@ -92,8 +92,8 @@ async fn log_in(
         _ => {
             check_database(&worker.coordinator.database.served.database, database, parameters)?;
             let settings = Settings::new(parameters, role, database).map_err(Fault::Fatal)?;
-            let who = who(client, parameters);
-            return Ok(Request::Session { settings: Box::new(settings), who, secret });
+            let client_info = client_info(client, parameters);
+            return Ok(Request::Session { settings: Box::new(settings), client_info, secret });
         }
     };
     let right = worker.local.runtime_config.access().right(role).ok_or_else(|| {
@@ -143,7 +143,7 @@ fn late() -> Fault {
 /// The service that a client has asked for and may use.
 enum Request {
     Admin(Dialect, Right),
-    Session { settings: Box<Settings>, who: Who, secret: Secret },
+    Session { settings: Box<Settings>, client_info: ClientInfo, secret: Secret },
 }
 
 async fn refuse(mut client: Client, fault: Fault) {
@@ -248,8 +248,8 @@ fn role_and_database(parameters: &[(String, String)]) -> Result<(&str, &str), Fa
     Ok((user, database))
 }
 
-fn who(client: &Client, parameters: &[(String, String)]) -> Who {
-    Who {
+fn client_info(client: &Client, parameters: &[(String, String)]) -> ClientInfo {
+    ClientInfo {
         user: parameter(parameters, "user").unwrap_or_default().to_owned(),
         application_name: parameter(parameters, "application_name").unwrap_or_default().to_owned(),
         peer: client.peer(),

@@ -54,9 +54,9 @@ pub(crate) struct Running {
     under_way: watch::Sender<usize>,
 }
 
-struct UnderWay<'a>(&'a Running);
+struct PendingCancel<'a>(&'a Running);
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingCancel<'_> {
     fn drop(&mut self) {
         self.0.under_way.send_modify(|count| *count -= 1);
     }
@@ -117,7 +117,7 @@ impl CancelTarget {
             CancelState::Nothing => {}
             CancelState::Waiting => self.mailbox.cancel(),
             CancelState::Running(at) => {
-                let _under_way = UnderWay(&at);
+                let _under_way = PendingCancel(&at);
                 at.cancel().await;
             }
         }

@@ -20,7 +20,7 @@ use super::timeouts::{is_none, is_timeout};
 use crate::client::own_settings::is_of_session;
 use crate::error::Refusal;
 
-pub(crate) use roles::GivenUp;
+pub(crate) use roles::RemovedRole;
 use transaction_defaults::TransactionDefaults;
 
 /// One SET or RESET.
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) has_local: bool,
     generation: u64,
     /// A role was given up, so connections may still have it.
-    has_given_up: bool,
+    has_removed_role: bool,
     /// Mode of a transaction whose BEGIN does not name one.
     pub(crate) defaults: TransactionDefaults,
     /// The same at the start of the session, for RESET.
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     /// Names of those that the client gave at start-up.
     given: Vec<String>,
     /// Onecopy's own settings from start-up and servers, weakest first, until they are checked.
-    own: Vec<Said>,
+    own: Vec<UncheckedSetting>,
     /// The present values of the settings that Onecopy must know.
     pub(crate) noted: OwnSettings,
     /// Their values at the start of the session.
@@ -80,7 +80,7 @@ pub(crate) struct Settings {
 
 /// A value for an Onecopy setting from before the session began.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct UncheckedSetting {
     pub(crate) name: String,
     pub(crate) value: String,
     /// The client gave it; `false` if ALTER ROLE or ALTER DATABASE did.
@@ -107,7 +107,7 @@ impl Settings {
             staged: Vec::new(),
             has_local: false,
             generation: 0,
-            has_given_up: false,
+            has_removed_role: false,
             defaults: TransactionDefaults::default(),
             start_defaults: TransactionDefaults::default(),
             given: Vec::new(),
@@ -139,7 +139,11 @@ impl Settings {
         if Self::is_own(name) {
             self.defaults.set(name, value)?;
         } else if is_kept(name) {
-            self.own.push(Said { name: name.to_owned(), value: value.to_owned(), is_clients: true });
+            self.own.push(UncheckedSetting {
+                name: name.to_owned(),
+                value: value.to_owned(),
+                is_clients: true,
+            });
         } else {
             refuse_forbidden(name)?;
             self.note_name(name, Some(value));
@@ -177,7 +181,7 @@ impl Settings {
     /// The statements that bring a connection up to date. A second replay changes nothing.
     pub(crate) fn replay(&self) -> String {
         let mut sql = String::new();
-        if self.has_given_up || self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
+        if self.has_removed_role || self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
             // Earlier roles may lack the right to execute the other statements.
             sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;");
         }
@@ -247,7 +251,7 @@ impl Settings {
             let is_given = self.given.iter().any(|given| given == name);
             if is_of_session(name) {
                 let (name, value) = (name.to_owned(), value.to_owned());
-                self.own.extend((!is_given).then_some(Said { name, value, is_clients: false }));
+                self.own.extend((!is_given).then_some(UncheckedSetting { name, value, is_clients: false }));
             } else if !Self::is_own(name) {
                 self.note_name(name, Some(value));
             } else if !is_given && let Err(error) = self.defaults.set(name, value) {
@@ -259,12 +263,12 @@ impl Settings {
     }
 
     /// Hands over the Onecopy settings that have to be checked.
-    pub(crate) fn take_own(&mut self) -> Vec<Said> {
+    pub(crate) fn take_own(&mut self) -> Vec<UncheckedSetting> {
         std::mem::take(&mut self.own)
     }
 
     /// Starts the session with a checked value.
-    pub(crate) fn begin_with_own(&mut self, said: &Said) {
+    pub(crate) fn begin_with_own(&mut self, said: &UncheckedSetting) {
         self.noted.note(&said.name, Some(&said.value));
         self.start_noted = self.noted.clone();
     }

@@ -14,7 +14,7 @@ use cluster::ids::{ReplicaId, SessionId};
 use wire::backend::Fields;
 
 use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
-use super::farewell::ended;
+use super::ending::ended;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
 use crate::error::Fault;
@@ -70,7 +70,7 @@ impl Signal {
             session_of(self.pid)
         };
         let is_meant = |entry: &Arc<crate::local::session_registry::SessionEntry>| {
-            entry.id == session && entry.who.user == self.role
+            entry.id == session && entry.client_info.user == self.role
         };
         clients.entries().iter().any(is_meant).then_some(session)
     }

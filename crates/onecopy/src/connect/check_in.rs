@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use wire::sqlstate;
 
 use crate::client::cancel::CancelState;
-use crate::client::farewell::{cancelled, ended};
+use crate::client::ending::{cancelled, ended};
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
 use crate::error::{Fault, Refusal};
 use crate::link::Link;
 use crate::local::limits::Pooling;
 use crate::local::pins::{Pin, Pins};
-use crate::local::session_registry::{Doing as Shown, SessionEntry};
+use crate::local::session_registry::{Activity, SessionEntry};
 use crate::pool::check_out::Ticket;
 use crate::pool::request::Want;
 use crate::transaction::open::Assignment;
@@ -87,7 +87,7 @@ impl View<'_> {
     /// Why other sessions of the role keep their connections to a replica, and how many do for each reason.
     fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
         let entries = self.link.local().sessions.entries();
-        let of_role = |entry: &&Arc<SessionEntry>| entry.who.user == self.link.servers.role();
+        let of_role = |entry: &&Arc<SessionEntry>| entry.client_info.user == self.link.servers.role();
         let holders: Vec<u16> = entries
             .iter()
             .filter(of_role)
@@ -148,7 +148,7 @@ impl Connector<'_> {
         self.give_back().await;
         self.link.session_registration.mailbox.forget_cancel();
         self.link.session_registration.cancel.set(CancelState::Waiting);
-        let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
+        let _shown = self.link.session_registration.entry.wait(Activity::Waiting);
         let mut later = Vec::new();
         let mailbox = Arc::clone(&self.link.session_registration.mailbox);
         let granted = loop {

@@ -96,7 +96,7 @@ pub(crate) enum MemberRequest {
     /// Name a server that could become a member. Nothing is written down yet.
     Invite {
         /// Which.
-        who: Invitee,
+        invitee: Invitee,
         /// Hears where it is.
         invited: oneshot::Sender<Result<Invited, InvitationError>>,
     },

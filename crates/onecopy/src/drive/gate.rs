@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::client::cancel::CancelState;
-use crate::client::farewell::{cancelled, ended};
+use crate::client::ending::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{Wait, WaitTarget, is_free};
-use crate::local::session_registry::Doing as Shown;
+use crate::local::session_registry::Activity;
 use crate::logging::stage_span;
 use crate::transaction::UPDATE_COST_US;
 use crate::transaction::definitions::names_in;
@@ -132,7 +132,7 @@ impl Driver<'_> {
             }
             tracing::debug!("waits for its turn");
             let asked = Instant::now();
-            let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
+            let _shown = self.link.session_registration.entry.wait(Activity::Waiting);
             let _wanted = self.link.session_registration.progress.want(self.txn.named_rows.last());
             let mut wait = Wait::begin(target, &self.link.settings.noted.timeouts);
             loop {

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::client::settings::Settings;
 use crate::coordinator::node_kind::NodeKind;
 use crate::error::Fault;
-use crate::local::session_registry::Who;
+use crate::local::session_registry::ClientInfo;
 use crate::security::scram::Secret;
 
 /// A client that has proven its role and has a place among the sessions.
@@ -21,7 +21,7 @@ pub(crate) struct LoggedIn {
     /// The settings of its start-up message.
     pub(crate) settings: Settings,
     /// Its word in SHOW CLIENTS.
-    pub(crate) who: Who,
+    pub(crate) client_info: ClientInfo,
     /// Opens the servers to its role.
     pub(crate) secret: Secret,
 }

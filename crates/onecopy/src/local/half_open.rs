@@ -21,11 +21,11 @@ const OWN_BITS: u32 = 64;
 /// The connections that have not authenticated.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen {
-    inside: Mutex<Inside>,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Slots {
     /// Cancels a connection: by address, then in order of arrival. No entry is empty.
     waiting: BTreeMap<Origin, BTreeMap<u64, Arc<Notify>>>,
     count: usize,
@@ -38,42 +38,42 @@ type Origin = Option<IpAddr>;
 
 impl HalfOpen {
     /// Registers a connection, and cuts others if there are too many now.
-    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: LoginLimits) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: LoginLimits) -> LoginSlot {
         let (origin, cut) = (address.map(network), Arc::new(Notify::new()));
-        let mut inside = self.inside();
-        let number = inside.next;
-        inside.next += 1;
-        inside.count += 1;
-        let of_origin = inside.waiting.entry(origin).or_default();
+        let mut slots = self.slots();
+        let number = slots.next;
+        slots.next += 1;
+        slots.count += 1;
+        let of_origin = slots.waiting.entry(origin).or_default();
         of_origin.insert(number, Arc::clone(&cut));
         if of_origin.len() > limits.address_max {
-            inside.cut_oldest(origin);
+            slots.cut_oldest(origin);
         }
-        while inside.count > limits.total_max {
-            inside.cut_one();
+        while slots.count > limits.total_max {
+            slots.cut_one();
         }
-        drop(inside);
-        Place { half_open: Arc::clone(self), origin, number, cut }
+        drop(slots);
+        LoginSlot { half_open: Arc::clone(self), origin, number, cut }
     }
 
     /// Cuts up to `count` connections, because descriptors ran out.
     pub(crate) fn make_room(&self, count: usize) {
-        let mut inside = self.inside();
-        (0..count.min(inside.count)).for_each(|_| inside.cut_one());
+        let mut slots = self.slots();
+        (0..count.min(slots.count)).for_each(|_| slots.cut_one());
     }
 
     /// Number of connections, and number of those that were cut so far.
     pub(crate) fn counts(&self) -> (usize, u64) {
-        let inside = self.inside();
-        (inside.count, inside.cut)
+        let slots = self.slots();
+        (slots.count, slots.cut)
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
+impl Slots {
     fn cut_one(&mut self) {
         // Among addresses with equally many, take the one whose oldest connection has waited longest.
         let oldest = |of_origin: &BTreeMap<u64, _>| Reverse(of_origin.keys().next().copied());
@@ -104,23 +104,23 @@ impl Inside {
 
 /// The place of one connection, until its client has authenticated.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct LoginSlot {
     half_open: Arc<HalfOpen>,
     origin: Origin,
     number: u64,
     cut: Arc<Notify>,
 }
 
-impl Place {
+impl LoginSlot {
     /// Returns when the connection is cut.
     pub(crate) async fn is_cut(&self) {
         self.cut.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for LoginSlot {
     fn drop(&mut self) {
-        self.half_open.inside().remove(self.origin, self.number);
+        self.half_open.slots().remove(self.origin, self.number);
     }
 }
 
@@ -141,12 +141,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn is_cut(place: &Place) -> bool {
+    fn is_cut(place: &LoginSlot) -> bool {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         std::pin::pin!(place.is_cut()).poll(&mut context).is_ready()
     }
 
-    fn enter(half_open: &Arc<HalfOpen>, text: &str, count: usize) -> Vec<Place> {
+    fn enter(half_open: &Arc<HalfOpen>, text: &str, count: usize) -> Vec<LoginSlot> {
         (0..count).map(|_| half_open.enter(Some(address(text)), LIMITS)).collect()
     }
 
@@ -157,7 +157,7 @@ mod tests {
         let many = enter(&half_open, "10.0.0.2", 4);
         assert!(few.iter().chain(&many).all(|place| !is_cut(place)));
         let late = enter(&half_open, "10.0.0.3", 1);
-        let cut = |places: &[Place]| places.iter().map(is_cut).collect::<Vec<_>>();
+        let cut = |places: &[LoginSlot]| places.iter().map(is_cut).collect::<Vec<_>>();
         assert_eq!(cut(&many), [true, false, false, false]);
         assert_eq!((cut(&few), cut(&late)), (vec![false, false], vec![false]));
         assert_eq!(half_open.counts(), (6, 1));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(half_open.counts(), (4, 1));
         drop(places);
         assert_eq!(half_open.counts(), (0, 1));
-        assert!(half_open.inside().waiting.is_empty());
+        assert!(half_open.slots().waiting.is_empty());
     }
 
     #[test]

@@ -70,9 +70,9 @@ pub(crate) struct Progress {
 
 /// A statement waits for other transactions as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Wanted(Arc<Progress>);
+pub(crate) struct StatementWait(Arc<Progress>);
 
-impl Drop for Wanted {
+impl Drop for StatementWait {
     fn drop(&mut self) {
         *self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -80,9 +80,9 @@ impl Drop for Wanted {
 
 impl Progress {
     /// A statement with these accesses starts to wait.
-    pub(crate) fn want(self: &Arc<Self>, touched: Option<Arc<Accesses>>) -> Wanted {
+    pub(crate) fn want(self: &Arc<Self>, touched: Option<Arc<Accesses>>) -> StatementWait {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = touched;
-        Wanted(Arc::clone(self))
+        StatementWait(Arc::clone(self))
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {
@@ -99,7 +99,7 @@ impl Progress {
 
 /// A row of SHOW TRANSACTIONS.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct OpenUpdate {
     pub(crate) session: SessionId,
     pub(crate) home: ReplicaId,
     pub(crate) phase: Phase,
@@ -185,13 +185,13 @@ impl MemoryBudget {
     }
 
     /// All update transactions, by session.
-    pub(crate) fn show(&self) -> Vec<Shown> {
+    pub(crate) fn show(&self) -> Vec<OpenUpdate> {
         let now_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = |(session, progress): (&SessionId, &Arc<Progress>)| {
             let phase = Phase::ALL[usize::from(progress.phase.load(Ordering::Relaxed))];
             let age_us = now_us.saturating_sub(progress.since_us.load(Ordering::Relaxed));
-            (phase != Phase::None).then(|| Shown {
+            (phase != Phase::None).then(|| OpenUpdate {
                 session: *session,
                 home: ReplicaId(progress.home.load(Ordering::Relaxed)),
                 phase,

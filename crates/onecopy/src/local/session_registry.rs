@@ -23,7 +23,7 @@ pub(crate) const STATS_PERIOD: Duration = Duration::from_mins(1);
 /// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     /// It waits for its client, outside a transaction.
     Idle,
     /// It waits for its client inside a transaction.
@@ -36,7 +36,7 @@ pub(crate) enum Doing {
     Paused,
 }
 
-impl Doing {
+impl Activity {
     /// All states.
     pub(crate) const ALL: [Self; 5] =
         [Self::Idle, Self::InTransaction, Self::Active, Self::Waiting, Self::Paused];
@@ -55,7 +55,7 @@ impl Doing {
 
 /// Counts of sessions. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct SessionCounts {
     /// Transactions that have ended, with implicit ones.
     pub(crate) transactions: u64,
     /// Query messages, and batches of the extended protocol.
@@ -74,7 +74,7 @@ pub(crate) struct Counted {
     pub(crate) connections: u64,
 }
 
-impl Counted {
+impl SessionCounts {
     fn fields(&mut self) -> [&mut u64; 8] {
         let Self {
             transactions,
@@ -106,7 +106,7 @@ impl Counted {
 
 /// The identity of a session's client.
 #[derive(Clone, Debug)]
-pub(crate) struct Who {
+pub(crate) struct ClientInfo {
     pub(crate) user: String,
     /// `application_name` at start-up.
     pub(crate) application_name: String,
@@ -121,11 +121,11 @@ pub(crate) struct Who {
 pub(crate) struct SessionEntry {
     pub(crate) id: SessionId,
     /// Its client.
-    pub(crate) who: Who,
+    pub(crate) client_info: ClientInfo,
     /// Time of its log-in.
     pub(crate) connected: SystemTime,
     start: Instant,
-    doing: AtomicU8,
+    activity: AtomicU8,
     /// Start of its present state, query and transaction, in microseconds after `start`.
     since_us: AtomicU64,
     query_since_us: AtomicU64,
@@ -142,18 +142,18 @@ pub(crate) struct SessionEntry {
 impl SessionEntry {
     /// Logs the start of the session. Call it within the session's span.
     pub(crate) fn tell_beginning(&self) {
-        let Who { user, application_name, peer, .. } = &self.who;
+        let ClientInfo { user, application_name, peer, .. } = &self.client_info;
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         tracing::info!(role = user, application_name, peer, "the session begins");
     }
 
-    fn new(id: SessionId, who: Who) -> Self {
+    fn new(id: SessionId, client_info: ClientInfo) -> Self {
         Self {
             id,
-            who,
+            client_info,
             connected: SystemTime::now(),
             start: Instant::now(),
-            doing: AtomicU8::new(Doing::Idle as u8),
+            activity: AtomicU8::new(Activity::Idle as u8),
             since_us: AtomicU64::new(0),
             query_since_us: AtomicU64::new(0),
             transaction_since_us: AtomicU64::new(0),
@@ -181,7 +181,7 @@ impl SessionEntry {
             self.transaction_since_us.store(now_us, Ordering::Relaxed);
         }
         self.since_us.store(now_us, Ordering::Relaxed);
-        self.doing.store(Doing::Active as u8, Ordering::SeqCst);
+        self.activity.store(Activity::Active as u8, Ordering::SeqCst);
     }
 
     /// Sets the replica of the open transaction; `None` if there is none.
@@ -196,7 +196,7 @@ impl SessionEntry {
 
     /// The client has its answer. The byte counts are totals of the connection.
     pub(crate) fn rest(&self, is_open: bool, received_bytes: u64, sent_bytes: u64) {
-        if matches!(self.doing(), Doing::Idle | Doing::InTransaction) {
+        if matches!(self.activity(), Activity::Idle | Activity::InTransaction) {
             return;
         }
         let now_us = self.now_us();
@@ -210,15 +210,15 @@ impl SessionEntry {
             self.count(4, now_us.saturating_sub(self.transaction_since_us.load(Ordering::Relaxed)));
         }
         self.since_us.store(now_us, Ordering::Relaxed);
-        let doing = if is_open { Doing::InTransaction } else { Doing::Idle };
-        self.doing.store(doing as u8, Ordering::SeqCst);
+        let activity = if is_open { Activity::InTransaction } else { Activity::Idle };
+        self.activity.store(activity as u8, Ordering::SeqCst);
     }
 
     /// Marks the session as waiting until the guard is dropped.
-    pub(crate) fn wait(self: &Arc<Self>, what: Doing) -> Waits {
+    pub(crate) fn wait(self: &Arc<Self>, what: Activity) -> WaitGuard {
         self.since_us.store(self.now_us(), Ordering::Relaxed);
-        self.doing.store(what as u8, Ordering::SeqCst);
-        Waits(Arc::clone(self))
+        self.activity.store(what as u8, Ordering::SeqCst);
+        WaitGuard(Arc::clone(self))
     }
 
     /// Shows a new server connection until the guard is dropped.
@@ -233,8 +233,8 @@ impl SessionEntry {
         Connected { entry: Arc::clone(self), replica, pid }
     }
 
-    pub(crate) fn doing(&self) -> Doing {
-        Doing::ALL[usize::from(self.doing.load(Ordering::SeqCst))]
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::ALL[usize::from(self.activity.load(Ordering::SeqCst))]
     }
 
     /// Time since its present state began.
@@ -252,8 +252,8 @@ impl SessionEntry {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn counted(&self) -> Counted {
-        let mut counted = Counted::default();
+    fn counted(&self) -> SessionCounts {
+        let mut counted = SessionCounts::default();
         for (field, counter) in counted.fields().into_iter().zip(&self.counted) {
             *field = counter.load(Ordering::Relaxed);
         }
@@ -262,14 +262,14 @@ impl SessionEntry {
 }
 
 /// The session counts as waiting as long as this lives.
-pub(crate) struct Waits(Arc<SessionEntry>);
+pub(crate) struct WaitGuard(Arc<SessionEntry>);
 
-impl Drop for Waits {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         let entry = &self.0;
         entry.count(6, u64::try_from(entry.since().as_micros()).unwrap_or(u64::MAX));
         entry.since_us.store(entry.now_us(), Ordering::Relaxed);
-        entry.doing.store(Doing::Active as u8, Ordering::SeqCst);
+        entry.activity.store(Activity::Active as u8, Ordering::SeqCst);
     }
 }
 
@@ -295,9 +295,9 @@ impl Drop for Connected {
 struct Inside {
     entries: BTreeMap<SessionId, Arc<SessionEntry>>,
     /// Counts of sessions that have ended.
-    past: Counted,
+    past: SessionCounts,
     /// The totals one and two periods ago.
-    samples: [Counted; 2],
+    samples: [SessionCounts; 2],
 }
 
 /// The sessions of a node.
@@ -347,8 +347,8 @@ impl SessionRegistry {
         self.leaving.load(Ordering::SeqCst) == u32::from(replica.0) + 1
     }
 
-    pub(crate) fn register(&self, id: SessionId, who: Who) -> Arc<SessionEntry> {
-        let entry = Arc::new(SessionEntry::new(id, who));
+    pub(crate) fn register(&self, id: SessionId, client_info: ClientInfo) -> Arc<SessionEntry> {
+        let entry = Arc::new(SessionEntry::new(id, client_info));
         self.inside().entries.insert(id, Arc::clone(&entry));
         entry
     }
@@ -376,7 +376,7 @@ impl SessionRegistry {
     }
 
     /// The totals of all sessions, with those that have ended.
-    pub(crate) fn totals(&self) -> Counted {
+    pub(crate) fn totals(&self) -> SessionCounts {
         let inside = self.inside();
         let mut totals = inside.past;
         inside.entries.values().for_each(|entry| totals.add(entry.counted()));
@@ -391,7 +391,7 @@ impl SessionRegistry {
     }
 
     /// The counts of the last full period.
-    pub(crate) fn last_period(&self) -> Counted {
+    pub(crate) fn last_period(&self) -> SessionCounts {
         let inside = self.inside();
         inside.samples[0].since(inside.samples[1])
     }
@@ -414,7 +414,7 @@ impl SessionRegistry {
         self.is_paused.send_replace(is_paused);
     }
 
-    /// Waits for the end of a pause.
+    /// WaitGuard for the end of a pause.
     pub(crate) async fn resumed(&self) {
         let mut changes = self.is_paused.subscribe();
         // The sender lives as long as `self`.
@@ -430,7 +430,8 @@ impl SessionRegistry {
 
     /// Number of sessions inside a transaction or a statement.
     pub(crate) fn busy(&self) -> usize {
-        let busy = |entry: &&Arc<SessionEntry>| !matches!(entry.doing(), Doing::Idle | Doing::Paused);
+        let busy =
+            |entry: &&Arc<SessionEntry>| !matches!(entry.activity(), Activity::Idle | Activity::Paused);
         self.inside().entries.values().filter(busy).count()
     }
 }
@@ -439,18 +440,18 @@ impl SessionRegistry {
 mod tests {
     use super::*;
 
-    fn who() -> Who {
-        Who { user: "joe".to_owned(), application_name: String::new(), peer: None, local: None }
+    fn client_info() -> ClientInfo {
+        ClientInfo { user: "joe".to_owned(), application_name: String::new(), peer: None, local: None }
     }
 
     #[test]
     fn what_a_session_counted_stays_in_the_totals() {
         let clients = SessionRegistry::default();
-        let entry = clients.register(SessionId(1), who());
+        let entry = clients.register(SessionId(1), client_info());
         entry.work();
         entry.rest(true, 10, 20);
         entry.work();
-        drop(entry.wait(Doing::Waiting));
+        drop(entry.wait(Activity::Waiting));
         entry.rest(false, 15, 40);
         // A second rest counts nothing.
         entry.rest(false, 15, 40);
@@ -463,21 +464,21 @@ mod tests {
         clients.end_period();
         assert_eq!(clients.last_period().queries, 2);
         clients.end_period();
-        assert_eq!(clients.last_period(), Counted::default());
+        assert_eq!(clients.last_period(), SessionCounts::default());
     }
 
     #[test]
     fn whoever_is_in_a_transaction_is_busy() {
         let clients = SessionRegistry::default();
-        let entry = clients.register(SessionId(1), who());
+        let entry = clients.register(SessionId(1), client_info());
         assert_eq!(clients.busy(), 0);
         entry.work();
-        assert_eq!((clients.busy(), entry.doing()), (1, Doing::Active));
-        let paused = entry.wait(Doing::Paused);
+        assert_eq!((clients.busy(), entry.activity()), (1, Activity::Active));
+        let paused = entry.wait(Activity::Paused);
         assert_eq!(clients.busy(), 0);
         drop(paused);
         entry.rest(true, 0, 0);
-        assert_eq!((clients.busy(), entry.doing()), (1, Doing::InTransaction));
+        assert_eq!((clients.busy(), entry.activity()), (1, Activity::InTransaction));
         entry.work();
         entry.rest(false, 0, 0);
         assert_eq!(clients.busy(), 0);
@@ -486,7 +487,7 @@ mod tests {
     #[test]
     fn a_server_connection_is_shown_while_it_lives() {
         let clients = SessionRegistry::default();
-        let entry = clients.register(SessionId(1), who());
+        let entry = clients.register(SessionId(1), client_info());
         let first = entry.connect(ReplicaId(2), 70);
         let second = entry.connect(ReplicaId(2), 71);
         drop(first);

@@ -60,12 +60,15 @@ pub(crate) struct JoiningReplica {
 }
 
 /// A new member without data. [`furnish`] has to follow.
-pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<JoiningReplica, MemberError> {
+pub(crate) async fn invite(
+    coordinator: &Coordinator,
+    invitee: Invitee,
+) -> Result<JoiningReplica, MemberError> {
     if !coordinator.replicas().iter().any(|status| status.state == State::Up) {
         return Err(MemberError::NoOther);
     }
     let (invited, answer) = oneshot::channel();
-    let invitation = ask(coordinator, MemberRequest::Invite { who, invited }, answer).await?;
+    let invitation = ask(coordinator, MemberRequest::Invite { invitee, invited }, answer).await?;
     let Invited { place, data } = invitation?;
     let replica = place.replica;
     Ok(JoiningReplica { replica, orders: coordinator.join(place), data })

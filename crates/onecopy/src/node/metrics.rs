@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::config::runtime::LoginLimits;
 use crate::coordinator::Coordinator;
 use crate::local::half_open::HalfOpen;
-use crate::local::session_registry::Doing;
+use crate::local::session_registry::Activity;
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -227,9 +227,9 @@ fn statements(coordinator: &Coordinator, page: &mut Page) {
 fn clients(coordinator: &Coordinator, page: &mut Page) {
     let entries = coordinator.local.sessions.entries();
     page.family("sessions", "gauge", "Sessions, by what they do.");
-    for doing in Doing::ALL {
-        let count = entries.iter().filter(|entry| entry.doing() == doing).count();
-        page.number("sessions", Some(("doing", doing.word())), count as f64);
+    for activity in Activity::ALL {
+        let count = entries.iter().filter(|entry| entry.activity() == activity).count();
+        page.number("sessions", Some(("doing", activity.word())), count as f64);
     }
     let servers: usize = entries.iter().map(|entry| entry.servers().len()).sum();
     page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);

@@ -4,8 +4,8 @@
 //! parts. At the first start it compares all servers once more before it admits a client, because other clients could
 //! write to a server until the guards were installed.
 
+mod add_replica_error;
 mod member_registry;
-mod newcomer;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 //! Supervisors restart servers while the node runs and stop them afterwards. A server that does not start does not
 //! keep the others from serving. If its data is damaged, it is rebuilt.
 
-mod mender;
+mod auto_rebuild;
 mod server_registry;
 
 use std::collections::BTreeMap;

@@ -24,11 +24,11 @@ use wire::sqlstate;
 use super::own_settings::HomePreference;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::CancelState;
-use crate::client::farewell::{cancelled, ended};
+use crate::client::ending::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{WAIT_MAX, timed_out};
-use crate::local::session_registry::Doing as Shown;
+use crate::local::session_registry::Activity;
 use crate::place::Placer;
 use crate::relay::Ended;
 use crate::transaction::open::Transaction;
@@ -144,7 +144,7 @@ impl Placer<'_> {
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
         self.link.session_registration.mailbox.forget_cancel();
         self.link.session_registration.cancel.set(CancelState::Waiting);
-        let _shown = self.link.session_registration.entry.wait(Shown::Waiting);
+        let _shown = self.link.session_registration.entry.wait(Activity::Waiting);
         let mut look = LOOK;
         while !self.view().are_refused(draws) && !self.link.database().sequences().leases.is_barred(replica) {
             if let Some(uses) = self.view().take_leases(draws, replica) {

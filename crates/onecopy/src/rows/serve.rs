@@ -37,7 +37,7 @@ const DOUBTS_MAX: u32 = 10;
 
 /// Serves a client that has logged in.
 pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Box<Unserved>> {
-    let LoggedIn { client, settings, who, secret } = client;
+    let LoggedIn { client, settings, client_info, secret } = client;
     let keys = Arc::clone(&worker.keys);
     let coordinator = Arc::clone(&worker.coordinator);
     let (id, mailbox) = coordinator.open_session();
@@ -50,7 +50,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
             return Err(Box::new(Unserved { client, fault: Fault::Fatal(refusal) }));
         }
     };
-    let entry = coordinator.local.sessions.register(id, who);
+    let entry = coordinator.local.sessions.register(id, client_info);
     let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
     let anchor = coordinator.view.anchor();
     let progress = coordinator.local.memory_budget.register(id);

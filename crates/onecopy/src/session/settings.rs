@@ -8,7 +8,7 @@ use wire::{encode, sqlstate};
 use super::Session;
 use crate::client::forbidden::{FORBIDDEN, ValueError};
 use crate::client::own_settings::is_of_session;
-use crate::client::settings::{GivenUp, Settings};
+use crate::client::settings::{RemovedRole, Settings};
 use crate::error::{Fault, Refusal};
 use crate::link::Leftovers;
 use crate::relay::Ended;
@@ -114,12 +114,13 @@ impl Session {
             return Ok(Ended::default());
         }
         let is_open = !matches!(self.txn.state, Transaction::None);
-        let given_up = if is_open { GivenUp::default() } else { self.link.settings.give_up_role(Some(name)) };
+        let removed =
+            if is_open { RemovedRole::default() } else { self.link.settings.remove_role(Some(name)) };
         let ended = self.run_beside(statement, work, alone).await;
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             self.stage(name, None, &replayable(work));
         } else {
-            self.link.settings.take_back_role(given_up);
+            self.link.settings.restore_role(removed);
         }
         ended
     }
@@ -137,10 +138,10 @@ impl Session {
             )
             .into());
         }
-        let given_up = if discards { self.link.settings.give_up_role(None) } else { GivenUp::default() };
+        let removed = if discards { self.link.settings.remove_role(None) } else { RemovedRole::default() };
         let ended = self.run_beside(statement, work, true).await;
         if !matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            self.link.settings.take_back_role(given_up);
+            self.link.settings.restore_role(removed);
         }
         let ended = ended?;
         if ended.error.is_none() {

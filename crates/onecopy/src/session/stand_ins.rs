@@ -44,7 +44,7 @@ impl View<'_> {
             let entries = self.link.local().sessions.entries();
             let mut sessions: Map<String, Value> = entries
                 .iter()
-                .map(|entry| (pid_of(entry.id).to_string(), entry.who.user.clone().into()))
+                .map(|entry| (pid_of(entry.id).to_string(), entry.client_info.user.clone().into()))
                 .collect();
             sessions.insert("own".to_owned(), pid_of(self.link.id).into());
             values.insert("sessions".to_owned(), sessions.into());

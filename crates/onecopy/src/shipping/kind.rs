@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use wire::sqlstate;
 
 use super::node::Shipping;
-use super::state::{Standing, replica};
+use super::state::{Eligibility, replica};
 use super::{rejoin, session};
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
 use crate::coordinator::open_error::OpenError;
@@ -45,10 +45,10 @@ impl NodeKind for Shipping {
         let state = self.lock();
         let all = state.replicas.iter().enumerate();
         all.map(|(index, member)| {
-            let serves = match member.standing {
-                Standing::Quarantined => State::Quarantined,
-                Standing::Member if state.scheduler.is_up(replica(index)) => State::Up,
-                Standing::Member => State::Down,
+            let serves = match member.eligibility {
+                Eligibility::Quarantined => State::Quarantined,
+                Eligibility::Member if state.scheduler.is_up(replica(index)) => State::Up,
+                Eligibility::Member => State::Down,
             };
             let applied = state.over_at(index);
             ReplicaStatus {

@@ -16,7 +16,7 @@ use super::connections::SessionConnections;
 use super::lane::{self, Job};
 use super::replica_run::{Completed, LaneHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
-use super::state::{Divergence, Rejoining, SchedulerState, SessionSlot, Standing, replica};
+use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, SessionSlot, replica};
 use super::statement_store::MemoryLimits;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{Coordinator, QuarantineDuration};
@@ -269,7 +269,7 @@ impl Shipping {
     pub(super) fn shut_out_replica(self: &Arc<Self>, id: ReplicaId) {
         let incarnation = {
             let replica = &mut self.lock().replicas[usize::from(id.0)];
-            replica.standing = Standing::Quarantined;
+            replica.eligibility = Eligibility::Quarantined;
             replica.incarnation
         };
         // A quarantine from an earlier start is reported before the coordinator is attached. No replica takes part
@@ -281,7 +281,7 @@ impl Shipping {
 
     /// Lets a replica in that has another one's data.
     pub(super) fn let_in_replica(&self, id: ReplicaId) {
-        self.lock().replicas[usize::from(id.0)].standing = Standing::Member;
+        self.lock().replicas[usize::from(id.0)].eligibility = Eligibility::Member;
     }
 
     /// Delivers messages between the scheduler and the proxies, with their consequences, until none is left.

@@ -24,7 +24,7 @@ use super::node::{Delivery, Shipping};
 use super::replica_run::{LaneHost, ReplicaRun};
 use super::reply::is_deterministic;
 use super::shipment::{COPY_MARK, encode_copy};
-use super::state::{Rejoining, Standing};
+use super::state::{Eligibility, Rejoining};
 use crate::backend::{BackendError, OwnConnection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};
@@ -91,7 +91,7 @@ pub(super) async fn maintain(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut proves_all = shipping.coordinator().local.seal.is_new;
     let seat = &shipping.coordinator().seats[id];
     loop {
-        if shipping.lock().replicas[usize::from(id.0)].standing == Standing::Quarantined {
+        if shipping.lock().replicas[usize::from(id.0)].eligibility == Eligibility::Quarantined {
             // A rebuild lets it come back.
             sleep(LOOK).await;
             continue;

@@ -76,7 +76,7 @@ pub(super) async fn serve(
     worker: Rc<Worker>,
     client: LoggedIn,
 ) -> Result<(), Box<Unserved>> {
-    let LoggedIn { client, settings, who, secret } = client;
+    let LoggedIn { client, settings, client_info, secret } = client;
     let coordinator = Arc::clone(&worker.coordinator);
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = coordinator.open_session();
@@ -90,8 +90,8 @@ pub(super) async fn serve(
             return Err(Box::new(Unserved { client, fault }));
         }
     };
-    let role: Arc<str> = who.user.as_str().into();
-    let entry = coordinator.local.sessions.register(id, who);
+    let role: Arc<str> = client_info.user.as_str().into();
+    let entry = coordinator.local.sessions.register(id, client_info);
     let ddl = capture::ddl_token(coordinator.term.cluster_id);
     let options = format!("{} -c {}={ddl}", settings.server_options(), capture::DDL_SETTING);
     let parameters = settings.start_up(&options);

@@ -46,7 +46,7 @@ impl Rejoining {
 
 /// Whether a replica may take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Eligibility {
     /// As soon as it has been rolled forward.
     Member,
     /// Not before it has another replica's data.
@@ -61,7 +61,7 @@ pub(super) struct ReplicaState {
     /// Decided versions that are not over here.
     pub(super) undone: BTreeSet<Version>,
     pub(super) rejoining: Rejoining,
-    pub(super) standing: Standing,
+    pub(super) eligibility: Eligibility,
     pub(super) reads: u64,
     pub(super) writes: u64,
 }
@@ -75,7 +75,7 @@ impl ReplicaState {
             lanes: BTreeMap::new(),
             undone: BTreeSet::new(),
             rejoining: Rejoining::default(),
-            standing: Standing::Member,
+            eligibility: Eligibility::Member,
             reads: 0,
             writes: 0,
         }

@@ -8,23 +8,23 @@ use super::{Entry, ROLES, Settings};
 
 /// The SET ROLE that was dropped from the replay.
 #[derive(Debug, Default)]
-pub(crate) struct GivenUp(Vec<Entry>);
+pub(crate) struct RemovedRole(Vec<Entry>);
 
 impl Settings {
     /// Drops the role from the replay before a statement that gives it up, and returns it.
-    pub(crate) fn give_up_role(&mut self, name: Option<&str>) -> GivenUp {
+    pub(crate) fn remove_role(&mut self, name: Option<&str>) -> RemovedRole {
         let is_it = |entry: &mut Entry| {
             ROLES.contains(&entry.name.as_str()) && name.is_none_or(|name| name == entry.name)
         };
-        let given_up: Vec<Entry> = self.kept.extract_if(.., is_it).collect();
-        self.generation += u64::from(!given_up.is_empty());
-        self.has_given_up |= !given_up.is_empty();
-        GivenUp(given_up)
+        let removed: Vec<Entry> = self.kept.extract_if(.., is_it).collect();
+        self.generation += u64::from(!removed.is_empty());
+        self.has_removed_role |= !removed.is_empty();
+        RemovedRole(removed)
     }
 
     /// Restores it, because the statement failed.
-    pub(crate) fn take_back_role(&mut self, GivenUp(given_up): GivenUp) {
-        self.generation += u64::from(!given_up.is_empty());
-        self.kept.extend(given_up);
+    pub(crate) fn restore_role(&mut self, RemovedRole(removed): RemovedRole) {
+        self.generation += u64::from(!removed.is_empty());
+        self.kept.extend(removed);
     }
 }

@@ -28,7 +28,7 @@ use crate::membership::reach::reach;
 use crate::node::NodeError;
 use crate::replica::agent::applied_set::AppliedSet;
 
-use super::newcomer::NewcomerError;
+use super::add_replica_error::AddReplicaError;
 
 /// Requests that can wait.
 const REQUESTS: usize = 4;
@@ -77,8 +77,8 @@ impl MemberRegistry {
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
-                MemberRequest::Invite { who, invited } => {
-                    let answer = self.invite(who).await;
+                MemberRequest::Invite { invitee, invited } => {
+                    let answer = self.invite(invitee).await;
                     let _ = invited.send(answer);
                 }
                 MemberRequest::Furnish { replica, done, .. } => {
@@ -95,11 +95,11 @@ impl MemberRegistry {
         std::future::pending::<()>().await;
     }
 
-    async fn invite(&mut self, who: Invitee) -> Result<Invited, InvitationError> {
+    async fn invite(&mut self, invitee: Invitee) -> Result<Invited, InvitationError> {
         let number = (0..REPLICAS_MAX)
             .find(|number| self.coordinator.seats.is_free(ReplicaId(*number)))
-            .ok_or_else(|| InvitationError::rejected(NewcomerError::NoNumber))?;
-        let (member, newcomer, data) = match who {
+            .ok_or_else(|| InvitationError::rejected(AddReplicaError::NoNumber))?;
+        let (member, newcomer, data) = match invitee {
             Invitee::Made => {
                 return Err(InvitationError::Unsupported {
                     what: "`onecopy serve` makes no servers",
@@ -117,12 +117,12 @@ impl MemberRegistry {
         Ok(Invited { place, data })
     }
 
-    async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), NewcomerError> {
+    async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), AddReplicaError> {
         let served = &self.coordinator.database.served;
         let address =
-            address_of(&url, &served.database, &served.superuser).map_err(NewcomerError::Address)?;
+            address_of(&url, &served.database, &served.superuser).map_err(AddReplicaError::Address)?;
         if let Some(twin) = self.members.values().find(|member| member.address == address) {
-            return Err(NewcomerError::IsMember { name: twin.name.clone() });
+            return Err(AddReplicaError::IsMember { name: twin.name.clone() });
         }
         let is_taken = |name: &String| self.members.values().any(|member| member.name == *name);
         let named = (u32::from(number) + 1..).map(|number| format!("replica-{number}"));
@@ -134,16 +134,20 @@ impl MemberRegistry {
     }
 
     /// A former member under its former name. It was inspected before it left.
-    async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), NewcomerError> {
+    async fn again(
+        &self,
+        number: u16,
+        former: ReplicaId,
+    ) -> Result<(Member, Replica, Data), AddReplicaError> {
         let known = self.former.get(&former).cloned();
-        let (member, server) = known.ok_or(NewcomerError::NotFormer)?;
+        let (member, server) = known.ok_or(AddReplicaError::NotFormer)?;
         initial_copy::prepare(&self.coordinator).await?;
         let data = Data::Filled { server: server.clone(), is_former: true };
         Ok((Member { number, ..member }, server, data))
     }
 
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
-    async fn look_at(&self, newcomer: &Replica, replica: ReplicaId) -> Result<Data, NewcomerError> {
+    async fn look_at(&self, newcomer: &Replica, replica: ReplicaId) -> Result<Data, AddReplicaError> {
         let address = || newcomer.address.to_string();
         let mut found = match initial_copy::standing(&self.coordinator.database.served, newcomer).await? {
             ServerCondition::Member(found) => *found,
@@ -152,26 +156,26 @@ impl MemberRegistry {
                 return Ok(Data::Filled { server: newcomer.clone(), is_former: false });
             }
             ServerCondition::Full(data) => {
-                return Err(NewcomerError::ForeignData { address: address(), data });
+                return Err(AddReplicaError::ForeignData { address: address(), data });
             }
         };
         let expected = self.coordinator.term.cluster_id.to_string();
         if let Some(found) = found.cluster.take_if(|id| *id != expected) {
-            return Err(NewcomerError::OtherCluster { address: address(), found, expected });
+            return Err(AddReplicaError::OtherCluster { address: address(), found, expected });
         }
-        let unreadable = |source: BackendError| NewcomerError::Unreadable { address: address(), source };
+        let unreadable = |source: BackendError| AddReplicaError::Unreadable { address: address(), source };
         let applied = AppliedSet::at(&mut found.connection, &self.coordinator.local.seal)
             .read()
             .await
             .map_err(unreadable)?;
         let judged = self.coordinator.judge(applied, self.coordinator.core.holdings(replica)).await;
-        judged.map_err(|source| NewcomerError::Outdated { address: address(), source })?;
+        judged.map_err(|source| AddReplicaError::Outdated { address: address(), source })?;
         let run = run(&mut found.connection).await.map_err(unreadable)?;
         for member in self.members.values() {
             // A member that cannot be reached is down, so it is not this server.
             let Ok(mut other) = reach(&self.coordinator.database.served, member).await else { continue };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
-                return Err(NewcomerError::IsMember { name: member.name.clone() });
+                return Err(AddReplicaError::IsMember { name: member.name.clone() });
             }
         }
         Ok(Data::Brought)

@@ -25,7 +25,7 @@ use crate::membership::supervisor::SupervisorContext;
 use crate::node::NodeError;
 use crate::terminal::Progress;
 
-use super::mender;
+use super::auto_rebuild;
 
 /// Requests that can wait.
 const REQUESTS: usize = 4;
@@ -40,7 +40,7 @@ pub(super) struct ServerRegistry {
     stop: watch::Sender<()>,
     supervisors: JoinSet<()>,
     damaged: mpsc::Sender<ReplicaId>,
-    mender: JoinHandle<()>,
+    auto_rebuild: JoinHandle<()>,
     progress: Progress,
 }
 
@@ -67,7 +67,7 @@ impl ServerRegistry {
             stop: watch::channel(()).0,
             supervisors: JoinSet::new(),
             damaged,
-            mender: tokio::spawn(mender::run(Arc::clone(coordinator), queue, progress.clone())),
+            auto_rebuild: tokio::spawn(auto_rebuild::run(Arc::clone(coordinator), queue, progress.clone())),
             progress: progress.clone(),
         };
         for server in std::mem::take(&mut server_registry.home.servers) {
@@ -81,9 +81,9 @@ impl ServerRegistry {
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
-                MemberRequest::Invite { who, invited } => {
+                MemberRequest::Invite { invitee, invited } => {
                     // The requester may have gone. Then nothing has changed.
-                    let _ = invited.send(self.invite(&who));
+                    let _ = invited.send(self.invite(&invitee));
                 }
                 MemberRequest::Furnish { replica, donor, transfer, done } => {
                     let donor = self.coordinator.seats[donor].address.clone();
@@ -104,15 +104,15 @@ impl ServerRegistry {
 
     /// Stops all servers.
     pub(super) async fn close(self) {
-        let Self { mut home, stop, mut supervisors, mender, .. } = self;
-        mender.abort();
+        let Self { mut home, stop, mut supervisors, auto_rebuild, .. } = self;
+        auto_rebuild.abort();
         drop(stop);
         while supervisors.join_next().await.is_some() {}
         home.stop().await;
     }
 
-    fn invite(&mut self, who: &Invitee) -> Result<Invited, InvitationError> {
-        if *who != Invitee::Made {
+    fn invite(&mut self, invitee: &Invitee) -> Result<Invited, InvitationError> {
+        if *invitee != Invitee::Made {
             return Err(InvitationError::Unsupported {
                 what: "a server that Onecopy did not make cannot join servers of `onecopy up`",
                 instead: "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",

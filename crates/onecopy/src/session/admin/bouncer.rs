@@ -14,7 +14,7 @@ use crate::calendar;
 use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::local::pins::Pins;
-use crate::local::session_registry::{Counted, Doing, STATS_PERIOD, SessionEntry};
+use crate::local::session_registry::{Activity, STATS_PERIOD, SessionCounts, SessionEntry};
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::pool::pools::Usage;
 
@@ -25,17 +25,20 @@ fn pool_mode(worker: &Worker) -> &'static str {
 /// SHOW CLIENTS.
 pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let row = |entry: &SessionEntry| {
-        let doing = entry.doing();
-        let wait =
-            if matches!(doing, Doing::Waiting | Doing::Paused) { entry.since() } else { Duration::ZERO };
-        let [addr, port] = of_address(entry.who.peer);
-        let [local_addr, local_port] = of_address(entry.who.local);
+        let activity = entry.activity();
+        let wait = if matches!(activity, Activity::Waiting | Activity::Paused) {
+            entry.since()
+        } else {
+            Duration::ZERO
+        };
+        let [addr, port] = of_address(entry.client_info.peer);
+        let [local_addr, local_port] = of_address(entry.client_info.local);
         let link = entry.servers().values().next().map(i32::to_string).unwrap_or_default();
         vec![
             "C".to_owned(),
-            entry.who.user.clone(),
+            entry.client_info.user.clone(),
             coordinator.database.served.database.clone(),
-            doing.word().to_owned(),
+            activity.word().to_owned(),
             addr,
             port,
             local_addr,
@@ -49,7 +52,7 @@ pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
             link,
             "0".to_owned(),
             String::new(),
-            entry.who.application_name.clone(),
+            entry.client_info.application_name.clone(),
             entry.id.0.to_string(),
             Pins::of(entry.pins.load(Ordering::Relaxed)).words(),
         ]
@@ -62,13 +65,13 @@ pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
     let mut rows = idle_servers(worker);
     for entry in coordinator.local.sessions.entries() {
-        let is_used = worker.pools.pooling.is_shared || is_active(entry.doing());
+        let is_used = worker.pools.pooling.is_shared || is_active(entry.activity());
         let state = if is_used { "active" } else { "idle" };
         for (replica, pid) in entry.servers() {
             let seat = &coordinator.seats[usize::from(replica.0)];
             rows.push(vec![
                 "S".to_owned(),
-                entry.who.user.clone(),
+                entry.client_info.user.clone(),
                 coordinator.database.served.database.clone(),
                 state.to_owned(),
                 seat.name.clone(),
@@ -79,7 +82,7 @@ pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
                 entry.id.0.to_string(),
                 pid.to_string(),
                 String::new(),
-                entry.who.application_name.clone(),
+                entry.client_info.application_name.clone(),
             ]);
         }
     }
@@ -121,15 +124,15 @@ pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
     let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
     for entry in coordinator.local.sessions.entries() {
-        let pool = pools.entry(entry.who.user.clone()).or_default();
-        let (doing, servers) = (entry.doing(), entry.servers().len());
-        if matches!(doing, Doing::Waiting | Doing::Paused) {
+        let pool = pools.entry(entry.client_info.user.clone()).or_default();
+        let (activity, servers) = (entry.activity(), entry.servers().len());
+        if matches!(activity, Activity::Waiting | Activity::Paused) {
             pool.waiting += 1;
             pool.longest_us = pool.longest_us.max(entry.since().as_micros());
         } else {
             pool.active += 1;
         }
-        if is_active(doing) || worker.pools.pooling.is_shared {
+        if is_active(activity) || worker.pools.pooling.is_shared {
             pool.servers_active += servers;
         } else {
             pool.servers_idle += servers;
@@ -193,7 +196,7 @@ pub(super) fn lists(worker: &Worker) -> Vec<Vec<String>> {
     let users = users(worker).len();
     let is_shared = worker.pools.pooling.is_shared;
     let of = |active: bool| -> usize {
-        let entries = entries.iter().filter(|entry| (is_shared || is_active(entry.doing())) == active);
+        let entries = entries.iter().filter(|entry| (is_shared || is_active(entry.activity())) == active);
         entries.map(|entry| entry.servers().len()).sum()
     };
     let idle: usize = worker.pools.usage().iter().map(|usage| usage.idle.len()).sum();
@@ -220,7 +223,7 @@ pub(super) fn users(worker: &Worker) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
     let mut users: BTreeMap<String, usize> = BTreeMap::new();
     for entry in coordinator.local.sessions.entries() {
-        *users.entry(entry.who.user.clone()).or_default() += entry.servers().len();
+        *users.entry(entry.client_info.user.clone()).or_default() += entry.servers().len();
     }
     let row = |(user, connections): (String, usize)| {
         vec![user, String::new(), pool_mode(worker).to_owned(), connections.to_string()]
@@ -250,7 +253,7 @@ pub(super) fn averages(coordinator: &Coordinator) -> Vec<Vec<String>> {
     vec![row]
 }
 
-fn sums(counted: Counted) -> [String; 8] {
+fn sums(counted: SessionCounts) -> [String; 8] {
     [
         counted.connections,
         counted.transactions,
@@ -265,7 +268,7 @@ fn sums(counted: Counted) -> [String; 8] {
 }
 
 /// Counts a second, and times for each transaction, query and wait.
-fn means(counted: Counted) -> [String; 8] {
+fn means(counted: SessionCounts) -> [String; 8] {
     let a_second = |number: u64| number / STATS_PERIOD.as_secs();
     let each = |sum_us: u64, count: u64| sum_us.checked_div(count).unwrap_or_default();
     [
@@ -281,8 +284,8 @@ fn means(counted: Counted) -> [String; 8] {
     .map(|number| number.to_string())
 }
 
-fn is_active(doing: Doing) -> bool {
-    matches!(doing, Doing::Active | Doing::InTransaction)
+fn is_active(activity: Activity) -> bool {
+    matches!(activity, Activity::Active | Activity::InTransaction)
 }
 
 fn of_address(address: Option<SocketAddr>) -> [String; 2] {

@@ -9,7 +9,7 @@ use crate::membership::initial_copy::InitialCopyError;
 
 /// A server cannot become a member. Nothing was changed in it.
 #[derive(Debug)]
-pub(super) enum NewcomerError {
+pub(super) enum AddReplicaError {
     /// All replica numbers were used since the node started.
     NoNumber,
     /// The URL cannot be used.
@@ -30,7 +30,7 @@ pub(super) enum NewcomerError {
     InitialCopy(InitialCopyError),
 }
 
-impl fmt::Display for NewcomerError {
+impl fmt::Display for AddReplicaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNumber => f.write_str("all replica numbers were used; restart the node"),
@@ -57,9 +57,9 @@ impl fmt::Display for NewcomerError {
     }
 }
 
-impl std::error::Error for NewcomerError {}
+impl std::error::Error for AddReplicaError {}
 
-impl From<InitialCopyError> for NewcomerError {
+impl From<InitialCopyError> for AddReplicaError {
     fn from(error: InitialCopyError) -> Self {
         Self::InitialCopy(error)
     }
