@@ -1,16 +1,18 @@
-//! Servers that exist become a cluster, and are recognised at every later start.
+//! Makes a cluster of existing servers, and recognises them at every later start.
 //!
-//! A folder without a cluster adopts: all servers have to be there, and either identical (by the checksums that VERIFY
-//! uses, roles and the positions of sequences included) or all empty. What was found is written down before anything is installed, as
-//! "not adopted yet"; when our objects are in all of them, and VERIFY has found nothing that came in between, it is
-//! adopted. A start that finds "not adopted yet" takes our objects out and begins again, so a crash leaves nothing
-//! half done.
+//! A folder without a cluster adopts servers. All of them have to be there, and they have to be all identical or all
+//! empty. Identical means equal checksums, as in VERIFY, with roles and the positions of sequences included.
 //!
-//! A folder with a cluster only serves servers of that cluster. It remembers its members, as far as they are others than those
-//! of the configuration ([`super::members`]). A server that cannot be reached then, or is not of the cluster, keeps the others
-//! from nothing: its agent makes the same check again and again, and lets it in when it is what it should be.
+//! Adoption has two steps. Before anything is installed, the folder gets a description that says "not adopted yet".
+//! Once our objects are in all servers, and VERIFY has found no change in between, the description says "adopted". A
+//! start that finds "not adopted yet" removes our objects and begins again, so a crash leaves no half-done adoption.
 //!
-//! Not here: what was applied where (the replica driver reads it), and copying data to an empty server ([`super::initial_copy`]).
+//! A folder with a cluster only serves servers of that cluster. It remembers its members if they differ from those of
+//! the configuration ([`super::members`]). A server that is out of reach at a start, or is not of the cluster, does not
+//! keep the others from serving. Its agent repeats the check, and lets the server in once it passes.
+//!
+//! Not here: which records a server has (the replica driver reads it), and copying data to an empty server
+//! ([`super::initial_copy`]).
 
 mod contents;
 mod difference;
@@ -36,7 +38,7 @@ use objects::REMOVE_SCHEMAS;
 
 /// The pause between attempts to reach a server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The members, with where they are.
+/// The members with their addresses.
 pub(crate) type Places = Vec<(ReplicaId, Replica)>;
 
 /// Checks the servers against the folder, and adopts them if it has no cluster yet.
@@ -74,8 +76,8 @@ pub(crate) async fn settle(
     Ok((membership, (0..).map(ReplicaId).zip(replicas.iter().cloned()).collect()))
 }
 
-/// The members with their addresses. The configuration says where they are. A member that was added while a node ran may
-/// be missing there, and one that was dropped may still be there.
+/// The members with their addresses, which come from the configuration. A member that was added while a node ran may be
+/// missing there, and one that was dropped may still be there.
 fn places(membership: &Membership, served: &Served, configured: &[Replica]) -> Result<Places, AdoptionError> {
     let other_members = || {
         let names = membership.members().into_iter().map(|member| member.name).collect();
@@ -112,12 +114,12 @@ fn places(membership: &Membership, served: &Served, configured: &[Replica]) -> R
     Ok(places)
 }
 
-/// Everything is installed, and nothing came in between.
+/// Marks the cluster as adopted. Everything must be installed, and no change may have come in between.
 pub(crate) fn complete(folder: &Path, membership: &Membership) -> Result<(), ClusterFileError> {
     cluster_file::write(folder, &membership.adopted())
 }
 
-/// Takes our objects out of all servers again.
+/// Removes our objects from all servers again.
 pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
     for replica in replicas {
         let removed = async {
@@ -130,13 +132,13 @@ pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
             return;
         }
     }
-    // Without it, the next start begins from the beginning.
+    // Without the description, the next start begins from the beginning.
     if let Err(error) = fs::remove_file(folder.join(DESCRIPTION)) {
         tracing::error!(%error, "{DESCRIPTION} could not be removed");
     }
 }
 
-/// Connects to all of them, waiting for those that do not answer; the error names all that cannot be used.
+/// Connects to all servers, and waits for those that do not answer. The error names all that cannot be used.
 async fn reach_all<'a>(
     served: &Served,
     replicas: &'a [Replica],
@@ -162,8 +164,8 @@ async fn reach_all<'a>(
     if errors.is_empty() { Ok(open) } else { Err(AdoptionError::NotAllThere(errors)) }
 }
 
-/// Whether one of the servers may be of the cluster. Of the others it is said what is wrong with them: nothing is served
-/// there, since their agents ask the same again, until they are what they should be.
+/// Checks that at least one server may be of the cluster, and reports the faults of the others. Those are not served:
+/// their agents repeat the check until it passes.
 async fn check_members(
     membership: &Membership,
     served: &Served,

@@ -2,15 +2,17 @@
 //!
 //! PostgreSQL makes such copies for its own standbys: the command `BASE_BACKUP` sends every file and, behind them, the
 //! part of the write-ahead log that makes them consistent. A server that is started on the copy recovers to the moment
-//! at which the copying ended. What it has then is a prefix of the versions, but for some of the last that were being
-//! committed together: its `onecopy.applied` says which, and the replica_driver has the others applied first. Nothing is locked
-//! at the donor, whatever its clients or schema changes do meanwhile; the copy has everything that the donor has: roles,
-//! object ids, indexes, sequences, our own objects.
+//! at which the copying ended.
+//!
+//! The copy then has a prefix of the versions, except for some of the last ones, which were being committed together.
+//! Its `onecopy.applied` says which, and the replica driver has the others applied first. The copy takes no lock at the
+//! donor, so clients and schema changes go on meanwhile. It has everything that the donor has: roles, object ids,
+//! indexes, sequences, our own objects.
 //!
 //! We speak the protocol ourselves, since the program for it (pg_basebackup) does not come with the binaries that we
-//! fetch. The archive is unpacked as it arrives, by a thread, through a bounded queue.
+//! fetch. A thread unpacks the archive as it arrives, through a bounded queue.
 //!
-//! Invariant: after an error what lies in the folder is not a data folder, and the caller removes it.
+//! Invariant: after an error the folder does not hold a data folder, and the caller removes it.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -28,17 +30,17 @@ use crate::backend::{Address, BackendError, Connection};
 use crate::coordinator::resync_progress::Transfer;
 use crate::security::scram::Secret;
 
-/// Pieces of the archive that wait to be unpacked; a server sends them in some tens of kilobytes.
+/// The length of the queue of pieces to unpack. A server sends pieces of some tens of kilobytes.
 const QUEUE_PIECES: usize = 64;
-/// The release from which the pieces of an archive are told apart by their first byte.
+/// Since this release the first byte of a piece tells its kind.
 const MARKED_SINCE: u32 = 15;
-/// How long a donor may send nothing. It makes a checkpoint first, which takes minutes on a slow disk.
+/// How long a donor may be silent. It makes a checkpoint first, which takes minutes on a slow disk.
 const SILENCE_MAX: Duration = Duration::from_mins(15);
 /// The modes that PostgreSQL wants in its data folder.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// What stays free on the disk, which may be that of the log, too.
+/// The space that stays free on the disk. The log may be on the same disk.
 const RESERVE_BYTES: u64 = 512 << 20;
 
 /// A server could not be copied.
@@ -48,27 +50,27 @@ pub(crate) enum BackupError {
     Donor(BackendError),
     /// The donor is down: it does not answer, or its server was lost.
     Abandoned,
-    /// The donor answers others, and has sent nothing for too long.
+    /// The donor has sent no bytes for too long, although it answers others.
     Silent,
-    /// The donor keeps tables elsewhere than in its data folder.
+    /// The donor has tablespaces outside its data folder.
     Tablespaces,
     /// The copy would fill the disk.
     NoSpace {
         /// The folder.
         path: PathBuf,
-        /// How much the copy takes, and what has to stay free.
+        /// The size of the copy and of the space that has to stay free.
         needed_bytes: u64,
-        /// How much is free.
+        /// The free space on the disk.
         free_bytes: u64,
     },
     /// The copy could not be written.
     Io {
-        /// Which file.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The donor sent something that does not belong into a data folder.
+    /// The donor's archive has an entry that does not belong into a data folder, or cannot be read.
     Archive(String),
 }
 
@@ -131,7 +133,7 @@ impl fmt::Display for CopyError {
 
 impl std::error::Error for CopyError {}
 
-/// Copies the server at `donor` beside the data folder of `server`; nothing else changes yet.
+/// Copies the server at `donor` beside the data folder of `server`. Nothing else changes yet.
 pub(crate) async fn copy(
     server: &Server,
     donor: &Address,
@@ -145,7 +147,7 @@ pub(crate) async fn copy(
     server.complete_copy().await.map_err(CopyError::Server)
 }
 
-/// Copies the server at `donor` into the folder `into`, which is there and empty; what it wrote is not synced yet.
+/// Copies the server at `donor` into the empty folder `into`. The files are not synced yet.
 async fn receive(
     donor: &Address,
     superuser: &str,
@@ -166,7 +168,7 @@ async fn receive(
         }
     });
     let received = received.await;
-    // The thread must not write any more when another copy begins.
+    // The thread must have ended before another copy begins.
     let unpacked = unpacking.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
     received.and(unpacked)
 }
@@ -179,7 +181,7 @@ async fn unless_abandoned<T>(
     transfer.unless_abandoned(work).await.unwrap_or(Err(BackupError::Abandoned))
 }
 
-/// Orders the copy; whether its pieces are marked.
+/// Orders the copy. Returns whether its pieces are marked.
 async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), BackupError> {
     let parameters = [("user", superuser), ("replication", "true"), ("application_name", "onecopy rebuild")];
     let mut connection = Connection::open(donor, &Secret::None, &parameters).await?;
@@ -199,7 +201,7 @@ async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), B
     Ok((connection, is_marked))
 }
 
-/// Why nothing more is received.
+/// Why receiving has ended.
 enum ReceiveError {
     Failed(BackupError),
     /// The thread that unpacks has ended.
@@ -212,7 +214,8 @@ impl<E: Into<BackupError>> From<E> for ReceiveError {
     }
 }
 
-/// The donor's answer to the command: a table of places in its log, one of its tablespaces, the archives, once more a place.
+/// Reads the donor's answer to the command: a table of log positions, a table of tablespaces, the archives, and again a
+/// log position.
 struct Receiving<'a> {
     is_marked: bool,
     results: u32,
@@ -249,7 +252,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// A row for each tablespace: its id, where it is, its size in kilobytes. The data folder itself has no id.
+    /// Reads the row of a tablespace: its id, its place and its size in kilobytes. The data folder itself has no id.
     fn tablespace(&self, body: &[u8]) -> Result<(), BackupError> {
         let row = wire::backend::data_row(body).map_err(BackendError::from)?;
         let [None, _, Some(kilobytes)] = row.as_slice() else { return Err(BackupError::Tablespaces) };
@@ -327,7 +330,7 @@ fn unpack(into: &Path, account: &Account, pieces: Pieces) -> Result<(), BackupEr
             .and_then(|()| account.give(&path))
             .map_err(refused)?;
     }
-    // What stands behind the end of the archive is taken too, so that the sender is never left waiting.
+    // Read the rest behind the end of the archive, too, so that the sender is never left waiting.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(unreadable)?;
     Ok(())
 }

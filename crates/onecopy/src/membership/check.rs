@@ -1,14 +1,14 @@
-//! CHECK REPLICAS: as VERIFY, and a replica that is not like the others serves nothing from then on.
+//! CHECK REPLICAS: compares as VERIFY does, and quarantines a replica that differs from the others.
 //!
-//! The most common contents of a table among its holders are taken to be right ([`super::comparison`]); of two equally common
-//! ones, the anchor's. If that left no replica that holds everything, the anchor alone is taken to be right. A replica
-//! that is down or in quarantine is not looked at: when it comes back it has to be checked again.
+//! The most common contents of a table among its holders are taken to be right ([`super::comparison`]). Of two equally
+//! common contents, the anchor's are. If that left no replica that holds everything, the anchor alone is taken to be
+//! right. A replica that is down or in quarantine is not checked: when it comes back it has to be checked again.
 //!
-//! If that is the home of updates, another one takes its place.
+//! If the quarantined replica is the home of updates, another one takes its place.
 //!
-//! Invariant: the quarantine outlives a restart, since nothing in the log would show again what is wrong.
+//! Invariant: the quarantine outlives a restart, since the log would not show the difference again.
 //!
-//! Non-goal: mending. The answer and SHOW REPLICAS say which command does.
+//! Non-goal: repair. The answer and SHOW REPLICAS name the command for it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::error::Refusal;
 
 /// The columns of the answer.
 pub(crate) const COLUMNS: &str = "replica version result detail";
-/// So many of what differs are named.
+/// So many of the differing names are listed.
 const NAMED_MAX: usize = 5;
 /// The class of SQLSTATEs that say that a server cannot read its own data.
 const DAMAGE_CLASS: &[u8] = b"XX";
@@ -34,9 +34,9 @@ const DAMAGE_CLASS: &[u8] = b"XX";
 /// The contents of a replica, as far as they can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contents {
-    /// The checksums of what it holds.
+    /// The checksums of its tables and schema.
     Sums(Checksums),
-    /// Its server cannot read its own data: what the server said.
+    /// Its server cannot read its own data, and reported this.
     Damaged(String),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// One row a replica.
+/// Returns one row for each replica.
 pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
     let (checked, skipped): (Vec<_>, Vec<_>) =
         coordinator.replicas().into_iter().partition(|status| status.state == State::Up);
@@ -89,7 +89,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     Ok(rows)
 }
 
-/// The difference between a replica that has just joined and the anchor, at one version.
+/// Compares a replica that has just joined with the anchor, at one version.
 pub(crate) async fn compare_with_anchor(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -128,7 +128,8 @@ fn is_damage(error: &BackendError) -> bool {
     error.sqlstate().is_some_and(|state| state.starts_with(DAMAGE_CLASS))
 }
 
-/// The names in which each of these replicas is wrong, as a text; `None` if it is right. `anchor` is the place of the anchor.
+/// The names in which each of these replicas is wrong, as a text, or `None` if it is right. `anchor` is the place of
+/// the anchor.
 fn differences(found: &[Contents], anchor: Option<usize>) -> Vec<Option<String>> {
     let sums = |place: &usize| match &found[*place] {
         Contents::Sums(sums) => Some((*place, sums)),
@@ -172,7 +173,7 @@ fn unequal<'a>(one: &'a Checksums, other: &'a Checksums) -> Vec<&'a str> {
     names.into_iter().filter(differs).map(String::as_str).collect()
 }
 
-/// Some of the names, as a text; none if there are none.
+/// Some of the names, as a text, or `None` if there are none.
 fn named(mut names: Vec<&str>) -> Option<String> {
     let more = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);
@@ -214,7 +215,7 @@ mod tests {
         for (anchor, other) in [(0, 1), (1, 0)] {
             assert_eq!(differ(&[is("x"), is("y")], anchor), [other]);
         }
-        // What cannot be read is never right, however many there are.
+        // Unreadable contents are never right, however many replicas have them.
         assert_eq!(differ(&[damaged(), damaged(), is("y")], 0), [0, 1]);
         assert_eq!(differ(&[damaged(), damaged()], 0), [0, 1]);
     }
@@ -224,7 +225,7 @@ mod tests {
         let each_wrong_somewhere = [["y", "1", "1"], ["x", "2", "1"], ["x", "1", "2"]]
             .map(|[a, b, c]| has(&[("a", a), ("b", b), ("c", c)], &[]));
         assert_eq!(differ(&each_wrong_somewhere, 1), [0, 2]);
-        // Two partial ones agree on table a, but nothing would hold table b any more.
+        // The two partial replicas agree on table a, but no replica would hold table b any more.
         let a = |sum| has(&[("a", sum)], &["b"]);
         let full = has(&[("a", "y"), ("b", "1")], &[]);
         assert_eq!(differ(&[full, a("x"), a("x")], 0), [1, 2]);

@@ -1,14 +1,13 @@
-//! Checksums: whether replicas hold the same.
+//! Checksums that show whether replicas hold the same.
 //!
-//! A checksum of a table is its number of rows and a sum of hashes of the rows' text, which does not depend on the
-//! order in which they lie. Of the schema, each kind of object is hashed as the text by which the server would make it
-//! again, so that no object identifier gets in. Roles are compared with their attributes, memberships, settings and
-//! passwords.
+//! A table's checksum is its number of rows and a sum of hashes of the rows' text. The sum does not depend on the order
+//! of the rows. For the schema, each kind of object is hashed as the text by which the server would create it again, so
+//! no object identifier gets in. Roles are compared with their attributes, memberships, settings and passwords.
 //!
-//! A superuser's connection computes them, so it runs no code of users: a row becomes text by the output functions of its
-//! types, never by a cast, which the owner of a table can define for its rows.
+//! A superuser's connection computes them, so it must not run users' code. A row becomes text by the output functions
+//! of its types, never by a cast, which the owner of a table can define for its rows.
 //!
-//! They are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
+//! Checksums are comparable only between snapshots of the same version. The caller has to hold the replicas there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,8 +89,8 @@ const SCHEMA: &[(&str, &str)] = &[
     ),
 ];
 
-/// Rights, by what stands in for them above: the same ones may have been given in another order, or not at all where they are
-/// the defaults.
+/// The SQL for rights, by the words that stand for them above. Equal rights may have been given in another order, or be
+/// left out where they are the defaults.
 const RIGHTS: [(&str, &str); 3] = [
     (
         "@RELATION_RIGHTS@",
@@ -101,7 +100,7 @@ const RIGHTS: [(&str, &str); 3] = [
     ("@COLUMN_RIGHTS@", "a.attacl"),
 ];
 
-/// A query without such words.
+/// Replaces those words in a query.
 fn with_rights(query: &str) -> String {
     RIGHTS.iter().fold(query.to_owned(), |query, (word, rights)| {
         let sorted = format!(
@@ -111,10 +110,10 @@ fn with_rights(query: &str) -> String {
     })
 }
 
-/// What a client proves of a password at one server has to open the others, too.
+/// Passwords have to be equal: a client's proof of a password at one server must open the others, too.
 pub(crate) const PASSWORDS: &str = "passwords of roles";
 
-/// What all databases of a server share, likewise.
+/// Objects that all databases of a server share, with their queries.
 const SHARED: &[(&str, &str)] = &[
     (
         "roles",
@@ -131,7 +130,7 @@ const SHARED: &[(&str, &str)] = &[
     (PASSWORDS, "SELECT format('%s %s', rolname, rolpassword) FROM pg_authid WHERE rolpassword IS NOT NULL"),
 ];
 
-/// The schemas whose objects count.
+/// The schemas whose objects are compared.
 const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
     AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture'))";
 
@@ -145,8 +144,9 @@ pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
     )
 }
 
-/// The checksums of every table that the replica holds, as `is_held` says of our number for the table, and of each kind of
-/// schema object. The connection is a superuser's, in a transaction that has the snapshot to look at.
+/// Computes the checksums of every table that the replica holds, and of each kind of schema object. `is_held` tells by
+/// our number whether it holds a table. The connection is a superuser's, in a transaction that has the snapshot to look
+/// at.
 pub(crate) async fn checksums(
     connection: &mut OwnConnection,
     is_held: impl Fn(u32) -> bool,
@@ -193,7 +193,7 @@ async fn lines_checksum(connection: &mut OwnConnection, query: &str) -> Result<S
     one(connection, &sql).await
 }
 
-/// Where ranges of sequences can be lent to a replica, the bounds that are theirs by the schema.
+/// Finds out whether the server records leases of sequences. If it does, `OWN_BOUNDS` yields the bounds of the schema.
 const SEQUENCES_LENT: &str = "SELECT 1 WHERE to_regclass('onecopy_capture.leased') IS NOT NULL";
 const PLAIN_BOUNDS: &str = "FROM pg_sequence s ";
 const OWN_BOUNDS: &str = "FROM (SELECT q.seqrelid, q.seqtypid, q.seqstart, q.seqincrement, q.seqcycle, \

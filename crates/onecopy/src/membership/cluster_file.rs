@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use cluster::ids::ClusterId;
 use serde::{Deserialize, Serialize};
 
-/// Its name.
+/// The name of the file.
 pub(super) const DESCRIPTION: &str = "served.json";
 /// The file of this kind that `onecopy up` writes into its folders.
 const OTHER_DESCRIPTION: &str = "onecopy.json";
 const FORMAT: u32 = 1;
 
-/// What the folder says about its cluster.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
     format: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Membership {
     /// Names of the replicas that were adopted, in the order of their numbers.
     replicas: Vec<String>,
     is_adopted: bool,
-    /// The members, once they are others than those that were adopted.
+    /// The members, if they are no longer those that were adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     members: Option<Vec<Member>>,
     /// Names that the configuration may still have.
@@ -39,7 +39,7 @@ pub(crate) struct Member {
     pub(crate) number: u16,
     /// Its name.
     pub(crate) name: String,
-    /// Where it is; none if only the configuration says so.
+    /// Its address, or none if only the configuration has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Membership {
         id.map(ClusterId).map_err(|_| ClusterFileError::NoClusterId { text: self.cluster.clone() })
     }
 
-    /// A cluster of these servers, which are not adopted yet.
+    /// Makes a cluster of these servers, which are not adopted yet.
     pub(super) fn begin(cluster: String, replicas: Vec<String>) -> Self {
         Self { format: FORMAT, cluster, replicas, is_adopted: false, members: None, dropped: Vec::new() }
     }
@@ -71,7 +71,7 @@ impl Membership {
         self.dropped.iter().any(|dropped| dropped == name)
     }
 
-    /// Everything was installed and checked.
+    /// Whether everything was installed and checked.
     pub(crate) fn is_adopted(&self) -> bool {
         self.is_adopted
     }
@@ -107,18 +107,18 @@ pub(crate) enum ClusterFileError {
     FolderOfUp { folder: PathBuf },
     /// The system refuses.
     Io { action: FileAction, path: PathBuf, source: std::io::Error },
-    /// The file is not what Onecopy writes.
+    /// The file is not one of Onecopy's, or is damaged.
     Damaged { path: PathBuf, source: serde_json::Error },
     /// Another release wrote the file.
     OtherFormat { path: PathBuf, format: u32 },
-    /// The id of the cluster is none.
+    /// The id of the cluster is not valid.
     NoClusterId { text: String },
 }
 
 /// The operation on the file that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FileAction {
-    /// Take the rights of other accounts away.
+    /// Take other accounts' rights to it away.
     Close,
     Read,
     Write,
@@ -149,7 +149,7 @@ impl fmt::Display for ClusterFileError {
 
 impl std::error::Error for ClusterFileError {}
 
-/// Reads the file of a data folder; none if the folder has no cluster yet.
+/// Reads the file of a data folder. Returns none if the folder has no cluster yet.
 pub(super) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError> {
     if folder.join(OTHER_DESCRIPTION).exists() {
         return Err(ClusterFileError::FolderOfUp { folder: folder.to_owned() });
@@ -174,7 +174,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError
     Ok(Some(membership))
 }
 
-/// Written whole or not at all.
+/// Writes the file as a whole or not at all.
 pub(crate) fn write(folder: &Path, membership: &Membership) -> Result<(), ClusterFileError> {
     let (path, new): (PathBuf, PathBuf) = (folder.join(DESCRIPTION), folder.join("served.json.new"));
     let written = || -> std::io::Result<()> {

@@ -1,9 +1,9 @@
-//! Which replicas differ from the others, by name of table and of schema object.
+//! Finds the replicas that differ from the others, by name of table and of schema object.
 //!
-//! Each name is compared among the replicas that hold it. The most common value is taken to be right, since every replica
-//! has made its own from the same records. For example, of the checksums `a`, `b`, `b` of one table the first is wrong, and
-//! a fourth replica that does not hold the table has no say. Of equally common values the one at the preferred place is
-//! right, or else the first.
+//! Each name is compared among the replicas that hold it. The most common value is taken to be right, since every
+//! replica has made its own from the same records. For example, if one table has the checksums `a`, `b`, `b`, the first
+//! is wrong. A fourth replica that does not hold the table has no say. Of equally common values the one at the
+//! preferred place is right, or else the first.
 //!
 //! Invariant: a replica that does not hold a table never differs in it.
 
@@ -36,7 +36,7 @@ fn most_common<V: PartialEq + Copy>(values: &[(usize, V)], preferred: usize) -> 
         let count = values.iter().filter(|(_, other)| other == value).count();
         (count, *place == preferred)
     };
-    // The last one of equal rank would be taken, so the search begins at the end.
+    // `max_by_key` takes the last of equal ranks, so the search begins at the end.
     values.iter().rev().max_by_key(|entry| rank(entry)).map(|(_, value)| *value)
 }
 
@@ -77,10 +77,10 @@ mod tests {
         let full = replica(&[("t", "x"), ("u", "1")], &[]);
         let partial = replica(&[("u", "1")], &["t"]);
         assert_eq!(found(&[full.clone(), partial.clone()], 1), [("t", vec![]), ("u", vec![])]);
-        // Three that do not hold it do not outvote the one that does.
+        // Three replicas that do not hold it do not outvote the one that does.
         let all = [partial.clone(), partial.clone(), full.clone(), partial];
         assert_eq!(found(&all, 0), [("t", vec![]), ("u", vec![])]);
-        // A holder that lacks it differs.
+        // A holder that lacks the table differs.
         let lacks = replica(&[("u", "1")], &[]);
         assert_eq!(found(&[full, lacks], 0), [("t", vec![1]), ("u", vec![])]);
     }

@@ -1,21 +1,23 @@
 //! Fills an empty server that Onecopy does not run with the data of a replica, while clients go on.
 //!
-//! Servers of our own are copied file by file ([`super::base_backup`]). The folders of other servers are out of reach, so this
-//! copy goes over connections. A snapshot of the donor shows a prefix of the versions, except for some of the last commit
-//! group. `onecopy.applied`, read in the same snapshot, says which ones. So writes never stand still.
-//! In that snapshot roles are read, `pg_dump` writes the schema down, and the rows are copied table by table.
+//! Servers of our own are copied file by file ([`super::base_backup`]). The folders of other servers are out of reach,
+//! so this copy goes over connections. A snapshot of the donor shows a prefix of the versions, except for some of the
+//! last commit group. `onecopy.applied`, read in the same snapshot, says which ones. So writes never stand still. In
+//! that snapshot roles are read, `pg_dump` writes the schema down, and the rows are copied table by table.
 //!
-//! The definitions that PostgreSQL prints look past a snapshot, and a table that is rewritten is empty in an older one. So all
-//! tables are locked against that (ACCESS SHARE, as `pg_dump` does). If a schema change came before the locks, the copy begins
-//! anew. Tables, types and sequences keep the numbers that we gave them; names match them, since object ids differ.
+//! The definitions that PostgreSQL prints look past a snapshot, and a rewritten table is empty in an older snapshot. So
+//! all tables are locked against both (ACCESS SHARE, as `pg_dump` does). If a schema change came before the locks, the
+//! copy begins anew. Tables, types and sequences keep the numbers that we gave them. They are matched by name, since
+//! object ids differ.
 //!
-//! The server's database is made anew first, so that it has the locale and the properties of the donor's, and marked by a schema
-//! until it is complete. A server that has the mark is as good as an empty one.
+//! The server's database is first created anew, with the locale and the properties of the donor's. A schema marks it
+//! until it is complete. A server with the mark counts as empty.
 //!
 //! Invariant: the id of the cluster gets into the server last, together with the end of the mark. So a half-full server
 //! never passes for a member.
 //!
-//! Not here: whether the result is what the others have, row by row ([`super::members`] has it compared before it serves).
+//! Not here: comparing the result with the others row by row. [`super::members`] has that done before the replica
+//! serves.
 
 mod dump;
 mod error;
@@ -41,14 +43,14 @@ pub(crate) use error::InitialCopyError;
 use error::TargetStep;
 pub(crate) use target::{ServerCondition, standing};
 
-/// How often it is begun anew because the schema has changed.
+/// How often the copy begins anew because the schema has changed.
 const ATTEMPTS: u32 = 5;
 /// The pause before that.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The snapshot is there from the first query on.
+/// Begins a transaction. Its snapshot is taken at the first query.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
 
-/// Whether there is a schema that every new database has.
+/// Whether the donor has the schema `public`, which every new database has.
 const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
 
 /// How long a client may hold up our locks.
@@ -61,15 +63,15 @@ struct Source {
     schema: dump::Schema,
 }
 
-/// Checks all that can be checked before anything is changed.
+/// Checks, before any change, all that can be checked.
 pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopyError> {
     dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.view.anchor()].address)
         .await
         .map(|_| ())
 }
 
-/// Fills the server, which is not a member yet and whose database has no other users: with the whole schema, and with the rows
-/// of the tables that it is to hold. If the server `is_former`, its present contents may be dropped.
+/// Fills a server with the whole schema, and with the rows of the tables that it is to hold. The server is not a member
+/// yet, and its database has no other users. If the server `is_former`, its present contents may be dropped.
 pub(crate) async fn run(
     coordinator: &Coordinator,
     donor: ReplicaId,
@@ -105,7 +107,7 @@ pub(crate) async fn run(
         .map_err(there)?;
     let mut connection = target::connect(target, coordinator).await.map_err(there)?;
     target::mark(&mut connection, coordinator).await.map_err(there)?;
-    // A new database has it, and no dump takes it away.
+    // A new database has the schema `public`, and no dump drops it.
     if source.connection.query(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
         connection.query("DROP SCHEMA public").await.map_err(there)?;
     }
@@ -134,7 +136,7 @@ pub(crate) async fn run(
     target::complete(&mut connection, coordinator).await.map_err(there)
 }
 
-/// The donor's snapshot, with everything locked and the schema written down.
+/// Opens the donor's snapshot, locks all tables and writes the schema down.
 async fn open(
     coordinator: &Coordinator,
     donor: ReplicaId,

@@ -12,29 +12,29 @@ use crate::error::Refusal;
 /// A request to change the members failed.
 #[derive(Debug)]
 pub(crate) enum MemberError {
-    /// This node does not do what was asked for.
+    /// This node does not support the request.
     Unsupported {
         /// The feature, as a clause.
         what: &'static str,
-        /// What to do instead.
+        /// The advice to the operator.
         instead: &'static str,
     },
-    /// The replica is being rebuilt, or joins.
+    /// The replica is being rebuilt, or is joining.
     Underway,
-    /// No other replica is up that could take its place, or be copied.
+    /// No other replica is up that could take its place, or be the donor.
     NoOther,
     /// No other replica holds this table, so the replica cannot leave.
     LastHolder { table: String },
     /// The members are as they were.
     Failed(MemberFailure),
-    /// The replica is a member now, and does not come up to the others.
+    /// The replica is a member now, and does not catch up with the others.
     Stuck(Standstill),
 }
 
-/// What kept the members as they were.
+/// Why the members are as they were.
 #[derive(Debug)]
 pub(crate) enum MemberFailure {
-    /// The server cannot become a member: an error of the registry that looked at it.
+    /// The server cannot become a member, says an error of the registry.
     Rejected(Box<dyn Error + Send + Sync>),
     /// The registry did not carry out the request.
     Request(RequestError),

@@ -1,21 +1,23 @@
-//! The members of the cluster change while it works: a replica joins, leaves, or is drained.
+//! Changes the members of the cluster while it works: a replica joins, leaves, or is drained.
 //!
-//! A new replica gets its data as a rebuilt one does ([`super::resync`]): a copy of another one, whose applied set says
-//! which version it has, and the rest from the log, which is kept for it from the version on at which the donor stood
-//! before the copy began. So writes never stand still. The replica is a member at once, in the state of one that has no
-//! data. A restart counts it as a member only when its data is complete.
+//! A new replica gets its data as a rebuilt one does ([`super::resync`]): a copy of another replica, and the rest from
+//! the log. The applied set of the copy says which version it has. The log is kept for it from the version at which the
+//! donor stood before the copy began, so writes never stand still. The replica is a member at once, in the state of one
+//! without data. A restart counts it as a member only when its data is complete.
 //!
-//! A replica leaves in four steps: drain it, strike it from the list that a restart reads, drop its state, stop its server.
-//! A crash in between leaves it struck or not, and nothing half done, since the log and the other replicas have its data.
+//! A replica leaves in four steps: drain it, strike it from the list that a restart reads, drop its state, stop its
+//! server. After a crash in between it is a member or not, never half of one: the log and the other replicas have its
+//! data.
 //!
-//! The anchor hands its role over before it is drained. That ends sessions that hold state there, such as a temporary table,
-//! so the drain waits for them first, up to `drain_patience`. Then it waits a moment for open transactions; those that are
-//! still open are rolled back (40001), as if the anchor was lost.
+//! The anchor hands its role over before it is drained. That ends sessions that hold state there, such as a temporary
+//! table. So the drain first waits for them, up to `drain_patience`. Then it waits a moment for open transactions.
+//! Those that are still open are rolled back (40001), as if the anchor was lost.
 //!
 //! A server that Onecopy does not run comes with a copy of its own, or is empty and gets an initial copy
-//! ([`super::initial_copy`]). Before it serves it is compared with the anchor, row by row. If it differs it does not join.
+//! ([`super::initial_copy`]). Before it serves, Onecopy compares it with the anchor, row by row. If it differs it does
+//! not join.
 //!
-//! The registry that takes the [`MemberRequest`]s knows where servers come from, and keeps the list.
+//! The registry that takes the [`MemberRequest`]s knows the source of servers, and keeps the list.
 //!
 //! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
 
@@ -43,14 +45,14 @@ use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::replica::driver::ReplicaDriver;
 
-/// How long transactions may take to end before the anchor gives its place up.
+/// How long transactions may take to end before the anchor hands its role over.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// How long sessions that hold state may take to end before that.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A replica that is on its way in.
+/// A replica that joins.
 #[derive(Debug)]
 pub(crate) struct JoiningReplica {
     /// Its number.
@@ -59,7 +61,7 @@ pub(crate) struct JoiningReplica {
     data: Data,
 }
 
-/// A new member without data. [`furnish`] has to follow.
+/// Makes a member without data. [`furnish`] has to follow.
 pub(crate) async fn invite(
     coordinator: &Coordinator,
     invitee: Invitee,
@@ -74,7 +76,8 @@ pub(crate) async fn invite(
     Ok(JoiningReplica { replica, orders: coordinator.join(place), data })
 }
 
-/// Gives it data; returns when it has all that was durable when its server ran. A failure leaves no member.
+/// Gives a new member its data. Returns when it has all that was durable when its server ran. If the copy fails, the
+/// replica is no longer a member.
 pub(crate) async fn furnish(
     coordinator: Arc<Coordinator>,
     newcomer: JoiningReplica,
@@ -108,12 +111,12 @@ pub(crate) async fn furnish(
     drop(underway);
     let (bytes, _) = transfer.bytes();
     tracing::warn!(replica = %coordinator.seats[replica].name, %donor, bytes, %version, "a replica has joined");
-    // Of a server that came with its data nothing was copied.
+    // If no bytes came, the server brought its own data and had no donor.
     let donor = if bytes > 0 { donor } else { String::new() };
     Ok(ResyncSummary { donor, bytes, version })
 }
 
-/// Until it is compared it does not serve, also if the node starts anew.
+/// Keeps a new replica from serving until it is compared, even if the node restarts.
 fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
     let name = &coordinator.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
@@ -124,7 +127,7 @@ fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
     }
 }
 
-/// It serves from now on if it has what the others have; else it is no longer a member.
+/// Compares a new replica with the anchor. If they agree it serves from now on. Otherwise it is no longer a member.
 async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
     coordinator.set_stage(replica, Some(ResyncStage::Comparing));
     let found = check::compare_with_anchor(coordinator, replica).await;
@@ -147,7 +150,7 @@ async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), Me
     Err(failure.into())
 }
 
-/// The name of the donor.
+/// Copies a donor's data to the replica. Returns the donor's name.
 async fn give_data(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -172,7 +175,7 @@ async fn give_data(
     Ok(seat.name.clone())
 }
 
-/// A replica is no longer a member; the error of the second kind is about what is left of its server.
+/// Removes a member. The inner error is about the rest of its server.
 pub(crate) async fn dismiss(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -209,7 +212,7 @@ fn table_name(coordinator: &Coordinator, table: TableId) -> String {
     }
 }
 
-/// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.
+/// Checks, before it leaves, that a member whose server is not ours can be filled anew.
 pub(crate) async fn may_be_refilled(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -222,7 +225,7 @@ pub(crate) async fn may_be_refilled(
     }
     let seat = &coordinator.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
-    // Its contents are dropped, so they must be the cluster's.
+    // The copy drops its contents, so they must be the cluster's.
     let address = server.address.to_string();
     let foreign = match initial_copy::standing(&coordinator.database.served, &server).await? {
         ServerCondition::Member(found) if found.cluster == Some(coordinator.term.cluster_id.to_string()) => {
@@ -240,7 +243,7 @@ pub(crate) async fn may_be_refilled(
     Ok(initial_copy::prepare(coordinator).await?)
 }
 
-/// A replica takes nothing new from now on; what is open there may still be.
+/// Keeps new transactions off a replica. Open ones may still be there.
 pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
     if status(coordinator, replica).is_some_and(|status| status.is_drained) {
         return Ok(());
@@ -265,8 +268,8 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
     }
 }
 
-/// Sessions hold their state on connections to the anchor, and end when it hands its role over. So they get some time to let
-/// go of that state.
+/// Waits a while for sessions to let go of their state. They hold it on connections to the anchor, and end when it
+/// hands its role over.
 async fn await_holders(coordinator: &Coordinator) {
     let deadline = Instant::now() + coordinator.local.timeouts.drain;
     while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
@@ -274,8 +277,8 @@ async fn await_holders(coordinator: &Coordinator) {
     }
 }
 
-/// Sessions that hold state at the anchor end before it gives its place up: its connections are cut then, and a listener has
-/// to have what was notified before.
+/// Ends the sessions that hold state at the anchor, before it hands its role over and its connections are cut. A
+/// listener has to receive earlier notifications before that.
 async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
     coordinator.local.sessions.leave(Some(anchor));
     coordinator.mailboxes.drained();
@@ -293,7 +296,7 @@ fn has_successor(coordinator: &Coordinator, anchor: ReplicaId) -> bool {
     coordinator.replicas().iter().any(can)
 }
 
-/// How many sessions may still use a replica that was drained.
+/// The number of sessions that may still use a drained replica.
 pub(crate) fn users(coordinator: &Coordinator, replica: ReplicaId) -> usize {
     status(coordinator, replica).map_or(0, |status| coordinator.users_of(&status))
 }
@@ -318,7 +321,7 @@ async fn ask<T>(
     answer.await.map_err(|_| stopping())
 }
 
-/// No session is in the middle of anything, or it took too long; none begins anything while this lives.
+/// Keeps sessions from beginning any work while it lives. At first it waits for work under way, but not for long.
 struct SessionPause<'a> {
     coordinator: &'a Coordinator,
     /// A PAUSE was in force before.

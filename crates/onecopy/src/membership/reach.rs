@@ -8,12 +8,12 @@ use wire::sqlstate;
 use crate::backend::{BackendError, OwnConnection, Served, ServerInfo, Unservable};
 use crate::config::Replica;
 
-/// How long one server may take to let us in.
+/// How long a server may take to let us in.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A server that let us in.
 pub(crate) struct ReachedServer {
-    /// The way to it.
+    /// The connection to the server.
     pub(crate) connection: OwnConnection,
     /// The cluster that it belongs to.
     pub(crate) cluster: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct ReachedServer {
 /// A server cannot be used. The text names it by its name and address.
 #[derive(Debug)]
 pub(crate) enum ReachError {
-    /// It takes the connection and says nothing.
+    /// It accepts the connection and does not answer.
     Silent { server: String },
     /// It cannot be connected to, or the connection was lost.
     Unreachable { server: String, source: BackendError },
@@ -31,7 +31,7 @@ pub(crate) enum ReachError {
 }
 
 impl ReachError {
-    /// Whether the same server may be usable later, without anybody changing it.
+    /// Whether the same server may be usable later without a change by an operator.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Silent { .. } => true,
@@ -40,7 +40,7 @@ impl ReachError {
         }
     }
 
-    /// Whether the server is there, but not the database.
+    /// Whether the server answers but lacks the database.
     pub(super) fn has_no_database(&self) -> bool {
         matches!(self, Self::Unreachable { source, .. }
             if source.sqlstate() == Some(sqlstate::INVALID_CATALOG_NAME.as_bytes()))

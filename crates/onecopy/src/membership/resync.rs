@@ -1,22 +1,25 @@
 //! Rebuilding a replica online: it gets the data of another one, and catches up from the log.
 //!
-//! The donor is a replica that is up and holds all that the target holds, the anchor only if there is no other. The replica leaves service first. From the
-//! version on at which the donor stood before the copy began, the log is kept. When the server runs on the copy, the
-//! replica is as one that was away for a while: its agent fences it and reads the applied set, which came along with the
-//! data and says exactly which version the copy has; so no moment is needed at which writes stand still. It joins when
-//! the core finds it fresh enough for a transaction.
+//! The donor is a replica that is up and holds all that the target holds. The anchor is the donor only if there is no
+//! other.
 //!
-//! Where no replica is up there is nothing to copy. But one that could not apply a record has all records before it, since what
-//! that one had done was undone; and the log, kept for it, has the rest. So such replicas are tried again then: one that gets
-//! every record, or had them already, serves, and is the donor for the others. So a cluster is not dead while there is one
-//! complete copy, be it in quarantine.
+//! The target leaves service first. The log is kept from the version at which the donor stood before the copy began.
+//! When the server runs on the copy, the target is like a replica that was away for a while: its agent fences it and
+//! reads the applied set. That came along with the data, and says exactly which version the copy has. So writes never
+//! need to stand still. The target joins when the core finds it fresh enough for a transaction.
 //!
-//! Invariant: a replica leaves quarantine only after its server has started on a complete copy, or to be tried again as above.
+//! If no replica is up there is no donor. But a replica that could not apply a record has all records before it, since
+//! the failed one was rolled back. The log has the rest, because it is kept for the replica. So such replicas are tried
+//! again then. One that gets or has every record serves, and is the donor for the others. So a cluster survives as long
+//! as there is one complete copy, even in quarantine.
 //!
-//! A copy of files brings the tables along that the donor holds and the target does not. They are not kept up to date there,
-//! and nothing reads them.
+//! Invariant: a replica leaves quarantine only after its server has started on a complete copy, or to be tried again as
+//! above.
 //!
-//! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`super::members`]).
+//! A copy of files also brings the tables that the donor holds and the target does not. They are not kept up to date
+//! there, and no statement reads them.
+//!
+//! Non-goal: servers that Onecopy does not run. They leave, are filled and join again ([`super::members`]).
 
 use std::fmt;
 use std::pin::pin;
@@ -36,11 +39,11 @@ use crate::coordinator::{Coordinator, QuarantineDuration};
 
 /// How many donors may go down during one rebuild.
 const DONORS_MAX: u32 = 3;
-/// How often it is looked how far the replica has come.
+/// The pause between two looks at the progress of the replica.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long another replica may take to become the home of updates.
 const LEAVE_MAX: Duration = Duration::from_secs(30);
-/// How long a replica that catches up may stand still before it is given up waiting for.
+/// How long a replica that catches up may stand still before Onecopy stops waiting for it.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 
 /// Why a replica was not rebuilt.
@@ -52,9 +55,9 @@ pub(crate) enum RebuildError {
     NotOurs,
     /// No other replica is up that holds all that this one holds.
     NoDonor,
-    /// The server did not get other data; it is as it was, and in quarantine.
+    /// The server did not get other data. It is as it was, and in quarantine.
     Failed(CopyFailure),
-    /// It has other data, and does not come up to the others.
+    /// It has other data, and does not catch up with the others.
     Stuck(Standstill),
 }
 
@@ -74,7 +77,7 @@ pub(crate) enum Standstill {
     Gone,
     /// It was quarantined.
     Quarantined { reason: String },
-    /// It does not come further.
+    /// It makes no progress.
     NoProgress { version: Version },
 }
 
@@ -118,15 +121,15 @@ impl fmt::Display for RebuildError {
 /// The outcome of a resync.
 #[derive(Clone, Debug)]
 pub(crate) struct ResyncSummary {
-    /// The name of the replica that was copied; empty if none was.
+    /// The name of the donor, or empty if there was none.
     pub(crate) donor: String,
-    /// How much was copied.
+    /// The bytes that were copied.
     pub(crate) bytes: u64,
     /// The version at which the replica joined.
     pub(crate) version: Version,
 }
 
-/// Rebuilds a replica; returns when it has all that was durable when its server ran again.
+/// Rebuilds a replica. Returns when it has all that was durable when its server ran again.
 pub(crate) async fn run(
     coordinator: Arc<Coordinator>,
     replica: ReplicaId,
@@ -153,7 +156,7 @@ pub(crate) async fn run(
     coordinator.quarantine(replica, "it is being rebuilt", lasting);
     let mut copied = copy(&coordinator, replica, errands).await;
     for _ in 0..DONORS_MAX {
-        // Another one may do.
+        // Another donor may do.
         if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&coordinator, replica).next().is_none() {
             break;
         }
@@ -185,7 +188,7 @@ enum Copying {
     Failed(CopyFailure),
 }
 
-/// Has the server take the data of a donor: the donor's name, and how many bytes came.
+/// Has the server take the data of a donor. Returns the donor's name and the number of bytes.
 async fn copy(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -221,7 +224,7 @@ async fn copy(
     }
 }
 
-/// Waits for the outcome of a copy, and abandons it when the donor is down: a server that hangs would never end it.
+/// Waits for the outcome of a copy, and abandons it when the donor is down. A donor that hangs would never end it.
 pub(crate) async fn unless_donor_is_lost<T>(
     coordinator: &Coordinator,
     donor: ReplicaId,
@@ -236,8 +239,8 @@ pub(crate) async fn unless_donor_is_lost<T>(
     outcome.await
 }
 
-/// If no other replica is up, tries those again that could not apply a record. The version that the replica itself has now, if it
-/// serves again.
+/// If no other replica is up, tries replicas again that could not apply a record. Returns the present version of
+/// `replica` if it serves again.
 pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Option<Version> {
     if donors(coordinator, replica).next().is_some() {
         return None;
@@ -255,11 +258,11 @@ pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Opt
     own
 }
 
-/// Ends the rebuild when dropped, so also when the client that waited for it has gone.
+/// Ends the rebuild when dropped, even if the client that waited for it has gone.
 pub(crate) struct Underway {
-    /// Where it is.
+    /// The node.
     pub(crate) coordinator: Arc<Coordinator>,
-    /// Which.
+    /// The replica that is rebuilt.
     pub(crate) replica: ReplicaId,
 }
 
@@ -287,8 +290,8 @@ fn able_donors(
     replicas
 }
 
-/// The donor, once the replica itself is no longer the anchor. The anchor has the most to do, so it is the last choice; among the
-/// others it is the replica with the least to do.
+/// Chooses the donor, once the replica itself is no longer the anchor. The anchor has the most to do, so it is the last
+/// choice. Among the others it is the replica with the least to do.
 pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
     while coordinator.view.anchor() == replica && coordinator.kind.needs_anchor() {
@@ -302,7 +305,7 @@ pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Resu
     best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 
-/// Waits until the replica has this version; as long as it moves, it is waited for.
+/// Waits until the replica has this version, for as long as it makes progress.
 pub(crate) async fn caught_up(
     coordinator: &Coordinator,
     replica: ReplicaId,

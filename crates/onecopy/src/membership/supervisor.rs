@@ -1,9 +1,11 @@
-//! One task for each server of ours: it keeps the server running, and gives it other data when it is told to.
+//! One task for each server of ours. It keeps the server running, and gives it other data on demand.
 //!
-//! A server that ends is started again, for ever. While it does not start, its seat says why; if its data is the cause,
-//! the mender is told ([`crate::node::up`]). A rebuild copies the donor while the old server goes on (it serves
-//! nothing, but what it has is not given up before there is something better), then stops it, puts the copy in its
-//! place and starts it. A server that cannot even start can be rebuilt as well.
+//! A server that ends is started again, for ever. While it does not start, its seat says why. If its data is the cause,
+//! the mender is told ([`crate::node::up`]).
+//!
+//! A rebuild copies the donor while the old server still runs. That server does not serve, but its data is kept until
+//! the copy is complete. Then the supervisor stops it, puts the copy in its place and starts it. A server that cannot
+//! even start can be rebuilt as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,34 +22,34 @@ use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Absence, Coordinator};
 use crate::terminal::Progress;
 
-/// Between two attempts to start a server, at first; each further pause is twice as long.
+/// The first pause between two attempts to start a server. Each further one is twice as long.
 const START_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const START_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// So many attempts in a row have to fail because of the data before that is believed.
+/// The data counts as damaged after so many attempts in a row that failed because of it.
 const DAMAGED_AFTER: u32 = 2;
-/// Errands that can wait; a rebuild is asked for once.
+/// The length of the queue of orders. A rebuild is asked for once.
 const ERRANDS: usize = 1;
 
-/// The way to a supervisor, and its own end of it.
+/// Makes the channel to a supervisor.
 pub(crate) fn errands() -> (mpsc::Sender<SupervisorOrder>, mpsc::Receiver<SupervisorOrder>) {
     mpsc::channel(ERRANDS)
 }
 
-/// What a supervisor works with beside its server.
+/// The context of a supervisor, beside its server.
 #[derive(Debug)]
 pub(crate) struct SupervisorContext {
     /// The node.
     pub(crate) coordinator: Arc<Coordinator>,
     /// The replica that the server is.
     pub(crate) replica: ReplicaId,
-    /// The way to the mender.
+    /// The channel to the mender.
     pub(crate) damaged: mpsc::Sender<ReplicaId>,
     /// Where news is printed.
     pub(crate) progress: Progress,
 }
 
-/// Looks after one server until the other half of `stopped` is dropped. `failure`: why it has not started.
+/// Looks after one server until the other half of `stopped` is dropped. `failure` says why it has not started.
 pub(crate) async fn run(
     server: Server,
     failure: Option<ServerError>,
@@ -70,7 +72,7 @@ pub(crate) async fn run(
             SupervisorOrder::Replace(replacement) => replacement,
             SupervisorOrder::Leave { done } => {
                 supervisor.server.stop().await;
-                // The task that asked may have gone; the server has stopped all the same.
+                // The task that asked may have gone. The server has stopped all the same.
                 let _ = done.send(());
                 return;
             }
@@ -86,15 +88,15 @@ pub(crate) async fn run(
 struct Supervisor {
     server: Server,
     is_running: bool,
-    /// Attempts to start it that have failed since it ran.
+    /// Failed attempts to start it since it last ran.
     failures: u32,
-    /// Those of them, the last in a row, that failed because of its data.
+    /// The last of these in a row that failed because of its data.
     damages: u32,
     post: SupervisorContext,
 }
 
 impl Supervisor {
-    /// Returns when the server has ended, or has been started again. Dropping it loses at most a start.
+    /// Returns when the server has ended, or after an attempt to start it. Dropping the future loses at most a start.
     async fn keep_running(&mut self) {
         if self.is_running {
             let ending = self.server.exited().await;
@@ -106,7 +108,7 @@ impl Supervisor {
             let doubled = START_PAUSE.saturating_mul(1 << (self.failures - 1).min(8));
             tokio::time::sleep(doubled.min(START_PAUSE_MAX)).await;
         }
-        // It can be struck down again while it starts; that must not leave it down for ever.
+        // The server can be killed again while it starts. That must not leave it down for ever.
         match self.server.start().await {
             Ok(()) => {
                 self.started();
@@ -122,7 +124,7 @@ impl Supervisor {
         self.absence().note_server(None);
     }
 
-    /// Each reason is printed once, however often the server is tried.
+    /// Notes a failed start. Each reason is printed once, however often the server is tried.
     fn failed(&mut self, error: &ServerError) {
         self.failures += 1;
         self.damages = if error.is_about_data() { self.damages + 1 } else { 0 };
@@ -130,7 +132,7 @@ impl Supervisor {
             self.post.progress.say(error);
         }
         if self.damages >= DAMAGED_AFTER {
-            // A mender whose queue is full is told again after the next attempt.
+            // If the mender's queue is full, it is told again after the next attempt.
             let _ = self.post.damaged.try_send(self.post.replica);
         }
     }
@@ -146,7 +148,7 @@ impl Supervisor {
             self.post.progress.say(reason);
         }
         if done.send(outcome.map_err(RequestError::failed)).is_err() {
-            tracing::debug!(server = self.server.name, "nobody waits for the rebuild any more");
+            tracing::debug!(server = self.server.name, "the rebuild has ended after its client left");
         }
     }
 
@@ -157,7 +159,7 @@ impl Supervisor {
         transfer: &Transfer,
     ) -> Result<(), CopyError> {
         if !self.is_running {
-            // It may have been on its way up.
+            // The server may have been about to start.
             self.server.stop().await;
         }
         base_backup::copy(&self.server, donor, superuser, transfer).await?;

@@ -22,16 +22,16 @@ use crate::error::Refusal;
 /// How long the replicas may take to stand at one version.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// How long a server may take to open a snapshot, while nothing commits.
+/// How long a server may take to open a snapshot. Commits wait for that.
 const SNAPSHOT_MAX: Duration = Duration::from_secs(10);
 
-/// VERIFY or CHECK is running; dropped when it ends, however it ends.
+/// A lock that VERIFY or CHECK holds while it runs. It is released when dropped.
 pub(crate) struct ComparisonLock<'a> {
     _verifying: MutexGuard<'a, ()>,
 }
 
 impl<'a> ComparisonLock<'a> {
-    /// Refused while another comparison runs.
+    /// Takes the lock. Refused while another comparison runs.
     pub(crate) fn take(coordinator: &'a Coordinator) -> Result<Self, Refusal> {
         let verifying = coordinator.lead.verification.try_lock();
         verifying.map(|verifying| Self { _verifying: verifying }).map_err(|_| {
@@ -44,7 +44,7 @@ impl<'a> ComparisonLock<'a> {
     }
 }
 
-/// One row a table: its name, the version, `identical` or which replicas differ.
+/// Returns one row for each table: its name, the version, and `identical` or the replicas that differ.
 pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
     let down: Vec<&str> = coordinator
         .replicas()
@@ -71,7 +71,7 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     Ok(compare(version, &names, &sums))
 }
 
-/// A snapshot of each of these replicas, which are up, at one version.
+/// Opens a snapshot on each of these replicas, which are up, at one version.
 pub(crate) async fn snapshots(
     coordinator: &Coordinator,
     replicas: &[ReplicaId],
@@ -130,8 +130,8 @@ async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<
     opened.unwrap_or_else(|elapsed| Err(BackendError::Io(elapsed.into())))
 }
 
-/// The replicas by name, with their checksums in the same order. Where two values are equally common, the first replica's is
-/// right.
+/// Compares the checksums of replicas, whose names are in the same order. Of two equally common values, the first
+/// replica's is right.
 fn compare(version: Version, replicas: &[&str], sums: &[Checksums]) -> Vec<Vec<String>> {
     let sums: Vec<&Checksums> = sums.iter().collect();
     let row = |(name, places): (&str, Vec<usize>)| {

@@ -1,17 +1,18 @@
-//! Agents: one task for each replica, which brings it to where it can serve, and keeps it up to date.
+//! Agents: one task for each replica. It makes the replica ready to serve, and keeps it up to date.
 //!
-//! An agent owns connections as superuser. The *applier* replays records, silently for triggers; the *control*
-//! connection looks after the applier, prunes, and reads catalogues. Before there is an applier the server is fenced:
-//! whatever an earlier incarnation left running there is ended and gone, so nothing can still commit that the applied
-//! set, which is read next, does not show.
+//! An agent owns connections as superuser. The *applier* replays records, silently for triggers. The *control*
+//! connection looks after the applier, prunes, and reads catalogues. Before there is an applier the agent fences the
+//! server: it ends all backends of an earlier incarnation, and waits until they are gone. Then it reads the applied
+//! set. So no transaction can still commit that the applied set does not show.
 //!
-//! The owner sends [`Command`]s, each for one [`Incarnation`] of the connections: those for an earlier one are dropped.
-//! It hears [`AgentEvent`]s, which are about the incarnation that came up last. When either connection is lost the agent says so and begins
-//! anew, for ever, with growing pauses. A third connection asks the server for signs of life ([`pulse`]); one that gives
-//! none for too long counts as lost, too.
+//! The owner sends [`Command`]s, each for one [`Incarnation`] of the connections. The agent drops those for an earlier
+//! one. Its [`AgentEvent`]s are about the incarnation that came up last. When either connection is lost the agent
+//! reports it and connects again, for ever, with growing pauses. A third connection asks the server for signs of life
+//! ([`pulse`]). A server that gives none for too long counts as lost, too.
 //!
 //! Invariant: records are applied in the order given, each exactly once, together with its identity in one transaction.
-//! A replica on which a record does not do what it did at home is reported as diverged, and nothing more is applied.
+//! If a record does not do here what it did at home, the agent reports the replica as diverged and applies no further
+//! record.
 //!
 //! Not here: which records a replica needs, and in which versions they are.
 
@@ -48,12 +49,12 @@ use crate::coordinator::Obstacle;
 use crate::coordinator::evictions::Evictions;
 use crate::security::seal::Seal;
 
-/// Commands that can wait.
+/// The length of the queue of commands.
 pub(crate) const COMMANDS_MAX: usize = 16;
-/// Events that can wait.
+/// The length of the queue of events.
 const EVENTS_MAX: usize = 64;
 
-/// The pause after the first failed attempt to connect; each further one doubles it.
+/// The pause after the first failed attempt to connect. Each further failure doubles it.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The pause after connections that did not live for long.
 const RELAPSE_PAUSE: Duration = Duration::from_millis(200);
@@ -71,19 +72,19 @@ pub(crate) struct Assignment {
     pub(crate) served: Served,
     /// The cluster that the server must belong to.
     pub(crate) cluster: ClusterId,
-    /// By which the server knows our connections.
+    /// Proves to the server that a connection is ours.
     pub(crate) voucher: Voucher,
-    /// By which we know what we wrote there.
+    /// Proves the rows that Onecopy wrote at the server.
     pub(crate) seal: Arc<Seal>,
-    /// The rows that stand in no record.
+    /// The files of rows that are not in the records themselves.
     pub(crate) spills: Arc<dyn SpillStore>,
-    /// How long a client may hold the applier up, in milliseconds; it depends on whether this is the home.
+    /// How long a client may hold the applier up, in milliseconds. It depends on whether this is the home.
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
     /// A server that has not answered for so long is given up.
     pub(crate) health_deadline: Duration,
-    /// Whether a server of no cluster may be made a member: only while the cluster comes into being.
+    /// Whether a server of no cluster may become a member. It may only while the cluster comes into being.
     pub(crate) is_founding: Arc<AtomicBool>,
-    /// The sessions that were ended for holding it up longer.
+    /// The sessions that were ended because they held the applier up for longer than that.
     pub(crate) evictions: Arc<Evictions>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) struct Assignment {
 pub(crate) enum Command {
     /// Apply these records, which follow each other, in as few transactions as possible.
     Apply {
-        /// On which connections.
+        /// The incarnation of the connections that it is about.
         incarnation: Incarnation,
         /// In version order.
         records: Vec<Arc<Record>>,
@@ -101,30 +102,30 @@ pub(crate) enum Command {
         /// The last schema change that is durable.
         last_ddl: Version,
     },
-    /// Make what is applied durable, and forget identities that no recovery can need.
+    /// Make the applied records durable, and forget identities that no recovery can need.
     Maintain {
-        /// On which connections.
+        /// The incarnation of the connections that it is about.
         incarnation: Incarnation,
-        /// What the owner knows to be applied.
+        /// The version that the owner knows to be applied.
         applied: Version,
-        /// The identity of that version, where the replica holds only some tables: it has no other sign of a record that it
-        /// did not have to apply, and the log is trimmed up to that record.
+        /// The identity of that version, if the replica holds only some tables. Such a replica has no other sign of a
+        /// record that it did not have to apply, and the log is trimmed up to that record.
         stands_at: Option<Identity>,
-        /// Identities of records that are far behind that, or that belong to no record.
+        /// Identities to delete: of records far behind that version, or of no record.
         forget: Vec<Identity>,
-        /// Marks of sequences, of records up to that, to be remembered with it.
+        /// Marks of sequences, of records up to that version. The server remembers them with it.
         marks: Vec<Sequence>,
     },
     /// Read the catalogue.
     LoadCatalogue {
-        /// On which connections.
+        /// The incarnation of the connections that it is about.
         incarnation: Incarnation,
         /// The version of the last schema change that was applied.
         generation: u64,
     },
     /// End everything that runs on the server, and begin anew.
     Reset {
-        /// The connections that have to go; nothing is done when they have gone already.
+        /// The connections to end. If they have ended already, the agent ignores the command.
         incarnation: Incarnation,
     },
 }
@@ -143,9 +144,9 @@ impl Command {
 /// Why a record cannot be applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DivergenceCause {
-    /// The replica has other rows than those that the record is about, or is damaged.
+    /// The replica has other rows than those that the record changes, or is damaged.
     Rows,
-    /// The server refuses what the record says; the rows may be what they should be.
+    /// The server refuses the record. Its rows may be right.
     Record,
 }
 
@@ -162,56 +163,53 @@ pub(crate) enum AgentEvent {
         /// Every identity in `onecopy.applied` that is proven to be ours.
         applied: Vec<Identity>,
     },
-    /// The connections are lost or were given up; nothing is known of an apply that has not been answered.
+    /// The connections are lost or were given up. An apply without an answer may or may not have happened.
     Down {
         /// The connections.
         incarnation: Incarnation,
-        /// Why.
         reason: String,
     },
-    /// There is no connection to the server; said once for each reason.
+    /// There is no connection to the server. Each reason is reported once.
     Unreachable {
         /// Whether waiting may help.
         obstacle: Obstacle,
-        /// Why.
         reason: String,
     },
-    /// The server does not answer as it should, or does so again.
+    /// The server does not answer as it should, or answers again.
     Suspect {
         /// The connections.
         incarnation: Incarnation,
         /// Whether it is suspected now.
         is_suspect: bool,
     },
-    /// A refresh waits for the update transaction of a session, whose backend is about to be ended.
+    /// A refresh waits for a session's update transaction, whose backend is about to be ended.
     BlocksApply {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
     /// Records were applied.
     Applied {
-        /// On which connections.
+        /// The incarnation of the connections that it is about.
         incarnation: Incarnation,
         /// The last version.
         upto: Version,
     },
-    /// A record cannot be applied here. What it had done is undone, so the replica has all records before it.
+    /// A record cannot be applied here. Its changes are rolled back, so the replica has all records before it.
     Diverged {
         /// The record.
         version: Version,
         /// Whether the rows or the record are at fault.
         cause: DivergenceCause,
-        /// Why.
         reason: String,
     },
-    /// What was applied will survive a crash of the server.
+    /// The applied records will survive a crash of the server.
     Durable {
         /// The last version.
         upto: Version,
     },
     /// The catalogue was read.
     Catalogue {
-        /// What was found.
+        /// The catalogue.
         catalogue: Box<Catalogue>,
     },
 }
@@ -222,14 +220,14 @@ pub(crate) struct Agent {
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<AgentEvent>,
     pace: watchdog::BatchDuration,
-    /// This start of Onecopy has not been at the server.
+    /// This process has not connected to the server yet.
     is_first: bool,
-    /// `onecopy.applied` was looked through up to there for what clients made up.
+    /// The sweep for rows that clients made up has come to this identity of `onecopy.applied`.
     swept: Option<Identity>,
 }
 
 impl Agent {
-    /// An agent that does nothing before [`Agent::run`], with the ways to and from it.
+    /// Makes an agent, with the owner's ends of its channels. The agent is idle until [`Agent::run`].
     pub(crate) fn new(assignment: Assignment) -> (Self, mpsc::Sender<Command>, mpsc::Receiver<AgentEvent>) {
         let (command, commands) = mpsc::channel(COMMANDS_MAX);
         let (events, event) = mpsc::channel(EVENTS_MAX);
@@ -246,14 +244,14 @@ impl Agent {
             if self.serve(incarnation, ready).await.is_none() {
                 return;
             }
-            // A server that cannot go on (its disk is full) is not fenced over and over in a hurry.
+            // A server that cannot go on (its disk is full, for example) is not fenced over and over in a hurry.
             if begun.elapsed() < RETRY_PAUSE_MAX {
                 tokio::time::sleep(RELAPSE_PAUSE).await;
             }
         }
     }
 
-    /// Tries to connect until it succeeds; `None` when the owner has gone.
+    /// Tries to connect until it succeeds. Returns `None` when the owner has gone.
     async fn connected(&mut self) -> Option<connect::Ready> {
         let mut pause = RETRY_PAUSE_MIN;
         let mut last_reason = String::new();
@@ -275,8 +273,8 @@ impl Agent {
         }
     }
 
-    /// Tries to connect, and pauses when it fails. Meanwhile commands are dropped: they are about connections that are
-    /// no more.
+    /// Tries to connect, and pauses after a failure. Commands that arrive meanwhile are dropped: they are about
+    /// connections that have ended.
     async fn attempt(&mut self, pause: Duration) -> Option<Result<connect::Ready, connect::ConnectError>> {
         let attempt = async {
             match connect::connect(&self.assignment, self.is_first).await {

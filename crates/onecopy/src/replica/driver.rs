@@ -1,8 +1,8 @@
 //! The coordinator's side of a replica's agent: translates between the core's orders and the agent's commands.
 //!
-//! The core speaks of versions, the agent of records and identities. A replica_driver reads records from the log for its
-//! agent, turns a replica's set of identities ([`crate::coordinator::identities`]) into the version that it has applied, and now and then lets the agent
-//! make the applied versions durable, behind which the log is trimmed.
+//! The core speaks of versions, the agent of records and identities. A replica driver reads records from the log for
+//! its agent. It turns a replica's set of identities ([`crate::coordinator::identities`]) into the applied version. Now
+//! and then it lets the agent make the applied versions durable. The log is trimmed behind these.
 
 mod home;
 
@@ -22,18 +22,18 @@ use crate::coordinator::identities::AppliedVerdict;
 use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
 use home::MendError;
 
-/// How often what is applied is made durable.
+/// The pause between two rounds that make applied records durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
-/// How soon again if there was more to forget than is forgotten at a time.
+/// A shorter pause, if identities are left to forget after a round.
 const MAINTAIN_AGAIN: Duration = Duration::from_secs(1);
-/// So many of the newest identities stay in a replica.
+/// The number of newest identities that stay in a replica.
 const IDENTITIES_KEPT: u64 = 4_096;
 /// How long the sequences of a replica may take to be mended.
 const MEND_DEADLINE: Duration = Duration::from_secs(30);
-/// Records read from the log at a time, in bytes (one record may be larger).
+/// The bytes of records that are read from the log at a time (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
-/// One replica's replica_driver.
+/// The driver of one replica.
 pub(crate) struct ReplicaDriver {
     coordinator: Arc<Coordinator>,
     replica: ReplicaId,
@@ -43,12 +43,12 @@ pub(crate) struct ReplicaDriver {
     applied: Version,
     forgotten: Version,
     strangers: Vec<Identity>,
-    /// Before each refresh and each reading of a catalogue; only tests take others than zero.
+    /// The pause before each refresh and each reading of a catalogue. Only tests take others than zero.
     delay: Duration,
     /// The replica is being brought up to this version before it serves.
     recovering: Option<Version>,
-    /// What the coordinator has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
-    /// since all of it need not fit into memory.
+    /// The coordinator has ordered records up to this version that the agent has not been given yet. The agent gets
+    /// them in pieces, since they need not all fit into memory.
     ordered: Option<Version>,
     /// The agent was given every record up to this version that the replica must apply.
     given: Version,
@@ -57,7 +57,7 @@ pub(crate) struct ReplicaDriver {
 }
 
 impl ReplicaDriver {
-    /// Runs the agent and its replica_driver until the coordinator's orders end.
+    /// Runs the agent and its driver until the coordinator's orders end.
     pub(crate) async fn run(
         coordinator: Arc<Coordinator>,
         replica: ReplicaId,
@@ -150,8 +150,8 @@ impl ReplicaDriver {
         }
     }
 
-    /// The next records for the agent, of those that are ordered or that a replica lacks which comes back. After the last
-    /// ones the coordinator hears that they are applied.
+    /// Takes the next records for the agent: ordered ones, or those that a returning replica lacks. After the last ones
+    /// it tells the coordinator that they are applied.
     async fn go_on(&mut self) -> Option<Command> {
         let target = self.recovering.or(self.ordered)?;
         while self.given < target {
@@ -176,7 +176,7 @@ impl ReplicaDriver {
         None
     }
 
-    /// As many of the next versions as fit into memory, without those that the replica need not apply.
+    /// Reads as many of the next versions as fit into memory, without those that the replica need not apply.
     async fn next_piece(&mut self, target: Version) -> Result<Vec<Arc<Record>>, PieceError> {
         let from = self.given.next();
         let mut records = self.coordinator.log.read_from(from, READ_BYTES_MAX).await?;
@@ -189,7 +189,7 @@ impl ReplicaDriver {
 
     fn apply(&self, records: Vec<Arc<Record>>) -> Command {
         if records.iter().any(|record| takes_lent_back(record)) {
-            // Applying it takes back what was lent here.
+            // Applying the record revokes the replica's leases.
             self.coordinator.database.sequences().leases.close(self.replica);
         }
         let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
@@ -203,7 +203,7 @@ impl ReplicaDriver {
         self.coordinator.quarantine(self.replica, reason, lasting);
     }
 
-    /// The anchor is waited for, but not for long.
+    /// If the anchor is lost, waits a short time for it, and then has another replica take over.
     fn lose_anchor(&self) {
         if self.coordinator.view.anchor() != self.replica {
             return;
@@ -278,7 +278,8 @@ impl ReplicaDriver {
         self.coordinator.database.sequences().leases.replica_changed(self.replica);
         self.coordinator.forget_oids();
         if self.coordinator.lead.retention.is_quarantined(self.replica) {
-            // It would fail again at the same record. Once it is rebuilt, or is to be tried again, it is connected anew.
+            // The replica would fail again at the same record. It is connected anew once it is rebuilt or is to be
+            // tried again.
             return None;
         }
         match self.coordinator.judge(applied, self.coordinator.core.holdings(self.replica)).await {
@@ -290,8 +291,8 @@ impl ReplicaDriver {
             Ok(AppliedVerdict { first, last: version, missing, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
                 (self.applied, self.given) = (version, version);
-                // It may have been lost before it forgot the identities that it was told to. Left there, they would look
-                // like a gap.
+                // The replica may have been lost before it deleted the identities that it was told to. If they stayed,
+                // they would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
                 self.strangers =
                     strangers.into_iter().filter(|i| i.epoch < self.coordinator.term.epoch).collect();
@@ -310,17 +311,17 @@ impl ReplicaDriver {
         None
     }
 
-    /// In the first term of a log, identities that it does not have are of another log: of a term that has not been yet, or from
-    /// before a client could write anything.
+    /// Whether identities show that the log was lost. In the first term of a log, identities that it does not have are
+    /// of another log: they are of a term that has not been yet, or from before a client could write.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
         let is_early = !self.coordinator.local.sessions.is_open();
         self.coordinator.term.log_was_empty
             && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.term.epoch)
     }
 
-    /// A replica serves only after it was brought up to the log. It may be the home, or become it at any time: a crash may
-    /// have lost the last moves of its sequences, and the marks by which they are mended are about what all records have
-    /// made of them.
+    /// Mends the sequences of a replica and lets it serve. It may be the home, or become it at any time, and a crash
+    /// may have lost the last moves of its sequences. The replica has caught up with the log before: the marks that
+    /// mend its sequences cover the moves by all records.
     async fn recovered(&mut self, target: Version) -> Option<Command> {
         let mending = home::mend_sequences(&self.coordinator, self.replica, target);
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
@@ -332,7 +333,7 @@ impl ReplicaDriver {
         None
     }
 
-    /// Applies the versions of a commit group that the replica lacks since it was lost in the midst of its COMMITs.
+    /// Applies the versions of a commit group that the replica lacks because it was lost during their COMMITs.
     async fn apply_missing(&mut self, missing: &[Version]) -> Option<Command> {
         let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
         let mut records = found.unwrap_or_default();
@@ -357,7 +358,7 @@ impl ReplicaDriver {
         Version(self.applied.0.saturating_sub(IDENTITIES_KEPT))
     }
 
-    /// The next round of making durable and forgetting.
+    /// Begins the next round: make applied records durable, and forget identities.
     async fn maintain(&mut self) -> Option<Command> {
         if !self.is_up {
             return None;
@@ -376,7 +377,7 @@ impl ReplicaDriver {
         forget.append(&mut self.strangers);
         let holdings = self.coordinator.core.holdings(self.replica);
         let stands_at = if holdings.is_everything() { None } else { self.identity_of(self.applied).await };
-        // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
+        // A replica keeps the marks of the records that it applies. The command brings those of its own transactions.
         let durable = self.coordinator.log.durable();
         let marks = self.coordinator.database.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);

@@ -1,13 +1,16 @@
-//! Waits inside the servers, which are half of every deadlock between homes.
+//! Looks for lock waits inside the servers, which are half of every deadlock between homes.
 //!
-//! The core knows the waits in its lock table, and each server those for its own locks. A ring may lead through
-//! both. So while a session has waited for longer than a conflict usually takes, every server is asked, and the core is told.
+//! The core knows the waits in its lock table, and each server those for its own locks. A deadlock may lead through
+//! both. So while a session has waited for longer than a conflict usually takes, the probe asks every server and tells
+//! the core.
 //!
-//! A server names backends. Each connection of a session counts, not only the one on which its transaction is open: a
-//! session may hold an advisory lock at the anchor while its transaction has its home elsewhere, or none is open.
+//! A server names backends. Each connection of a session counts, not only the one with its open transaction. A session
+//! may hold an advisory lock at the anchor while its transaction has its home elsewhere, or while it has no
+//! transaction.
 //!
-//! One task does it for the whole node, on connections of its own that it keeps: sessions only say that it should, because
-//! they have to hear at once when their wait is over. However slow the servers are, they are not asked most of the time.
+//! One task probes for the whole node, on connections of its own that it keeps. Sessions only request a probe, because
+//! they have to hear at once when their wait is over. However slow the servers are, most of the time they are not
+//! asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +23,11 @@ use tokio::time::Instant;
 use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::{Coordinator, Seat};
 
-/// A session that has waited so long wants it to be looked.
+/// A session that has waited for this long requests a probe.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(200);
-/// And again.
+/// It requests the next probe after this time.
 pub(crate) const NEXT_LOOK: Duration = Duration::from_millis(500);
-/// Between two looks there is a pause of so many times what the first one took, ...
+/// The pause between two probes, as a multiple of the time that the first one took, ...
 const PAUSE_LENGTHS: u32 = 9;
 /// ... but not less than this, ...
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -42,7 +45,7 @@ type Connections = BTreeMap<ReplicaId, OwnConnection>;
 /// A backend that waits, and one that it waits for.
 type Pair = (i32, i32);
 
-/// Looks whenever a session wants it, for as long as the node runs.
+/// Probes whenever a session requests it, for as long as the node runs.
 pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     let mut connections = Connections::new();
     loop {
@@ -83,7 +86,7 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     }
 }
 
-/// The connection may be one of before that has ended meanwhile.
+/// Asks one server. If the kept connection has ended meanwhile, opens another one.
 async fn waits_at(
     coordinator: &Coordinator,
     seat: &Seat,

@@ -1,17 +1,19 @@
-//! Lends ranges of sequences to replicas that want to be the homes of what draws (`cluster::parts::sequences::leases`).
+//! Lends ranges of sequences to replicas that want to be the homes of transactions that draw from them
+//! (`cluster::parts::sequences::leases`).
 //!
-//! One task does it for the whole node, on connections of its own, one range after the other: it draws at the anchor,
-//! waits until a record has brought a mark that covers the draw, and puts the range into force at the replica. That is
-//! a record of any transaction at the anchor, or its own when none comes ([`marks`]). Only a transaction that is open at the
-//! replica and did not look as if it would draw waits for it: others run at the anchor as long as a replica has nothing
-//! lent.
+//! One task lends for the whole node, on connections of its own, one range after the other. It draws a range at the
+//! anchor, waits until a record has brought a mark that covers the draw, and then puts the range into force at the
+//! replica. Any transaction at the anchor brings such a record; if none comes, the task makes one ([`marks`]).
 //!
-//! A replica whose sequences stand in lent ranges is not fit to be the anchor. When it becomes that, all that it was lent
-//! is taken back first ([`take_back`]), and statements there wait for that; a range that is on its way to it at that
-//! moment is refused by its own server, which counts how often that happened.
+//! A transaction waits for a range only if it is open at the replica and did not look as if it would draw. Others run
+//! at the anchor while the replica has no range.
 //!
-//! Invariant: a range is good only while its replica is in the incarnation in which it was put into force, and not the
-//! anchor.
+//! A replica with leased ranges is not fit to be the anchor: its sequences stand in those ranges. Before it becomes the
+//! anchor, all its leases are revoked ([`take_back`]), and statements there wait for that. Its own server refuses a
+//! range that is on its way at that moment: the server counts how often leases were revoked.
+//!
+//! Invariant: a range is good only while its replica is in the incarnation in which it was put into force, and is not
+//! the anchor.
 
 mod connections;
 mod marks;
@@ -29,26 +31,26 @@ use crate::capture::sequences::{drawn_range, move_call, states};
 use crate::coordinator::{AgentOrder, Coordinator};
 use connections::{Connections, STEP_DEADLINE, answer, open_unlimited};
 
-/// How often it is looked whether a mark is durable.
+/// The pause between two looks whether a mark is durable.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long it waits for a transaction's record before it makes one.
+/// How long the task waits for a transaction's record before it makes one.
 const OTHERS_PATIENCE: Duration = Duration::from_millis(10);
-/// After a step that failed.
+/// The pause after a step that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of the task.
 #[derive(Debug, Default)]
 struct SequenceAllocator {
     connections: Connections,
-    /// Since when something waits for its mark.
+    /// Since when a drawn range waits for its mark.
     waits: Option<Instant>,
 }
 
 /// Why a step was not done.
 enum Failure {
-    /// Nothing has happened at the server.
+    /// The step had no effect at the server.
     NotDone(String),
-    /// Nobody knows.
+    /// The step may have had an effect.
     Unknown(String),
 }
 
@@ -87,7 +89,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
 }
 
 impl SequenceAllocator {
-    /// Whether nobody has brought the marks that are waited for, for a while.
+    /// Whether sessions have brought no marks for a while although ranges wait for them.
     fn wants_record(&mut self, coordinator: &Coordinator, has_drawn: bool) -> bool {
         if !has_drawn || coordinator.wanted_marks().is_empty() {
             self.waits = None;
@@ -96,7 +98,7 @@ impl SequenceAllocator {
         self.waits.get_or_insert_with(Instant::now).elapsed() >= OTHERS_PATIENCE
     }
 
-    /// Makes a record that has nothing but the marks.
+    /// Makes a record that has only the marks.
     async fn bring_marks(&mut self, coordinator: &Arc<Coordinator>) {
         self.waits = None;
         let anchor = coordinator.view.anchor();
@@ -105,7 +107,7 @@ impl SequenceAllocator {
         let brought = match self.connections.take(anchor).filter(|_| is_connected) {
             Some((incarnation, connection)) => {
                 let bringing = marks::bring(Arc::clone(coordinator), incarnation, connection);
-                // It goes on to its end whatever becomes of this task.
+                // The spawned task runs to its end even if this one is dropped.
                 let brought = tokio::spawn(bringing).await;
                 brought.ok().flatten().map(|connection| (incarnation, connection))
             }
@@ -117,7 +119,7 @@ impl SequenceAllocator {
         }
     }
 
-    /// Draws at the anchor the ranges that replicas want.
+    /// Draws at the anchor a range that a replica wants.
     async fn draw(&mut self, coordinator: &Coordinator, want: Want) {
         let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(coordinator, want)).await;
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
@@ -133,12 +135,12 @@ impl SequenceAllocator {
         }
     }
 
-    /// Whether the sequence is one of which ranges are lent.
+    /// Draws a range. Returns false if ranges of the sequence cannot be lent.
     async fn draw_at_anchor(&mut self, coordinator: &Coordinator, want: Want) -> Result<bool, Failure> {
         let anchor = coordinator.view.anchor();
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
         let connection = self.connections.at(coordinator, anchor).await.map_err(not_done)?;
-        // First a look without a draw, for its bounds.
+        // Look at the bounds first, without a draw.
         let look = connection.query(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
         let Some((state, values)) = look.and_then(|text| {
@@ -198,7 +200,7 @@ impl SequenceAllocator {
         let (connection, stint) =
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
-            // A change that makes it the anchor takes this lock, too, after that.
+            // A change that makes this replica the anchor takes this lock, too, after the change.
             let mut sequences = coordinator.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
             if !is_wanted || coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {
@@ -225,8 +227,8 @@ impl SequenceAllocator {
         Ok(())
     }
 
-    /// Asks the replica for its lending number. `lend` refuses an older number, so a range that was taken back meanwhile is
-    /// not put into force.
+    /// Asks the replica for its lending number. `lend` refuses an older number, so a range that was revoked meanwhile
+    /// is not put into force.
     async fn ask_stint(
         &mut self,
         coordinator: &Coordinator,
@@ -240,7 +242,8 @@ impl SequenceAllocator {
     }
 }
 
-/// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
+/// Revokes a replica's sequence leases: it is the anchor now, or the node stops. Its sequences stand at their marks
+/// then.
 pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
     let seat = &coordinator.seats[replica];
     if !seat.is_lent.load(Ordering::Acquire) {
@@ -253,7 +256,7 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
     });
     match taken.await {
         Ok(Ok(_)) if seat.run.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
-        // It comes up again, and then everything is taken back.
+        // The replica comes up again, and then all leases are revoked.
         Ok(Ok(_)) => {}
         outcome => {
             let reason = match outcome {
@@ -266,7 +269,7 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
     }
 }
 
-/// Takes back what the server was lent, and moves these sequences to their marks; how many there were.
+/// Revokes the server's sequence leases, and moves these sequences to their marks. Returns their number.
 pub(crate) async fn unlend(
     coordinator: &Coordinator,
     connection: &mut OwnConnection,

@@ -1,6 +1,6 @@
-//! What servers have before they belong to a cluster: whether it is the same at all, and whether it is anything.
+//! Compares the contents of servers before they belong to a cluster: are they equal, and are they empty?
 //!
-//! The checksums are those of VERIFY, with what these do not say: how far sequences are.
+//! The checksums are those of VERIFY and, in addition, the positions of sequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ use crate::membership::reach::ReachedServer;
 /// Names of tables that differ, at most.
 const NAMED_MAX: usize = 5;
 
-/// What VERIFY does not compare, because lent ranges and marks make it differ in a running cluster.
+/// Positions of sequences. VERIFY does not compare them, because leases and marks make them differ in a running
+/// cluster.
 const POSITIONS: (&str, &str) = (
     "positions of sequences",
     "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
@@ -24,7 +25,7 @@ const POSITIONS: (&str, &str) = (
 
 type Sums = BTreeMap<String, String>;
 
-/// Compares what the servers hold. It must be the same everywhere.
+/// Compares the contents of the servers. They must be the same everywhere.
 pub(super) async fn compare(open: &mut [(&Replica, ReachedServer)]) -> Result<(), AdoptionError> {
     let mut all: Vec<(String, Sums)> = Vec::new();
     for (replica, found) in open {
@@ -50,7 +51,7 @@ pub(super) async fn compare(open: &mut [(&Replica, ReachedServer)]) -> Result<()
     Err(AdoptionError::Different(Difference { pairs, with_data }))
 }
 
-/// What a server's database has, some of it by name; nothing if it is empty.
+/// Describes the contents of a server's database, some of it by name. Returns none if it is empty.
 pub(crate) async fn what_is_there(connection: &mut OwnConnection) -> Result<Option<String>, BackendError> {
     let sums = sums(connection).await?;
     let mut names: Vec<&str> =
@@ -64,7 +65,7 @@ pub(crate) async fn what_is_there(connection: &mut OwnConnection) -> Result<Opti
 
 async fn sums(connection: &mut OwnConnection) -> Result<Sums, BackendError> {
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    // The servers are no replicas yet, so nothing says that one holds less than another.
+    // The servers are no replicas yet, so each holds every table.
     let mut sums = checksum::checksums(connection, |_| true).await?.sums;
     let (what, sql) = POSITIONS;
     let rows = connection.query(sql).await?;
@@ -73,7 +74,7 @@ async fn sums(connection: &mut OwnConnection) -> Result<Sums, BackendError> {
     Ok(sums)
 }
 
-/// No table, and no object of any other kind.
+/// Whether there is no table, and no object of any other kind.
 fn is_empty(sums: &Sums) -> bool {
     !sums.iter().any(|(name, sum)| is_something(name, sum))
 }

@@ -1,4 +1,4 @@
-//! In what servers differ that should become one cluster, and how to make them the same.
+//! The differences between servers that should become one cluster, and how to remove them.
 
 use std::fmt;
 

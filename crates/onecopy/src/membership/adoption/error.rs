@@ -10,7 +10,7 @@ use crate::config::{AddressError, Replica};
 use crate::membership::cluster_file::ClusterFileError;
 use crate::membership::reach::ReachError;
 
-/// The servers are not adopted, or not served. Nothing was changed that the next start does not undo.
+/// The servers are not adopted, or not served. The next start undoes any change that was made.
 #[derive(Debug)]
 pub(crate) enum AdoptionError {
     /// The file with the members cannot be used.

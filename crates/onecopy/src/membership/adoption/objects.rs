@@ -1,4 +1,4 @@
-//! The objects of Onecopy in a server, as far as removing them needs their names.
+//! Onecopy's objects in a server, as far as removing them needs their names.
 
 /// Event triggers are dropped by name.
 pub(crate) const EVENT_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];

@@ -21,7 +21,7 @@ fn unpacked(entries: &[(&str, &[u8])], cut: usize) -> (TempDir, Result<(), Backu
     let mut builder = tar::Builder::new(Vec::new());
     for (name, bytes) in entries {
         let mut header = tar::Header::new_ustar();
-        // Put in by hand: the builder itself refuses names that lead out.
+        // The name is put in by hand: the builder itself refuses names that lead out.
         header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(bytes.len() as u64);
         header.set_cksum();
@@ -84,7 +84,7 @@ async fn a_running_server_is_copied() {
         )
         .await
         .unwrap();
-    // It is written to while it is copied; what was committed before the end is in the copy.
+    // Writes go on during the copy. The copy has everything that was committed before its end.
     let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
     let writing = tokio::spawn(async move {
         let mut written = 0;

@@ -1,4 +1,4 @@
-//! `pg_dump` writes the schema down; there is no other way to all of it.
+//! Runs `pg_dump` to write the schema down. No other way yields all of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,31 @@ use crate::backend::{Address, BackendError, OwnConnection, Served};
 use crate::membership::checksum::schema_checksums;
 use crate::security::scram::Secret;
 
-/// Values and definitions are written as the server reads them; as `pg_dump` has it.
+/// Settings under which values and definitions are written as the server reads them, as in `pg_dump`.
 pub(super) const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
     SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
     SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
 
-/// How long it may take for a part of the schema.
+/// How long `pg_dump` may take for a part of the schema.
 const DEADLINE: Duration = Duration::from_mins(10);
-/// How long it waits for locks.
+/// How long `pg_dump` waits for locks.
 const LOCK_PATIENCE: &str = "--lock-wait-timeout=10s";
-/// What it begins with, for a donor that may be older than it, and the same for servers that do not know the setting.
+/// `pg_dump` begins with this setting; the donor may be older than `pg_dump`. The second form does the same, also on
+/// servers that do not know the setting.
 const NO_LIMIT: &str = "\nSET transaction_timeout = 0;\n";
 const NO_LIMIT_ANYWHERE: &str = "\nSELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout';\n";
-/// Ends what it begins with.
+/// Follows the limits at the beginning of a dump.
 const AFTER_LIMITS: &str = "\nSET client_encoding = ";
-/// A schema that is longer as text is not taken.
+/// A longer schema, as text, is rejected.
 const SCHEMA_BYTES_MAX: usize = 512 << 20;
 
 /// The donor's schema.
 pub(super) struct Schema {
-    /// What comes before the rows.
+    /// The definitions that come before the rows.
     pub(super) before_rows: String,
-    /// Indexes, triggers and the like.
+    /// The definitions that come after the rows: indexes, triggers and the like.
     pub(super) after_rows: String,
-    /// Checksums of all of it.
+    /// Checksums of the whole schema.
     pub(super) sums: BTreeMap<String, String>,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Finds the oldest one that is not older than the donor.
+    /// Finds the oldest `pg_dump` that is not older than the donor.
     pub(super) async fn find(served: &Served, donor: &Address) -> Result<Self, InitialCopyError> {
         let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
         let mut connection = OwnConnection::open(donor, served, &[]).await.map_err(lost)?;
@@ -66,7 +67,7 @@ impl Program {
         Ok(Self { path, served: served.clone(), donor: donor.clone() })
     }
 
-    /// The schema in a snapshot.
+    /// Reads the schema in a snapshot.
     pub(super) async fn schema(
         &self,
         snapshot: &str,
@@ -76,7 +77,7 @@ impl Program {
         let after_rows = self.section("post-data", snapshot).await?;
         let lost = |source: BackendError| InitialCopyError::Donor { name: None, source };
         let sums = schema_checksums(donor).await.map_err(lost)?;
-        // What the checksums set for themselves holds for the transaction, which goes on.
+        // The checksums change settings for the whole transaction, which goes on.
         donor.query(PIN).await.map_err(lost)?;
         Ok(Schema { before_rows, after_rows, sums })
     }
@@ -105,7 +106,7 @@ impl Program {
         Ok(for_any_release(without_psql(&text)))
     }
 
-    /// Where the donor is and what opens it, by the environment: others can see a process's arguments.
+    /// Tells `pg_dump` the donor's address and password by the environment, since others can see a process's arguments.
     fn reach(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("PG")) {
@@ -140,7 +141,8 @@ async fn major(path: &Path) -> Option<u32> {
     number.unwrap_or(&digits).split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Without the two lines that are orders to psql alone: what comes between them is not to be taken for such.
+/// Removes the two lines that are orders to psql alone. Only lines with the dump's own key are removed, so equal words
+/// between them stay.
 fn without_psql(text: &str) -> String {
     let restricted = text.lines().find_map(|line| line.strip_prefix("\\restrict "));
     let Some(key) = restricted else { return text.to_owned() };

@@ -8,18 +8,18 @@ use super::rows::CopyError;
 use crate::backend::BackendError;
 use crate::membership::reach::ReachError;
 
-/// A server was not filled. What it has by then is marked as half full, so the copy can begin anew.
+/// A server was not filled. Its contents so far are marked as half full, so the copy can begin anew.
 #[derive(Debug)]
 pub(crate) enum InitialCopyError {
-    /// The replica that is copied is lost or refuses.
+    /// The donor is lost or refuses.
     Donor {
         /// Its name, if it was known by then.
         name: Option<String>,
         source: BackendError,
     },
-    /// The schema of the replica that is copied cannot be written down.
+    /// The schema of the donor cannot be written down.
     Dump(DumpError),
-    /// The schema changed while it was written down.
+    /// The schema changed while `pg_dump` wrote it down.
     SchemaChanges,
     /// The server that is filled cannot be used.
     Reach(ReachError),
@@ -29,13 +29,13 @@ pub(crate) enum InitialCopyError {
     Strangers { address: String, roles: Vec<String> },
     /// The rows of a table were not copied.
     Table { table: String, source: CopyError },
-    /// What Onecopy keeps in a server was not copied.
+    /// Onecopy's own state in a server was not copied.
     State(StateError),
-    /// The server makes another schema of the same definitions.
+    /// The same definitions give another schema on this server.
     SchemaDiffers { address: String, donor: String, kinds: Vec<String> },
 }
 
-/// What was tried at the server that is filled.
+/// The step that failed at the server that is filled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TargetStep {
     Reach,
@@ -46,7 +46,7 @@ pub(crate) enum TargetStep {
 /// The schema was not written down by `pg_dump`.
 #[derive(Debug)]
 pub(crate) enum DumpError {
-    /// No program is new enough.
+    /// No `pg_dump` is as new as the donor.
     NoProgram { major: u32 },
     /// The program cannot be run.
     NotRun { path: PathBuf, source: io::Error },
@@ -60,7 +60,7 @@ pub(crate) enum DumpError {
     NotUtf8,
 }
 
-/// What Onecopy keeps in a server was not copied.
+/// Onecopy's own state in a server was not copied.
 #[derive(Debug)]
 pub(crate) enum StateError {
     /// One of the servers is lost or refuses.

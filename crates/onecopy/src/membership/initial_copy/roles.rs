@@ -1,14 +1,15 @@
-//! Roles and the database itself: what all databases of a server share, and what stands beside the objects in one.
+//! Roles, which all databases of a server share, and the properties of the database itself.
 //!
-//! `pg_dumpall` would write roles down as they are at some moment; here they have to be those of a snapshot, since later changes
-//! come from the log. So they are read with it, verifiers of passwords included: a password set anew would get another salt.
+//! `pg_dumpall` would write down the roles of some moment. Here they have to be those of the snapshot, since later
+//! changes come from the log. So they are read in the snapshot, password verifiers included: a password set anew would
+//! get another salt.
 
 use std::collections::BTreeSet;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
 
-/// A role: its name, and what makes it what it is.
+/// A role: its name, its attributes and its comment.
 const ROLES: &str = "SELECT rolname, format('ALTER ROLE %I WITH %s %s %s %s %s %s %s CONNECTION LIMIT %s VALID UNTIL %L PASSWORD %L', \
     rolname, CASE WHEN rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END, CASE WHEN rolinherit THEN 'INHERIT' ELSE 'NOINHERIT' END, \
     CASE WHEN rolcreaterole THEN 'CREATEROLE' ELSE 'NOCREATEROLE' END, CASE WHEN rolcreatedb THEN 'CREATEDB' ELSE 'NOCREATEDB' END, \
@@ -32,12 +33,12 @@ fn memberships(has_options: bool) -> String {
     )
 }
 
-/// Takes every membership back; the dependent ones go with the first.
+/// Revokes every membership. Revoking the first also revokes those that depend on it.
 const NO_MEMBERSHIPS: &str = "SELECT format('REVOKE %I FROM %I GRANTED BY %I CASCADE', g.rolname, r.rolname, \
     COALESCE(b.rolname, CURRENT_USER)) FROM pg_auth_members m JOIN pg_authid g ON g.oid = m.roleid \
     JOIN pg_authid r ON r.oid = m.member LEFT JOIN pg_authid b ON b.oid = m.grantor WHERE g.rolname !~ '^pg_' OR r.rolname !~ '^pg_'";
 
-/// Settings of roles, in all databases and in this one, and of this one.
+/// Settings of roles (in all databases and in this one) and of this database.
 const SETTINGS: &str = "SELECT format('INSERT INTO pg_db_role_setting SELECT %s, %s, %L', \
     CASE WHEN s.setdatabase = 0 THEN '0' ELSE format('(SELECT oid FROM pg_database WHERE datname = %L)', current_database()) END, \
     CASE WHEN r.oid IS NULL THEN '0' ELSE format('(SELECT oid FROM pg_roles WHERE rolname = %L)', r.rolname) END, s.setconfig), \
@@ -45,12 +46,12 @@ const SETTINGS: &str = "SELECT format('INSERT INTO pg_db_role_setting SELECT %s,
     FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole \
     WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
-/// The database, by the words of CREATE DATABASE that all releases know.
+/// The options of the database that CREATE DATABASE knows in all releases.
 const DATABASE: &str = "SELECT format('OWNER %I ENCODING %L LC_COLLATE %L LC_CTYPE %L CONNECTION LIMIT %s', r.rolname, \
     pg_encoding_to_char(encoding), datcollate, datctype, datconnlimit) FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba \
     WHERE datname = current_database()";
 
-/// The words since release 15, where the locale may be another library's.
+/// The options since release 15, where another library may provide the locale.
 const PROVIDER: &str = "SELECT format(' LOCALE_PROVIDER %s', CASE datlocprovider WHEN 'i' THEN 'icu' WHEN 'b' THEN 'builtin' ELSE 'libc' END), \
     datlocprovider, COALESCE(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale'), to_jsonb(d) ->> 'daticurules' \
     FROM pg_database d WHERE datname = current_database()";
@@ -68,13 +69,13 @@ const RIGHTS: &str = "SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC, %I',
 
 /// The release since which a membership has options.
 const OPTIONS_SINCE: u32 = 160_000;
-/// The release since which a database says whose locale it has.
+/// The release since which a database names the provider of its locale.
 const PROVIDER_SINCE: u32 = 150_000;
 
 /// The roles of the donor.
 pub(super) struct Roles {
     names: BTreeSet<String>,
-    /// What makes them what they are, one after the other.
+    /// Statements that set their attributes and comments, one after the other.
     attributes: Vec<String>,
     memberships: Vec<String>,
     memberships_in_short: Vec<String>,
@@ -83,17 +84,17 @@ pub(super) struct Roles {
 
 /// The database of the donor.
 pub(super) struct Database {
-    /// What CREATE DATABASE is told.
+    /// The options of CREATE DATABASE.
     pub(super) options: String,
-    /// What is said of it afterwards.
+    /// Statements that run after that.
     pub(super) properties: Vec<String>,
 }
 
-/// Why a server does not get the roles.
+/// Why a server did not get the roles.
 pub(super) enum WriteError {
-    /// It refuses.
+    /// The server refused, or was lost.
     Server(BackendError),
-    /// It has others of its own.
+    /// The server has other roles of its own.
     Strangers(Vec<String>),
 }
 
@@ -125,7 +126,7 @@ pub(super) async fn read(donor: &mut OwnConnection) -> Result<Roles, BackendErro
     Ok(Roles { names, attributes, memberships, memberships_in_short, settings })
 }
 
-/// Gives a server these roles and no others. `is_former`: what it has besides may go.
+/// Gives a server these roles and no others. If the server `is_former`, its other roles are dropped.
 pub(super) async fn write(
     target: &mut OwnConnection,
     roles: &Roles,
@@ -151,7 +152,7 @@ pub(super) async fn write(
     let has_options = release(target).await? >= OPTIONS_SINCE;
     let mut left: Vec<&String> =
         (if has_options { &roles.memberships } else { &roles.memberships_in_short }).iter().collect();
-    // A role can grant only what it was granted before.
+    // A role can grant a membership only after it was granted that role itself. So refused grants are tried again.
     while !left.is_empty() {
         let (mut refused, mut why) = (Vec::new(), None);
         for sql in &left {
@@ -176,7 +177,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Reads what the database is.
+/// Reads the options and properties of the database.
 pub(super) async fn database(donor: &mut OwnConnection) -> Result<Database, BackendError> {
     let mut options = donor.query_column(DATABASE).await?.concat();
     if release(donor).await? >= PROVIDER_SINCE {

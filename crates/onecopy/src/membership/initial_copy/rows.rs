@@ -9,18 +9,18 @@ use crate::backend::{BackendError, Connection, OwnConnection};
 use crate::capture::quoting::{literal, quoted};
 use crate::coordinator::resync_progress::Transfer;
 
-/// So much is collected before it is sent on.
+/// The number of bytes that are collected before they are sent on.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where rows wait that are to be written in a sandbox.
+/// The table where rows wait that are to be written in a sandbox.
 const STAGE: &str = "onecopy_stage";
 
-/// Rows that have passed their CHECKs are not checked again. This holds until `resume_checks`, in a database without clients.
+/// Suspends CHECKs until `resume_checks`, in a database without clients: the rows have passed them already.
 pub(super) const SUSPEND_CHECKS: &str = "UPDATE pg_constraint SET contype = '-' WHERE contypid <> 0 AND contype = 'c'; \
     UPDATE pg_class SET relchecks = 0 WHERE relchecks > 0";
 
-/// The tables that hold rows: their names, the columns whose values are stored and not computed, how these are read if that
-/// is as text, sizes, and what [`Sandbox`] has. As in records, text is for types that do not take back all that they send.
+/// The tables that hold rows: names, stored columns (no computed ones), how to read these if as text, sizes, and the
+/// fields of [`Sandbox`]. As in records, text is for types that do not receive all that they send.
 const TABLES: &str = "SELECT n.nspname, c.relname, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) \
     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''), \
     CASE WHEN EXISTS (SELECT FROM onecopy_capture.carried_types(ARRAY[c.oid])) THEN (SELECT string_agg(quote_ident(a.attname) \
@@ -32,7 +32,7 @@ const TABLES: &str = "SELECT n.nspname, c.relname, (SELECT string_agg(quote_iden
     WHERE c.relkind = 'r' AND c.relpersistence <> 't' \
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
 
-/// Those that have other files than the snapshot says: they were written anew since, and look empty in it.
+/// Tables whose files are not those of the snapshot. They were rewritten since, and look empty in it.
 const REWRITTEN: &str = "SELECT c.oid::regclass FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relfilenode <> 0 \
     AND n.nspname NOT IN ('pg_catalog', 'information_schema') \
@@ -44,20 +44,20 @@ pub(super) struct Table {
     name: String,
     /// The columns that are copied.
     columns: String,
-    /// How they are read, where that is as text.
+    /// How they are read, if as text.
     as_text: Option<String>,
     bytes: u64,
-    /// If it calls code of users when rows are written.
+    /// Set if writing its rows calls code of users.
     sandbox: Option<Sandbox>,
 }
 
-/// How a table is filled in the sandbox of its owner (`sandbox.sql`): by way of a table of harmless types.
+/// How a table is filled in the sandbox of its owner (`sandbox.sql`), by way of a staging table of harmless types.
 #[derive(Debug)]
 struct Sandbox {
-    /// The columns of that.
+    /// The columns of the staging table.
     stage: String,
     statement: String,
-    /// Where the code finds what it names.
+    /// The search path of the code.
     path: String,
 }
 
@@ -77,9 +77,9 @@ impl fmt::Display for Table {
 /// Why rows were not copied.
 #[derive(Debug)]
 pub(crate) enum CopyError {
-    /// The donor has ended it, or was lost.
+    /// The donor ended the copy, or was lost.
     Donor(BackendError),
-    /// The server does not take it, or was lost.
+    /// The target rejected the rows, or was lost.
     Target(BackendError),
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for CopyError {
     }
 }
 
-/// Locks all tables against being written anew or changed; `None` if that has happened to one since the snapshot.
+/// Locks all tables against being rewritten or changed. Returns `None` if one was since the snapshot.
 pub(super) async fn lock(connection: &mut OwnConnection) -> Result<Option<Vec<Table>>, BackendError> {
     const SHAPE: BackendError = BackendError::Protocol("an answer about tables of an unexpected shape");
     let mut tables = Vec::new();
@@ -124,12 +124,12 @@ pub(super) async fn lock(connection: &mut OwnConnection) -> Result<Option<Vec<Ta
     Ok(rewritten.is_empty().then_some(tables))
 }
 
-/// About how much there is.
+/// The approximate size of all tables.
 pub(super) fn total_bytes(tables: &[Table]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 
-/// Copies one table. What an extension has put there is replaced.
+/// Copies one table. Rows that an extension has put there are replaced.
 pub(super) async fn copy(
     donor: &mut OwnConnection,
     target: &mut OwnConnection,
@@ -138,7 +138,7 @@ pub(super) async fn copy(
 ) -> Result<(), CopyError> {
     let Table { name, columns, as_text, sandbox, .. } = table;
     target.query(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
-    // A column list may not be empty; a table without columns to copy gives all of its none.
+    // A column list may not be empty. A table without columns to copy gets no list, and sends rows without columns.
     let list = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
     let into = match sandbox {
         Some(sandbox) => {
@@ -165,7 +165,7 @@ pub(super) async fn copy(
     Ok(())
 }
 
-/// Turns what was copied into rows of the table, as its owner.
+/// Turns the staged rows into rows of the table, as its owner.
 async fn unstage(target: &mut OwnConnection, name: &str, sandbox: &Sandbox) -> Result<(), BackendError> {
     let [table, path, statement] = [name, &sandbox.path, &sandbox.statement].map(literal);
     target

@@ -1,4 +1,5 @@
-//! What Onecopy itself keeps in a server: which records are in it, the numbers of its objects, marks of sequences.
+//! Copies Onecopy's own state in a server: the set of applied records, the numbers of its objects, and marks of
+//! sequences.
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::quoting::quoted;
@@ -7,14 +8,14 @@ use crate::coordinator::resync_progress::Transfer;
 use super::error::StateError;
 use super::rows::pipe;
 
-/// Tables that are the same everywhere, row by row.
+/// Tables that are the same on every server, row by row.
 const ALIKE: [&str; 2] = ["onecopy.applied", "onecopy_capture.marks"];
 
-/// The sequences that Onecopy's own numbers of objects are drawn from.
+/// The sequences from which Onecopy draws its own numbers of objects.
 const COUNTERS: [&str; 3] =
     ["onecopy_capture.table_numbers", "onecopy_capture.name_numbers", "onecopy_capture.sequence_numbers"];
 
-/// Our numbers of types and relations, by the names of these.
+/// Our numbers of types and relations, with the names of these.
 const NAMES: &str = "SELECT o.id, o.is_type, n.nspname, COALESCE(t.typname, c.relname) FROM onecopy_capture.names o \
     LEFT JOIN pg_type t ON o.is_type AND t.oid = o.object LEFT JOIN pg_class c ON NOT o.is_type AND c.oid = o.object \
     JOIN pg_namespace n ON n.oid = COALESCE(t.typnamespace, c.relnamespace)";
@@ -25,7 +26,7 @@ const NAMED: &str = "INSERT INTO onecopy_capture.names \
     LEFT JOIN pg_type t ON f.is_type AND t.typnamespace = n.oid AND t.typname = f.name \
     LEFT JOIN pg_class c ON NOT f.is_type AND c.relnamespace = n.oid AND c.relname = f.name";
 
-/// Sequences with what is theirs by the schema: where a range of one is lent to the donor, its server has another bound.
+/// Sequences with the bounds of the schema. If the donor holds a lease on a range, its server has other bounds.
 const SEQUENCES: &str = "SELECT s.id, n.nspname, c.relname, s.caches, s.rules, COALESCE(l.least, q.seqmin), \
     COALESCE(l.greatest, q.seqmax), l.sequence IS NOT NULL \
     FROM onecopy_capture.sequences s JOIN pg_class c ON c.oid = s.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -39,13 +40,13 @@ const NUMBERED: &str = "INSERT INTO onecopy_capture.sequences \
 const BOUNDED: &str = "UPDATE pg_sequence q SET seqmin = f.least, seqmax = f.greatest FROM onecopy_filling.sequences f \
     JOIN onecopy_capture.sequences s ON s.id = f.id WHERE q.seqrelid = s.relation";
 
-/// Where a sequence stands that the donor draws from a range of its own: up to there its values may have been given out.
+/// Moves sequences of which the donor holds a lease to their marks: values up to there may have been given out.
 const MARKED: &str = "SELECT setval(s.relation::regclass, least(greatest(m.value, f.least), f.greatest), m.called) \
     FROM onecopy_filling.sequences f JOIN onecopy_capture.sequences s ON s.id = f.id CROSS JOIN LATERAL ( \
     SELECT m.value, m.called FROM onecopy_capture.marks m WHERE m.sequence = f.id ORDER BY m.generation DESC, \
     CASE WHEN m.descends THEN -m.value::numeric ELSE m.value END DESC, m.called DESC LIMIT 1) AS m WHERE f.is_leased";
 
-/// Copies all of it, when the schema is there.
+/// Copies the state. The schema must be there already.
 pub(super) async fn copy(donor: &mut OwnConnection, target: &mut OwnConnection) -> Result<(), StateError> {
     let uncounted = Transfer::default();
     target
@@ -65,7 +66,7 @@ pub(super) async fn copy(donor: &mut OwnConnection, target: &mut OwnConnection) 
             (format!("COPY ({query}) TO STDOUT"), format!("COPY onecopy_filling.{table} FROM STDIN"));
         pipe(donor, &from, target, &into, &uncounted).await?;
     }
-    // What the server does not have by that name has no id there, and then this is refused.
+    // If the server lacks a name, its id is NULL here, and the statement fails.
     for sql in [NAMED, NUMBERED, BOUNDED] {
         target.query(sql).await?;
     }
@@ -77,7 +78,8 @@ pub(super) async fn copy(donor: &mut OwnConnection, target: &mut OwnConnection) 
 
 const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
 
-/// Sequences are no part of a snapshot: they stand where the donor's stand now, or further than in the snapshot.
+/// Copies the positions of sequences. Sequences are not part of a snapshot: they are copied as they stand at the donor
+/// now, which may be further than in the snapshot.
 async fn positions(donor: &mut OwnConnection, target: &mut OwnConnection) -> Result<(), BackendError> {
     for counter in COUNTERS {
         position(donor, target, counter).await?;

@@ -1,4 +1,4 @@
-//! The server that is filled: what it is now, and its database made anew.
+//! The server that is filled: checks its present contents, and makes its database anew.
 
 use crate::backend::{BackendError, OwnConnection, Served};
 use crate::capture;
@@ -11,29 +11,29 @@ use crate::membership::reach::{ReachedServer, reach};
 use super::error::{InitialCopyError, TargetStep};
 use super::roles::Database;
 
-/// Databases that a server has, from which another one can be dropped and made.
+/// Databases that every server has. From one of them another database can be dropped and created.
 const BESIDE: [&str; 2] = ["template1", "postgres"];
 
-/// The schema that a server has until it is full.
+/// A server has this schema until it is full.
 const MARK: &str = "onecopy_filling";
 
-/// Settings of our connections to the server: its log gets none of the roles' secrets, which stand in statements.
+/// Settings of our connections to the server. They keep the roles' secrets, which stand in statements, out of its log.
 const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
     -c log_statement=none -c log_min_duration_statement=-1 -c log_duration=off -c log_min_error_statement=panic \
     -c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_min_messages=error \
     -c lc_monetary=C -c array_nulls=on -c xmloption=content -c TimeZone=UTC -c application_name=onecopy\\ filling";
 
-/// What a server is to us.
+/// The condition of a server that is to be filled.
 pub(crate) enum ServerCondition {
-    /// It has our objects, whole: a server of some cluster.
+    /// It has our objects, complete: it belongs to some cluster.
     Member(Box<ReachedServer>),
-    /// It has nothing, not even the database, or what was left half full.
+    /// It is empty, even of the database, or was left half full.
     Empty,
-    /// It has something of its own: what.
+    /// It has data of its own, described by the text.
     Full(String),
 }
 
-/// Looks at a server that may be empty.
+/// Checks the condition of a server that may be empty.
 pub(crate) async fn standing(
     served: &Served,
     replica: &Replica,
@@ -63,7 +63,7 @@ pub(crate) async fn standing(
     Ok(holds.map_or(ServerCondition::Empty, ServerCondition::Full))
 }
 
-/// A connection to the server, but not to the database that is made anew.
+/// Connects to the server, but not to the database that is made anew.
 pub(super) async fn connect_beside(
     served: &Served,
     replica: &Replica,
@@ -84,7 +84,7 @@ pub(super) async fn connect_beside(
     })
 }
 
-/// Drops the database, which is empty or may go, and makes it as the donor's is.
+/// Drops the database, which is empty or may go, and creates it with the donor's options.
 pub(super) async fn make_anew(
     connection: &mut OwnConnection,
     served: &Served,
@@ -102,7 +102,7 @@ pub(super) async fn make_anew(
     Ok(())
 }
 
-/// A connection to the database that is filled: what it writes is not captured.
+/// Connects to the database that is filled. Capture ignores writes on this connection.
 pub(super) async fn connect(
     target: &Replica,
     coordinator: &Coordinator,
@@ -113,7 +113,7 @@ pub(super) async fn connect(
     OwnConnection::open(&target.address, &coordinator.database.served, &own).await
 }
 
-/// What of ours has to be there before the schema, without the id of the cluster.
+/// Marks the server as half full, and installs our objects before the schema, without the id of the cluster.
 pub(super) async fn mark(
     connection: &mut OwnConnection,
     coordinator: &Coordinator,
@@ -124,7 +124,7 @@ pub(super) async fn mark(
     Ok(())
 }
 
-/// The guards against schema changes are part of what comes after the rows.
+/// Drops the guards against schema changes. They come again with the definitions after the rows.
 pub(super) async fn drop_guards(connection: &mut OwnConnection) -> Result<(), BackendError> {
     for name in adoption::EVENT_TRIGGERS {
         connection.query(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
@@ -132,7 +132,7 @@ pub(super) async fn drop_guards(connection: &mut OwnConnection) -> Result<(), Ba
     Ok(())
 }
 
-/// From here on it is a server of the cluster, also after a crash of its own.
+/// Makes it a server of the cluster, durably: it remains one after a crash of its own.
 pub(super) async fn complete(
     connection: &mut OwnConnection,
     coordinator: &Coordinator,

@@ -1,7 +1,7 @@
-//! The applied set of a server: the identities in `onecopy.applied`, which say which records the server has.
+//! The applied set of a server: the identities in `onecopy.applied`. They say which records the server has.
 //!
-//! Any role can insert into the table, so a row counts only with its proof ([`crate::security::seal`]). The table is read a
-//! piece at a time, in the order of its key, because rows that prove nothing must not take memory.
+//! Any role can insert into the table, so a row counts only with its proof ([`crate::security::seal`]). The table is
+//! read a piece at a time, in the order of its key, because rows without a proof must not take memory.
 
 use cluster::ids::{Epoch, Identity, Nonce};
 
@@ -12,7 +12,7 @@ use crate::security::seal::Seal;
 /// Rows read at a time.
 const PIECE_ROWS: usize = 10_000;
 
-/// Tells whether a release has used the server that knew no proofs.
+/// Tells whether a release without proofs has used the server.
 const LACKS_PROOFS_SQL: &str = "SELECT FROM pg_class WHERE oid = to_regclass('onecopy.applied') \
     AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'proof')";
 
@@ -22,7 +22,7 @@ pub(crate) struct AppliedSet<'a> {
     seal: &'a Seal,
 }
 
-/// What to do with rows that clients have made up.
+/// The treatment of rows that clients have made up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MadeUp {
     Keep,
@@ -47,8 +47,8 @@ impl<'a> AppliedSet<'a> {
         self.read_pieces(MadeUp::Keep).await
     }
 
-    /// Reads them, and deletes rows that clients have made up. If that takes too long, the next attempt has fewer rows to
-    /// read.
+    /// Reads all identities that Onecopy has written, and deletes rows that clients have made up. If that takes too
+    /// long, the next attempt has fewer rows to read.
     pub(super) async fn read_and_clean(mut self) -> Result<Vec<Identity>, BackendError> {
         self.read_pieces(MadeUp::Delete).await
     }
@@ -64,8 +64,8 @@ impl<'a> AppliedSet<'a> {
         Ok(())
     }
 
-    /// Deletes rows that clients have made up in one piece of the table, after an identity. Returns where the next piece
-    /// begins, or none after the last one.
+    /// Deletes rows that clients have made up, in one piece of the table, after an identity. Returns the begin of the
+    /// next piece, or none after the last one.
     pub(super) async fn sweep(mut self, after: Option<Identity>) -> Result<Option<Identity>, BackendError> {
         let piece = self.piece(after).await?;
         self.forget(&piece.made_up).await?;

@@ -1,18 +1,22 @@
 //! Applying records: transactions on the applier's connection.
 //!
-//! As many records as come together go into one transaction. It is committed only after every reply was seen, since
-//! a statement that concerns no row is no error to the server, but is one here. A batch that fails is undone and its
-//! records are tried one by one, so that what is reported as diverged is the one record that cannot be applied; in one
-//! transaction all the same, as some of them may have to be seen together.
-//! Most are a pipeline without BEGIN and COMMIT ([`exchange`]), and insert their identities by VALUES: together a tenth to a
-//! sixth less of the server's processor time than a block, and arrays that are unnested.
+//! As many records as come together go into one transaction. The applier commits only after it has seen every reply: a
+//! statement that affects no row is no error to the server, but is one here.
 //!
-//! A CHECK held when and where the row was written. One that depends on more than the row (the time, other rows, a setting) may
-//! not hold here any more; then the rows are applied once more without that CHECK.
+//! A batch that fails is rolled back, and its records are tried one by one. So only the record that cannot be applied
+//! is reported as diverged. They still share one transaction, as some of them may have to be seen together.
 //!
-//! A record with statements (a schema change) is a transaction of its own: its statements run as the role and with the
-//! settings of their author, and the tables are read again after each. So is a record with rows in a file, which are
-//! read and planned a chunk at a time: sound, because at the end of each chunk the replica stands where home stood then.
+//! Most batches are a pipeline without BEGIN and COMMIT ([`exchange`]), and insert their identities by VALUES. Compared
+//! with a block and unnested arrays, that saves a tenth to a sixth of the server's processor time.
+//!
+//! A CHECK held when and where the row was written. If it depends on more than the row (the time, other rows, a
+//! setting), it may not hold here any more. Then the applier applies the rows again without that CHECK.
+//!
+//! A record with statements (a schema change) is a transaction of its own. Its statements run as the role and with the
+//! settings of their author. After each, the applier reads the tables again.
+//!
+//! A record with rows in a file is a transaction of its own, too. The applier reads and plans the rows a chunk at a
+//! time. That is sound: at the end of each chunk the replica stands where home stood then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,10 +41,12 @@ use crate::capture::quoting::literal;
 use crate::security::seal::Seal;
 
 const BEGIN: &str = "BEGIN";
-/// Up to so many identities have a statement for their number, which is quicker than one that unnests arrays.
+/// Up to so many identities are inserted by a statement for exactly their number, which is faster than unnesting
+/// arrays.
 const IDENTITIES_COUNTED_MAX: usize = 8;
 
-/// How often a transaction is tried that fails in a function of users, and the pause before the second time, which then doubles.
+/// How often a transaction is tried that fails in a function of users. [`RAISED_PAUSE`] passes before the second try;
+/// it doubles for each further one.
 const RAISED_TRIES_MAX: u32 = 3;
 const RAISED_PAUSE: Duration = Duration::from_millis(200);
 
@@ -48,14 +54,14 @@ const RAISED_PAUSE: Duration = Duration::from_millis(200);
 const COMPRESS_BY_LZ4: &str = "SET default_toast_compression = lz4";
 const COMPRESS_AS_EVER: &str = "RESET default_toast_compression";
 
-/// The setting that is not taken from a statement's author: a function's body has been checked at home, where it may speak
-/// of temporary tables.
+/// The setting that is not taken from a statement's author. Home has checked the function's body already, and there the
+/// body may name temporary tables.
 const CHECKED_AT_HOME: &str = "check_function_bodies";
 
-/// At the end of a transaction without some of the CHECKs.
+/// Puts suspended CHECKs back in force: before a statement, and at the end of the transaction.
 const RESUME_CHECKS: &str = "SELECT onecopy_capture.resume_checks()";
 
-/// Whose CHECKs do not hold any more: a table's or a domain's, with its schema.
+/// A table or a domain, with its schema, whose CHECKs do not hold any more.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Checked {
     schema: String,
@@ -64,7 +70,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// What a server's error says of it.
+    /// The table or domain that a server's CHECK violation names.
     fn violated(trouble: &PipelineError) -> Option<Self> {
         let PipelineError::Server(body) = trouble else { return None };
         let fields = Fields::new(body);
@@ -82,21 +88,21 @@ impl Checked {
     }
 }
 
-/// The applier's connection and what it knows.
+/// The applier's connection and its state.
 pub(super) struct Applier {
     connection: OwnConnection,
     database: DatabaseId,
     tables: RefreshTables,
-    /// The tables whose rows are applied. Every record leaves its identity.
+    /// The tables whose rows are applied. The identity of every record is inserted, whatever tables it writes.
     holdings: Holdings,
-    /// The tables may be others than that by now; they are read again when the next row needs them.
+    /// `tables` may be out of date. They are read again when the next row needs them.
     is_outdated: bool,
     prepared: Prepared,
     spills: Arc<dyn SpillStore>,
     seal: Arc<Seal>,
-    /// The tables are as they are after this version.
+    /// `tables` are as of this version.
     known_to: Version,
-    /// These CHECKs do not count in the next transaction.
+    /// The CHECKs that are suspended in the next transaction.
     unchecked: BTreeSet<Checked>,
 }
 
@@ -121,7 +127,7 @@ impl Applier {
         }
     }
 
-    /// Its server process.
+    /// The process id of its backend.
     pub(super) fn pid(&self) -> i32 {
         self.connection.process().pid
     }
@@ -131,8 +137,8 @@ impl Applier {
         self.connection.lost().await
     }
 
-    /// Applies all records, in order. What its own clients have committed at this server has not come by here: if a
-    /// schema change may be among that, the tables are read again.
+    /// Applies all records, in order. Transactions that this server's own clients committed do not pass through here.
+    /// If a schema change may be among those, the tables are read again.
     pub(super) async fn apply_after(
         &mut self,
         last_ddl: Version,
@@ -164,7 +170,7 @@ impl Applier {
         Ok(())
     }
 
-    /// One transaction, in which each record is planned for itself; without those that were there already.
+    /// Applies the records in one transaction, each planned by itself. Records that are there already are left out.
     async fn one_by_one(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
         let mut lacking = records.to_vec();
         while !lacking.is_empty() {
@@ -176,7 +182,8 @@ impl Applier {
         Ok(())
     }
 
-    /// One transaction, again without the CHECKs that stop it. What fails for another reason is undone.
+    /// Tries one transaction, and retries it without the CHECKs that stop it. It is also retried a few times after an
+    /// error of users' code, and once with lz4 if a row is too large. A failed try is rolled back.
     async fn attempt(
         &mut self,
         records: &[Arc<Record>],
@@ -198,7 +205,7 @@ impl Applier {
                     tokio::time::sleep(RAISED_PAUSE * (1 << (tries - 1))).await;
                     tries += 1;
                 }
-                // Code may have set it at home. A server may lack the method.
+                // Code may have set lz4 at home. A server may lack the method.
                 _ if !compresses_by_lz4
                     && is_too_large(&trouble)
                     && self.connection.query(COMPRESS_BY_LZ4).await.is_ok() =>
@@ -229,7 +236,7 @@ impl Applier {
         Ok(())
     }
 
-    /// As [`Self::transaction`], one record after the other; where it is.
+    /// As [`Self::transaction`], one record after the other. `at` becomes the index of the record under way.
     async fn singly(&mut self, records: &[Arc<Record>], at: &mut usize) -> Result<(), PipelineError> {
         for (index, record) in records.iter().map(std::slice::from_ref).enumerate() {
             *at = index;
@@ -251,7 +258,7 @@ impl Applier {
         Ok(())
     }
 
-    /// In the open transaction, those CHECKs do not count that have stopped the records before.
+    /// Suspends, in the open transaction, the CHECKs that have stopped these records before.
     async fn suspend_checks(&mut self) -> Result<(), PipelineError> {
         for checked in &self.unchecked {
             self.connection.query(&checked.suspend()).await?;
@@ -259,7 +266,7 @@ impl Applier {
         Ok(())
     }
 
-    /// A transaction of one pipeline.
+    /// Runs a transaction as one pipeline.
     async fn at_once(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         let steps = self.plan(records).await?;
         let inserted = self.put_identities(records);
@@ -267,7 +274,7 @@ impl Applier {
         exchange::run(connection, tables, prepared, steps, &[Some(inserted)], Outcome::Committed).await
     }
 
-    /// Rows for which some of the CHECKs do not count.
+    /// Applies rows in a transaction block in which some CHECKs are suspended.
     async fn rows_unchecked(&mut self, records: &[Arc<Record>]) -> Result<(), PipelineError> {
         let steps = self.plan(records).await?;
         self.begin(records).await?;
@@ -280,7 +287,8 @@ impl Applier {
             .map_err(PipelineError::Refresh)
     }
 
-    /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
+    /// Reads the tables if they are out of date, and not before. Schema changes often come many at a time, and reading
+    /// the catalogue of hundreds of tables takes longer than each change.
     async fn know_tables(&mut self) -> Result<(), PipelineError> {
         if self.is_outdated {
             self.tables =
@@ -305,7 +313,7 @@ impl Applier {
         self.suspend_checks().await
     }
 
-    /// Puts the identities into the output; returns the rows that this command reports.
+    /// Writes the insert of the identities into the output. Returns the number of rows that the command reports.
     fn put_identities(&mut self, records: &[Arc<Record>]) -> u64 {
         let (out, count, seal) = (&mut self.connection.exchange().output, records.len(), &self.seal);
         let identities = || records.iter().map(|record| record.header().identity);
@@ -337,7 +345,7 @@ impl Applier {
         self.mixed(record.items().filter(|item| !matches!(item, Item::Spilled(_)))).await
     }
 
-    /// The chunks of a record's spilled rows, one after the other.
+    /// Applies the chunks of a record's spilled rows, one after the other.
     async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), PipelineError> {
         let mut reader = self.spills.open(Arc::clone(record)).await?;
         while let Some(chunk) = reader.next_chunk().await? {
@@ -352,7 +360,7 @@ impl Applier {
             if let Item::Statement(statement) = item {
                 self.items(std::mem::take(&mut rows)).await?;
                 if !statement.keeps_lent() {
-                    // One that concerns sequences has to find them as they are elsewhere.
+                    // A statement that concerns sequences must find them as they are elsewhere.
                     self.connection.query("SELECT onecopy_capture.unlend()").await?;
                 }
                 if !self.unchecked.is_empty() {
@@ -376,7 +384,7 @@ impl Applier {
         self.exchange(steps).await
     }
 
-    /// Steps in the open transaction block.
+    /// Runs steps in the open transaction block.
     async fn exchange(&mut self, steps: Vec<Step<'_>>) -> Result<(), PipelineError> {
         let Self { connection, tables, prepared, .. } = self;
         exchange::run(connection, tables, prepared, steps, &[], Outcome::Open).await
@@ -397,7 +405,8 @@ impl Applier {
         } else {
             connection.query(&statement.text).await?;
         }
-        // A cursor WITH HOLD that its code has left would run at COMMIT, and a prepared statement in place of ours.
+        // The statement's code may have left a cursor WITH HOLD, which would run at COMMIT. It may also have left a
+        // prepared statement, which would run in place of ours.
         connection.query("CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
         if is_lent {
             connection.query("SELECT onecopy_capture.take_run_back()").await?;
@@ -411,14 +420,14 @@ impl Applier {
         Ok(())
     }
 
-    /// Leaves the failed transaction and everything that it may have left half done in the session.
+    /// Rolls the failed transaction back, and clears everything that it may have left in the session.
     async fn undo(&mut self) -> Result<(), Failure> {
         let undone = self.connection.query("ROLLBACK").await;
         undone.map_err(|error| Failure::Lost(error.to_string()))?;
         self.forget_tables().await
     }
 
-    /// Reads the tables again when they are needed, and prepares anew what depends on them.
+    /// Has the tables read again when they are needed, and the statements that depend on them prepared anew.
     async fn forget_tables(&mut self) -> Result<(), Failure> {
         let cleared = async {
             self.connection.query("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
@@ -437,7 +446,8 @@ fn is_alone(record: &Record) -> bool {
         || (record.writes_everything() && items.any(|item| matches!(item, Item::Statement(_))))
 }
 
-/// What puts the author's role and settings in force. The settings come first: the role may not be allowed to.
+/// The SQL that puts the author's role and settings in force. The settings come first: the role may not be allowed to
+/// set them.
 fn preamble(statement: &Statement) -> String {
     let mut sql = String::from("SELECT set_config('row_security', 'on', false)");
     let path = ("search_path".to_owned(), statement.search_path.clone());

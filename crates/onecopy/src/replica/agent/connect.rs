@@ -1,9 +1,15 @@
 //! Fencing a server, and connecting to it.
 //!
-//! The order is what makes it a fence: every client's backend is ended and seen gone; then the applier logs in and
-//! takes an advisory lock that is drawn at random; only then is the applied set read. Sessions prove on each new
-//! connection that the applier holds that lock: so a connection made before, or after a crash of the server, is not
-//! used, however the timing falls.
+//! The agent fences in this order:
+//!
+//! - The agent ends every client's backend, and waits until it is gone.
+//!
+//! - The applier logs in and takes an advisory lock with a random key.
+//!
+//! - Only then the agent reads the applied set.
+//!
+//! Sessions prove on each new connection that the applier holds that lock. So no session uses a connection from before
+//! the fence, or from after a crash of the server, however the timing falls.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,11 +27,11 @@ use crate::coordinator::Obstacle;
 /// The name that the connections show in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "onecopy agent";
 
-/// How long all of it may take; what was applied is read, which can be much.
+/// How long connecting may take. It includes reading the applied set, which can be large.
 const CONNECT_MAX: Duration = Duration::from_mins(10);
-/// How long the former backends may take to go.
+/// How long former backends may take to end.
 const FENCE_DEADLINE: Duration = Duration::from_secs(30);
-/// The pause between looking whether they have gone.
+/// The pause between two looks whether they have ended.
 const FENCE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Settings of the connections, which `RESET ALL` leaves in force.
@@ -52,14 +58,15 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("lc_monetary", "C"),
     ("array_nulls", "on"),
     ("xmloption", "content"),
-    // Rows are found by index wherever there is one: a plan made while a table was small must do when it has grown, and
-    // no statement is worth planning anew. Without jit, because the prohibitive costs of the others would call for it.
+    // Rows are found by index if there is one. A plan made while a table was small must still do when it has grown, and
+    // no statement is worth planning anew. Without jit: the prohibitive costs of the other plans would call for it.
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("jit", "off"),
-    // The backend that waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
+    // The backend that waits longest is the victim of a deadlock, and the applier must never be. It has its own
+    // watchdog.
     ("deadlock_timeout", "1h"),
 ];
 
@@ -86,7 +93,7 @@ pub(super) enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether it may be used later, without anybody doing something about it.
+    /// Whether the server may become usable without an operator.
     pub(super) fn obstacle(&self) -> Obstacle {
         match self {
             Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unservable(_) => Obstacle::Lasting,
@@ -124,8 +131,8 @@ impl From<BackendError> for ConnectError {
     }
 }
 
-/// Fences the server and connects to it. A machine that is lost meanwhile says nothing any more, and may come back.
-/// `is_first` says that this start of Onecopy has not been there yet.
+/// Fences the server and connects to it. If the machine is lost meanwhile, this fails after a time: the machine may
+/// come back. `is_first` says that this process has not connected to the server yet.
 pub(super) async fn connect(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
     tokio::time::timeout(CONNECT_MAX, prepare(assignment, is_first))
         .await
@@ -134,13 +141,13 @@ pub(super) async fn connect(assignment: &Assignment, is_first: bool) -> Result<R
 
 async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
     let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
-    // First of all: in a server that is not ours nothing is ended or changed.
+    // Recognise the server first: in a server that is not ours, no backend may be ended and no data changed.
     recognise(&mut control, assignment).await?;
     fence(&mut control).await?;
     install(&mut control, assignment, is_first).await?;
     let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
-    // No client may have come in between.
+    // A client may have come in between.
     fence_but(&mut control, Some(applier.process().pid)).await?;
     control.query(&assignment.voucher.install_sql()).await?;
     watchdog::prepare(&mut control, applier.process().pid).await?;
@@ -169,7 +176,7 @@ async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<OwnConne
     OwnConnection::open(&assignment.address, &assignment.served, &own).await
 }
 
-/// An error unless the server belongs to the cluster, or may be made to.
+/// Returns an error unless the server belongs to the cluster, or may be made to.
 async fn recognise(control: &mut OwnConnection, assignment: &Assignment) -> Result<(), ConnectError> {
     let expected = assignment.cluster;
     let ServerInfo { cluster, unservable } = ServerInfo::ask(control).await?;
@@ -186,7 +193,7 @@ async fn fence(control: &mut OwnConnection) -> Result<(), ConnectError> {
     fence_but(control, None).await
 }
 
-/// Ends every client's backend but these two, and waits until they have gone.
+/// Ends every client's backend except this one and the applier's, and waits until they are gone.
 async fn fence_but(control: &mut OwnConnection, applier: Option<i32>) -> Result<(), ConnectError> {
     let sql = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -207,7 +214,7 @@ async fn fence_but(control: &mut OwnConnection, applier: Option<i32>) -> Result<
     }
 }
 
-/// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
+/// Installs our objects in a server of no cluster. In a server of ours, brings the installed objects up to date.
 async fn install(
     control: &mut OwnConnection,
     assignment: &Assignment,
@@ -219,7 +226,7 @@ async fn install(
     Ok(())
 }
 
-/// Takes the lock that stands for this incarnation; returns the query that proves it is held.
+/// Takes the lock that stands for this incarnation. Returns the query that proves it is held.
 async fn take_lock(applier: &mut OwnConnection) -> Result<String, ConnectError> {
     let key = getrandom::u64().map_err(ConnectError::Random)?;
     applier.query(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;

@@ -1,11 +1,11 @@
 //! A pipeline of steps: written and read at the same time.
 //!
-//! The server answers while it is still being written to; whoever only writes until all is written would fill both
-//! sockets' buffers and wait for ever. Messages are made a chunk at a time, so a large batch is not held twice.
+//! The server answers while we still write to it. A writer that reads only at the end would fill both sockets' buffers,
+//! and both sides would wait for ever. Messages are made a chunk at a time, so a large batch is not held twice.
 //!
-//! Where nothing is to follow in the same transaction there is no BEGIN and no COMMIT: up to its Sync a pipeline is one
-//! transaction by itself. The server is asked for its replies before (Flush), and the Sync, which commits, is sent when all
-//! of them are as they must be; else a statement that cannot be parsed goes before it, which undoes everything.
+//! A pipeline is one transaction up to its Sync, so it needs no BEGIN and COMMIT unless more follows in the same
+//! transaction. We ask for the replies first (Flush). If all of them are as they must be, we send the Sync, which
+//! commits. Otherwise a statement that cannot be parsed goes before the Sync, and the server rolls everything back.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,27 +29,27 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Where our own statements find things.
 const OWN_PATH: &str = "pg_catalog, pg_temp";
 
-/// What a statement in a sandbox works on (`onecopy.staged`).
+/// The portal with the rows of a statement in a sandbox (`onecopy.staged`).
 const ROWS_PORTAL: &[u8] = b"onecopy rows";
 
 /// Runs a statement in a sandbox.
 const WORK_SQL: &str = "SELECT onecopy_capture.work_as_owner($1, $2, $3, $4)";
 const WORK_NAME: &[u8] = b"work as owner";
 
-/// The SQLSTATE when that concerned another number of rows than it must.
+/// The SQLSTATE of a statement in a sandbox that affected another number of rows than it must.
 pub(super) const OTHER_COUNT: &[u8] = b"OC002";
 
-/// With more statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
+/// With more prepared statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
 const PREPARED_MAX: usize = 2_000;
 
-/// Why a pipeline did not do what it should. The server is at rest again unless the connection is lost.
+/// Why a pipeline failed. The server is idle again unless the connection is lost.
 #[derive(Debug)]
 pub(super) enum PipelineError {
     /// The connection is lost.
     Lost(BackendError),
     /// The server refused something: the body of its error.
     Server(Vec<u8>),
-    /// A statement concerned another number of rows than it must.
+    /// A statement affected another number of rows than it must.
     Rows { what: String, expected: u64, found: u64 },
     /// A record does not fit the tables.
     Refresh(RefreshError),
@@ -78,12 +78,12 @@ impl From<BackendError> for PipelineError {
     }
 }
 
-/// Prepared statements that the applier has.
+/// The statements that are prepared on the applier's connection.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     /// Begins a transaction block.
     pub(super) begin: bool,
-    /// Those that insert so many identities.
+    /// Statements that insert exactly so many identities.
     pub(super) identities: BTreeSet<usize>,
     /// Runs a statement in a sandbox.
     work: bool,
@@ -91,7 +91,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// There are more than a server should keep: tables times what changes together in them times numbers of rows.
+    /// Whether there are more than a server should keep. Their number is that of tables, times sets of columns that
+    /// change together, times numbers of rows.
     pub(super) fn are_many(&self) -> bool {
         self.rows.len() > PREPARED_MAX
     }
@@ -100,20 +101,20 @@ impl Prepared {
 /// The end of the transaction of a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// It stands in a transaction block, which stays open; after any failure that must be rolled back.
+    /// The transaction block stays open. After any failure it must be rolled back.
     Open,
-    /// It is committed, all of it or nothing.
+    /// The transaction is committed as a whole.
     Committed,
 }
 
-/// How much of a pipeline is said.
+/// How much of a pipeline is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Said {
-    /// There are steps left.
+    /// Some steps are not written yet.
     Some,
-    /// All steps are, and the replies are waited for.
+    /// All steps are written. Their replies are still to come.
     Steps,
-    /// All, with the Sync.
+    /// Everything is written, including the Sync.
     Everything,
 }
 
@@ -139,8 +140,8 @@ struct Feed<'a> {
     said: Said,
 }
 
-/// Runs what was put into the connection's output already (of which `before` commands complete) and then the steps,
-/// up to a Sync.
+/// Runs the messages that are already in the connection's output, then the steps, up to a Sync. Of those messages,
+/// `before` commands complete.
 pub(super) async fn run(
     connection: &mut OwnConnection,
     tables: &RefreshTables,
@@ -173,7 +174,7 @@ pub(super) async fn run(
 }
 
 impl<'a> Feed<'a> {
-    /// Adds messages until a chunk is full or all is said.
+    /// Adds messages until a chunk is full or everything is written.
     fn fill(&mut self, out: &mut Vec<u8>) {
         while out.len() < CHUNK_BYTES && self.said == Said::Some {
             if let Err(error) = self.next(out) {
@@ -189,7 +190,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Says the last. The server fails, too, where there is trouble, so that nothing of this stays.
+    /// Writes the end of the pipeline. After trouble the server is made to fail, too, so it keeps none of the changes.
     fn end(&mut self, out: &mut Vec<u8>) {
         if self.trouble.is_some() {
             encode::parse(out, b"", b"refused", &[]);
@@ -220,8 +221,8 @@ impl<'a> Feed<'a> {
                     .iter()
                     .map(|&id| self.tables.table(id).map(|table| format!("ONLY {}", table.name)))
                     .collect::<Result<Vec<_>, _>>()?;
-                // CASCADE takes the partitioned parents of what is named along; all else that it could reach was
-                // emptied at home by the same statement.
+                // CASCADE includes the partitioned parents of the named tables. The same statement has emptied at home
+                // all other tables that CASCADE could reach.
                 self.plain(out, &format!("TRUNCATE {} CASCADE", names.join(", ")));
                 Ok(())
             }
@@ -266,7 +267,7 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Has a statement run in the sandbox of the table's owner, on the rows of the portal.
+    /// Runs a statement in the sandbox of the table's owner, on the rows of the portal.
     fn work_as_owner(&mut self, table: &RefreshTable, sql: &str, rows: usize, out: &mut Vec<u8>) {
         if !self.prepared.work {
             encode::parse(out, WORK_NAME, WORK_SQL.as_bytes(), &[]);
@@ -321,8 +322,8 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Up to the end of the transaction, or until it is said otherwise, code of users finds there what it names. What it
-    /// finds by its writer's own path nobody knows any more.
+    /// Sets the search path for code of users, until the end of the transaction or the next call. The path of the
+    /// writer at home is not known any more.
     fn find_code_in(&mut self, path: Option<&'a str>, out: &mut Vec<u8>) {
         if self.path != path {
             self.path = path;
@@ -354,11 +355,11 @@ impl<'a> Feed<'a> {
     fn reply(&mut self, tag: u8, body: &[u8]) {
         match tag {
             tag::COMMAND_COMPLETE => self.complete(command_tag(body)),
-            // What the server says of our own deliberate failure does not matter.
+            // The server's error about our own deliberate failure does not matter.
             tag::ERROR_RESPONSE if self.trouble.is_none() => {
                 self.trouble = Some(PipelineError::Server(body.to_vec()));
             }
-            // In a block that a failed batch has left open, nothing would be committed.
+            // If a failed batch has left a block open, this one would not be committed.
             tag::READY_FOR_QUERY if self.outcome == Outcome::Committed && body != b"I" => {
                 self.trouble =
                     Some(PipelineError::Lost(BackendError::Protocol("a transaction has not ended")));

@@ -10,8 +10,8 @@ use super::DivergenceCause;
 use super::exchange::{OTHER_COUNT, PipelineError};
 use crate::backend::BackendError;
 
-/// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
-/// system, locks, transactions.
+/// Classes of SQLSTATE for a server that cannot go on now. They do not say that the record does not fit. They are about
+/// resources, operators, the system, locks and transactions.
 const PASSING_CLASSES: [&[u8]; 7] = [b"08", b"25", b"40", b"53", b"55", b"57", b"58"];
 
 /// Why records were not applied.
@@ -23,7 +23,7 @@ pub(super) enum Failure {
     Diverged { version: Version, cause: DivergenceCause, reason: String },
 }
 
-/// What a failure means for the one record that was tried.
+/// Decides what a failure means for the one record that was tried.
 pub(super) fn settle(record: &Record, trouble: PipelineError) -> Result<(), Failure> {
     let reason = describe(&trouble);
     match trouble {
@@ -62,9 +62,10 @@ pub(super) fn is_too_large(trouble: &PipelineError) -> bool {
     matches!(trouble, PipelineError::Server(body) if Fields::new(body).sqlstate() == limit)
 }
 
-/// Whether an error that says "not now" comes from a function of users, which can raise any: it may do so for ever, so it
-/// is not waited out. The connection is alive, and the context of the error names the function. At READ COMMITTED nothing else
-/// raises 40001, but for a row that was moved to another partition meanwhile, which passes.
+/// Whether an error that says "not now" comes from a function of users, which can raise any error. The function may do
+/// so for ever, so the agent does not wait for the error to pass. The connection is alive, and the context of the error
+/// names the function. At READ COMMITTED only one other cause raises 40001: a row that was moved to another partition
+/// meanwhile. That passes.
 fn is_raised_by_code(fields: Fields<'_>) -> bool {
     let context = String::from_utf8_lossy(fields.get(b'W').unwrap_or_default());
     let names_code =
@@ -81,7 +82,7 @@ fn shows_other_rows(fields: Fields<'_>) -> bool {
         || [sqlstate::DATA_CORRUPTED, sqlstate::INDEX_CORRUPTED].iter().any(|code| code.as_bytes() == state)
 }
 
-/// Whether the identity was there: the record's own transaction had committed after all.
+/// Whether the identity was there already, since the record's own transaction had committed after all.
 fn is_applied_already(fields: Fields<'_>) -> bool {
     fields.sqlstate() == b"23505"
         && fields.get(b's') == Some(b"onecopy")

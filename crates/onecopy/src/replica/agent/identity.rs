@@ -6,11 +6,11 @@ use cluster::ids::Identity;
 
 use crate::security::seal::Seal;
 
-/// Inserts any number of identities, out of array literals.
+/// Inserts any number of identities, from array literals.
 pub(super) const INSERT_MANY_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) \
     SELECT * FROM unnest($1::int4[], $2::int8[], $3::int8[], $4::int8[])";
 
-/// Inserts so many identities, out of their values in binary form.
+/// Inserts so many identities, from their values in binary form.
 pub(super) fn insert_sql(count: usize) -> String {
     let row = |at: usize| {
         let first = 4 * at;
@@ -31,7 +31,7 @@ pub(super) fn binary_values(identity: Identity, seal: &Seal) -> [Vec<u8>; 4] {
     ]
 }
 
-/// The values as they stand in a statement.
+/// The values as literals in a statement.
 pub(crate) fn literals(identity: Identity, seal: &Seal) -> String {
     let [epoch, n, nonce] = values(identity);
     format!("{epoch}, '{n}', '{nonce}', '{}'", seal.proof(identity))
@@ -46,7 +46,7 @@ pub(super) fn values(identity: Identity) -> [String; 3] {
     ]
 }
 
-/// The statement that deletes these.
+/// The statement that deletes these identities.
 pub(super) fn forget_sql(identities: &[Identity]) -> String {
     let [epochs, numbers, nonces] = array_literals(identities.iter().copied());
     format!(
@@ -55,7 +55,7 @@ pub(super) fn forget_sql(identities: &[Identity]) -> String {
     )
 }
 
-/// The statement, with its semicolon, that puts an identity in if it is not there.
+/// The statement, with its semicolon, that inserts an identity if it is not there.
 pub(super) fn put_sql(identity: Identity, seal: &Seal) -> String {
     format!(
         "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({}) \

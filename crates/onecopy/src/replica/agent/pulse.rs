@@ -1,20 +1,26 @@
 //! Signs of life: the agent checks that a server answers open connections and accepts new ones.
 //!
-//! A killed server closes its connections, which the agent sees at once. A server that hangs, or that the network has lost,
-//! says nothing at all. So the agent asks for a sign of life on a connection of its own, again and again. It gives the server
-//! up when none has come for as long as the operator allows. Well before that it suspects the server, and reads go elsewhere.
+//! A killed server closes its connections, which the agent sees at once. A server that hangs, or that the network has
+//! lost, sends no sign at all. So the agent asks for a sign of life on a connection of its own, again and again. It
+//! gives the server up when none has come for as long as the operator allows. Well before that it suspects the server,
+//! and reads go elsewhere.
 //!
-//! The question waits for no lock and no disk, so when its answer is late, every client's answer is. Sessions ask the same
-//! question on each new connection, to prove that they speak with the server of this incarnation: it checks that the applier
-//! still holds its advisory lock. Users' code in an index or a CHECK runs in the applier as well and may release the lock
-//! (`pg_advisory_unlock_all`). Then no session gets a connection until the applier has taken the lock anew.
+//! The question waits for no lock and no disk, so when its answer is late, every client's answer is late, too. The
+//! question checks that the applier still holds its advisory lock. Sessions ask the same on each new connection, to
+//! prove that they speak with the server of this incarnation.
 //!
-//! A server whose postmaster hangs still answers open connections, and accepts no new ones. So every second time the agent
-//! opens a new connection, too, with a request to cancel what its own idle connection runs. That costs the server one process
-//! and nothing else. Unlike a log-in it waits for no lock on a catalogue (VACUUM FULL takes some), works when all connections
-//! are in use, and leaves no line in the server's log. The server closes the connection when it has read the request.
+//! Users' code in an index or a CHECK runs in the applier as well, and may release the lock (`pg_advisory_unlock_all`).
+//! Then no session gets a connection until the applier has taken the lock anew.
 //!
-//! Every wait is cut into parts. A pause of this process (it was stopped, or had no processor) uses up one part, not all.
+//! A server whose postmaster hangs still answers open connections, and accepts no new ones. So every second time the
+//! agent also opens a new connection and sends a cancel request for its own idle connection. The server closes the new
+//! connection when it has read the request.
+//!
+//! Such a request costs the server only one process. Unlike a log-in it waits for no lock on a catalogue (VACUUM FULL
+//! takes some), works when all connections are in use, and leaves no line in the server's log.
+//!
+//! Every wait is cut into parts. If this process pauses (it was stopped, or had no processor), that uses up one part,
+//! not all.
 
 use std::fmt;
 use std::future::Future;
@@ -29,13 +35,13 @@ use crate::backend::{Address, BackendError, OwnConnection, Process, Rows, cancel
 
 /// The pause between two questions, and the time after which a server is suspected, as parts of the deadline.
 const PARTS: u32 = 4;
-/// Before the next attempt at a connection that could not be made.
+/// The pause before the next attempt at a connection that could not be made.
 const KNOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why the connections to a server are given up. The agent fences it and connects again.
 #[derive(Debug)]
 pub(crate) enum HealthError {
-    /// The server does not answer on a connection that it has.
+    /// The server does not answer on an open connection.
     Silent { deadline: Duration },
     /// The server does not answer new connections.
     NoLogin { deadline: Duration },
@@ -60,8 +66,8 @@ impl fmt::Display for HealthError {
     }
 }
 
-/// Asks `proof_sql` at the server, and makes a new connection to it every second time, until there is no answer, or none that
-/// proves anything; why the server is given up. `suspect` is told when a doubt begins and when it ends.
+/// Asks `proof_sql` at the server, and makes a new connection to it every second time. Returns why the server is given
+/// up: an answer is missing, or proves nothing. `suspect` is told when a doubt begins and when it ends.
 pub(super) async fn watch<F: Future<Output = ()>>(
     connection: &mut OwnConnection,
     address: &Address,
@@ -89,7 +95,8 @@ pub(super) async fn watch<F: Future<Output = ()>>(
     }
 }
 
-/// Whether a new connection to the server is answered; why the server is given up if not. `connection` must be idle.
+/// Checks that the server answers a new connection. The error says why the server is given up. `connection` must be
+/// idle.
 pub(crate) async fn lets_in<F: Future<Output = ()>>(
     connection: &OwnConnection,
     address: &Address,
@@ -102,18 +109,19 @@ pub(crate) async fn lets_in<F: Future<Output = ()>>(
     heard.ok_or(HealthError::NoLogin { deadline })
 }
 
-/// Whether the answer is that of the incarnation that was asked.
+/// Checks that the answer comes from the incarnation that was asked.
 fn proven(answer: Result<Rows, BackendError>) -> Result<(), HealthError> {
     match answer {
         Ok(rows) if rows.is_empty() => Err(HealthError::LockReleased),
         Ok(_) => Ok(()),
-        // A cancel request of ours that was late. It is a sign of life.
+        // A cancel request of ours was late. The error is a sign of life.
         Err(error) if error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes()) => Ok(()),
         Err(error) => Err(HealthError::Lost(error)),
     }
 }
 
-/// What comes of `work` within so many parts; the server is suspected after the first.
+/// Returns the outcome of `work`, or `None` if it takes longer than so many parts. After the first part the server is
+/// suspected.
 async fn within<W: Future, F: Future<Output = ()>>(
     work: W,
     part: Duration,
@@ -136,7 +144,7 @@ async fn within<W: Future, F: Future<Output = ()>>(
 
 /// Returns when the server has answered a new connection.
 async fn is_heard<K: Future<Output = io::Result<()>>>(knock: impl Fn() -> K) {
-    // A socket whose queue is full refuses at once, and has room a moment later.
+    // A socket with a full queue refuses at once, and has room a moment later.
     while knock().await.is_err() {
         sleep(KNOCK_PAUSE).await;
     }
@@ -149,7 +157,7 @@ mod tests {
 
     const PART: Duration = Duration::from_millis(50);
 
-    /// What came of the work within four parts, and what was told of doubts.
+    /// The outcome of the work within four parts, and the doubts that were reported.
     async fn told<W: Future>(work: W) -> (Option<W::Output>, Vec<bool>) {
         let told = Mutex::new(Vec::new());
         let tell = |is_suspect| {

@@ -18,7 +18,8 @@ use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::capture::sequences::keep_call;
 
-/// How often the catalogue is read before the server is taken to be out of order, and the pause between.
+/// After so many failed readings of the catalogue the server is taken to be out of order. A pause lies between two
+/// readings.
 const CATALOGUE_ATTEMPTS: u32 = 100;
 const CATALOGUE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -26,7 +27,7 @@ const CATALOGUE_PAUSE: Duration = Duration::from_millis(20);
 enum Ended {
     /// The owner has gone.
     Owner,
-    /// The connections have to be made anew.
+    /// The agent has to connect anew.
     Connections(String),
 }
 
@@ -37,7 +38,8 @@ impl From<BackendError> for Ended {
 }
 
 impl Agent {
-    /// Serves until the connections are lost, or the server gives no sign of life; `None` when the owner has gone.
+    /// Serves until the connections are lost, or the server gives no sign of life. Returns `None` when the owner has
+    /// gone.
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
         let Ready { applier, control, mut pulse, tables, proof_sql, applied } = ready;
         let applier = Applier::new(applier, tables, &self.assignment);
@@ -45,7 +47,7 @@ impl Agent {
         let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
         let suspect = |is_suspect| {
             let events = events.clone();
-            // An owner that does not hear it has gone, and the loop below finds that out.
+            // If the owner does not hear it, the owner has gone. The loop below finds that out.
             async move { drop(events.send(AgentEvent::Suspect { incarnation, is_suspect }).await) }
         };
         let address = self.assignment.address.clone();
@@ -131,9 +133,9 @@ impl Agent {
     }
 }
 
-/// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they stumble
-/// over what is dropped meanwhile; then it is read again. While a schema change that is open holds something it is read
-/// again for as long as that takes.
+/// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they fail
+/// if an object is dropped meanwhile. Then the agent reads again. While an open schema change holds a lock in its way,
+/// it reads again for as long as that takes.
 async fn load_catalogue(
     control: &mut OwnConnection,
     database: DatabaseId,
@@ -154,8 +156,9 @@ async fn load_catalogue(
     }
 }
 
-/// Puts in where the replica stands, deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
-/// commits synchronously waits until the server's log is on disk up to there.
+/// Inserts the identity at which the replica stands, deletes identities, and flushes everything that was committed so
+/// far. A transaction that has an id of its own and commits synchronously waits until the server's log is on disk up to
+/// there.
 async fn maintain(
     control: &mut OwnConnection,
     put_stand: &str,

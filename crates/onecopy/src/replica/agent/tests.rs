@@ -1,4 +1,4 @@
-//! Capture on one real server, refresh on another, and what both refuse.
+//! Captures on one real server, refreshes on another, and checks the statements that both reject.
 
 mod batches;
 mod checks;
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// A session at home that keeps what it captured.
+/// A session at home. It keeps the captured changes.
 struct Home {
     connection: Connection,
     decoder: Decoder,
@@ -123,7 +123,7 @@ impl Home {
         Self { connection: server.connect(&options).await, decoder: Decoder::default(), next: 1 }
     }
 
-    /// Runs a query and adds what was captured.
+    /// Runs a query and adds the captured changes.
     async fn run(&mut self, sql: &str, builder: &mut RecordBuilder) -> Vec<Captured> {
         encode::query(&mut self.connection.output, sql.as_bytes());
         self.connection.flush().await.unwrap();
@@ -150,7 +150,7 @@ impl Home {
         self.record(builder)
     }
 
-    /// A schema change, at home and as a record.
+    /// Runs a schema change at home, and returns it as a record.
     async fn ddl(&mut self, sql: &str) -> Arc<Record> {
         let token = capture::ddl_token(CLUSTER);
         let mut builder = RecordBuilder::new(DatabaseId::FIRST);
@@ -185,7 +185,8 @@ impl Home {
         }))
     }
 
-    /// What passes as an ordered schema change must be refused when its tables come under capture.
+    /// Checks that a statement is refused when its tables come under capture, although it passes as an ordered schema
+    /// change.
     async fn install_refused(&mut self, sql: &str) {
         let token = capture::ddl_token(CLUSTER);
         self.connection
@@ -221,7 +222,7 @@ impl Pair {
     async fn start() -> Self {
         let servers = [Server::start(), Server::start()];
         let first = Running::start(&servers[0]).await;
-        // The second server's object identifiers must be others.
+        // The second server's object identifiers must differ.
         let mut noise = servers[1].connect("").await;
         noise.simple("CREATE TYPE noise AS ENUM ('a'); DROP TYPE noise").await.unwrap();
         let second = Running::start(&servers[1]).await;
@@ -361,7 +362,7 @@ async fn rows_of_a_subtransaction_show_its_number() {
     else {
         panic!("{captured:?}");
     };
-    // Rows of an INSERT show it where it may have been undone, inside functions.
+    // Inside functions an INSERT may have been undone. Its rows show that.
     assert_eq!((first, last), (0, 0));
     let status = format!("SELECT pg_xact_status({phantom}::text::xid8), pg_current_xact_id()");
     let rows = pair.home.connection.simple(&status).await.unwrap();
@@ -377,7 +378,7 @@ async fn what_a_kept_block_wrote_falls_with_the_block_around_it() {
     let insert = |id: u32| format!("INSERT INTO t VALUES ({id});");
     let kept = |id: u32| block(&insert(id), "");
     let undone = |inner: &str| block(inner, "RAISE EXCEPTION 'no';");
-    // Odd rows stay. Each of the inner blocks has a number of its own, and the outer ones may have theirs late or early.
+    // Odd rows stay. Each inner block has a number of its own. The outer blocks may get theirs late or early.
     let code = [
         insert(1),
         kept(3),
@@ -397,7 +398,7 @@ async fn what_a_kept_block_wrote_falls_with_the_block_around_it() {
     let home = &mut pair.home.connection;
     let told = home.simple(&format!("SELECT onecopy.xact_status('{{{writers}}}')")).await.unwrap();
     let told = told[0][0].clone().unwrap().replace("\"in progress\"", "+").replace("aborted", "-");
-    // In the order of the statements: 1, 3, 2, 4, 6, 8, 10, 12, 14, 5, 16, 7, 9.
+    // The order of the statements is 1, 3, 2, 4, 6, 8, 10, 12, 14, 5, 16, 7, 9.
     assert_eq!(told, "{+,+,-,-,-,-,-,-,-,+,-,+,+}", "{captured:?}");
     let left = home.simple("SELECT string_agg(id::text, ' ' ORDER BY id) FROM t").await.unwrap();
     assert_eq!(left, [[Some("1 3 5 7 9".to_owned())]]);
@@ -412,7 +413,7 @@ async fn what_became_of_transactions_is_told_to_anybody() {
     let aborted = id(home.simple("BEGIN; SELECT pg_current_xact_id(); ROLLBACK").await.unwrap());
     let committed = id(home.simple("BEGIN; SELECT pg_current_xact_id(); COMMIT").await.unwrap());
     let own = id(home.simple("BEGIN; SET ROLE joe; SELECT pg_current_xact_id()").await.unwrap());
-    // A number of the future, of another epoch, negative, none.
+    // The ids are one of the future, one of another epoch, a negative one, and none.
     let ids = format!("{own},{aborted},999999999,{},-1,NULL,0,{committed}", (1_u64 << 32) + 5);
     let found = home.simple(&format!("SELECT onecopy.xact_status('{{{ids}}}')")).await.unwrap();
     assert_eq!(id(found), "{\"in progress\",aborted,?,?,?,?,?,committed}");
@@ -443,7 +444,7 @@ async fn a_replica_that_differs_is_reported() {
         }
         other => panic!("not diverged but {other:?}"),
     }
-    // Nothing of the batch is seen, since it may have to be seen as a whole.
+    // No row of the batch is visible, since it may have to be seen as a whole.
     let rows = vandal.simple("SELECT id FROM t WHERE v = 0").await.unwrap();
     assert!(rows.is_empty(), "{rows:?}");
     pair.second.must_apply(vec![harmless]).await;
@@ -495,7 +496,7 @@ async fn what_is_there_already_does_not_keep_the_rest_of_its_batch_away() {
     assert_eq!(session.simple("SELECT count(*) FROM t").await.unwrap(), [[Some("3".to_owned())]]);
 }
 
-/// What users put into an index runs in the applier, too.
+/// Users' code in an index runs in the applier, too.
 #[tokio::test]
 async fn a_lock_that_the_code_of_an_index_released_is_taken_again() {
     let mut pair = Pair::start().await;
@@ -555,7 +556,7 @@ async fn a_crash_is_survived_and_shows_in_the_proof() {
     assert_eq!(session.simple(&proof).await.unwrap().len(), 0);
     assert_eq!(session.simple(&pair.second.proof_sql).await.unwrap().len(), 1);
 
-    // Commands for the connections of before are dropped; a reset ends those of now.
+    // Commands for former connections are dropped. A reset ends the present ones.
     let stale = Command::Reset { incarnation };
     pair.second.commands.send(stale).await.unwrap();
     let reset = Command::Reset { incarnation: pair.second.incarnation };
@@ -608,7 +609,7 @@ async fn the_catalogue_is_read() {
     assert!(catalogue.is_user_type("mood") && catalogue.has_deferrable() && !catalogue.has_user_casts());
 }
 
-/// One that runs no code, as `citext` has it to `text`, changes nothing for the rest of the database.
+/// A cast that runs no code (as `citext` has to `text`) makes no difference for the rest of the database.
 #[tokio::test]
 async fn casts_count_that_run_code() {
     let mut pair = Pair::start().await;
@@ -636,7 +637,8 @@ async fn casts_count_that_run_code() {
     assert!(has_user_casts(&by_code).await);
 }
 
-/// What is read locks what it shows, in an order of its own: a schema change must not be the victim of that.
+/// Reading the catalogue locks the objects that it reads, in an order of its own. A schema change must not become the
+/// victim of a deadlock with that.
 #[tokio::test]
 async fn reading_the_catalogue_gives_way_to_schema_changes() {
     let mut pair = Pair::start().await;
@@ -652,7 +654,7 @@ async fn reading_the_catalogue_gives_way_to_schema_changes() {
         .unwrap();
     let load = Command::LoadCatalogue { incarnation: pair.second.incarnation, generation: 1 };
     pair.second.commands.send(load).await.unwrap();
-    // Long enough for it to have one of the others and to wait.
+    // Long enough for the reader to have locked one of the others, and to wait.
     tokio::time::sleep(Duration::from_millis(100)).await;
     changer.simple("LOCK TABLE one, three IN ACCESS EXCLUSIVE MODE; COMMIT").await.expect("it has way");
     assert!(matches!(pair.second.event().await, AgentEvent::Catalogue { .. }));

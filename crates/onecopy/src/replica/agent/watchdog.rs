@@ -1,13 +1,22 @@
 //! The watchdog: the applier never waits for ever behind a client's lock.
 //!
-//! A record that is in the log must be applied; whoever holds a lock in its way has to give way. A client's read may hold
-//! a schema change up for as long as the operator allows (like `max_standby_streaming_delay` of a hot standby), anything
-//! else gives way: its statement is cancelled, and if it is still there later its backend is ended (an idle transaction
-//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken, or, if its
-//! present statement can be undone alone, that is cancelled and run again behind what is applied here. One that holds
-//! up whoever is in the way gives way, too, if that lasts: it may itself wait for what is being applied, which no server can
-//! see, and so for ever. This also stands in for what the server does by itself after
-//! `deadlock_timeout`, which the applier has set out of reach: sending autovacuum away.
+//! A record in the log must be applied, so a backend that holds a lock in its way has to give way:
+//!
+//! - A client's read may hold up a schema change for as long as the operator allows, like `max_standby_streaming_delay`
+//!   of a hot standby.
+//!
+//! - Any other backend may hold up the applier for [`PATIENCE`]. Then the watchdog cancels its statement. If the
+//!   backend still blocks later, the watchdog ends it: an idle transaction cannot be cancelled.
+//!
+//! - An update transaction that is open here gives way at once. If its present statement can be undone alone, the
+//!   watchdog cancels that, and the session runs it again behind the applied records. Otherwise the transaction is
+//!   overtaken.
+//!
+//! - An update transaction that blocks only such a backend gives way when that lasts. It may itself wait for the
+//!   records that are being applied. No server can see that wait, and it would never end.
+//!
+//! PostgreSQL sends autovacuum away after `deadlock_timeout`. The applier has set that out of reach, so the watchdog
+//! does it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,22 +31,22 @@ use super::AgentEvent;
 use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::coordinator::evictions::Evictions;
 
-/// How long the applier may wait before a read, or whoever else is in its way, is sent away.
+/// How long a read or another backend may block the applier before it has to give way.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// It is looked for the first time who is in the applier's way after this, or after twice as long as batches take that meet
-/// nobody, where that is more: a server that has to wait for the processor should not have to say so for each. Each further
-/// look is twice as far from the one before, up to [`PATIENCE`].
+/// The watchdog first looks for blockers after this time, or after twice the usual time of an unblocked batch if that
+/// is longer. So a server that waits for the processor is not asked about each batch. Each further pause is twice the
+/// one before, up to [`PATIENCE`].
 const FIRST_LOOK: Duration = Duration::from_millis(5);
-/// The first look is no later than this. So late it is at once where no update transaction is open at the server: then only
-/// strangers and schema changes can meet.
+/// The first look comes no later than this. It comes exactly then if no update transaction is open at the server: then
+/// only other backends and schema changes can conflict.
 const FIRST_LOOK_MAX: Duration = Duration::from_millis(40);
-/// How much a batch counts in what is usual: one in so many.
+/// The weight of a batch in the usual duration: one in so many.
 const USUAL_WEIGHT: u32 = 8;
-/// Whether anybody is in the way. This is asked much more often than there is anybody, so it is prepared once.
+/// Asks whether a backend blocks the applier. It is prepared once, because it is asked often and seldom finds one.
 const IS_BLOCKED: &str = "EXECUTE is_blocked";
 /// How long the control connection may take to answer.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(10);
-/// Chains of waits are followed so far.
+/// Chains of waits are followed to this depth.
 const DEPTH_MAX: u32 = 8;
 /// The applier that is watched, and how long a client may hold it up.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +58,7 @@ pub(super) struct WatchContext<'a> {
     /// How long a client may hold the applier up, in milliseconds.
     pub(super) reader_patience: &'a AtomicU64,
     pub(super) evictions: &'a Evictions,
-    /// Where it is said whose update transaction is in the way.
+    /// Reports the session whose update transaction is in the way.
     pub(super) events: &'a mpsc::Sender<AgentEvent>,
 }
 
@@ -72,11 +81,11 @@ impl BatchDuration {
 /// The blockers of the applier at the last look.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Anybody ever was.
+    /// Whether a backend ever blocked this work.
     is_met: bool,
-    /// Since when.
+    /// Since when each backend blocks.
     since: BTreeMap<i32, Instant>,
-    /// When something was done about it.
+    /// When the watchdog last acted on each backend.
     acted: BTreeMap<i32, Instant>,
 }
 
@@ -87,7 +96,7 @@ pub(super) async fn prepare(control: &mut OwnConnection, applier: i32) -> Result
     Ok(())
 }
 
-/// Waits for `work` of the applier, and clears its way.
+/// Waits for `work` of the applier, and removes its blockers meanwhile.
 pub(super) async fn watched<T>(
     control: &mut OwnConnection,
     way: WatchContext<'_>,
@@ -115,11 +124,11 @@ pub(super) async fn watched<T>(
 #[derive(Clone, Copy, Debug)]
 struct Blocker {
     is_client: bool,
-    /// The applier waits for it directly, not by way of another backend.
+    /// The applier waits for it directly, not through another backend.
     is_direct: bool,
 }
 
-/// Clears the way of the applier by its control connection.
+/// Removes the applier's blockers, through the control connection.
 struct Watchdog<'a> {
     control: &'a mut OwnConnection,
     way: WatchContext<'a>,
@@ -138,7 +147,7 @@ impl Watchdog<'_> {
         for (pid, Blocker { is_client, is_direct }) in blockers {
             let since = *self.seen.since.entry(pid).or_insert_with(Instant::now);
             if let Some(session) = self.way.evictions.tenant(pid) {
-                // One that is not in the way itself may well end soon, unless it waits for this very refresh.
+                // An indirect blocker may well end soon, unless it waits for this very refresh.
                 let is_soon = is_direct && since.elapsed() < PATIENCE;
                 if is_soon && self.way.evictions.is_judged(pid) {
                     continue;
@@ -147,8 +156,9 @@ impl Watchdog<'_> {
                     self.way.evictions.note(pid);
                     self.ask(&format!("SELECT pg_cancel_backend({pid})")).await?;
                 } else if is_direct || since.elapsed() >= PATIENCE {
-                    // A session that would lose more than the transaction rolls back as soon as it hears of it, unless it waits
-                    // for its client.
+                    // A session that would lose more than the transaction rolls back as soon as it hears of the
+                    // conflict, unless it waits for its client. So its backend is first cancelled, and ended only
+                    // later.
                     match self.seen.acted.get(&pid).filter(|_| self.way.evictions.holds(pid)) {
                         Some(acted) if acted.elapsed() < PATIENCE => continue,
                         None if self.way.evictions.holds(pid) => {
@@ -185,7 +195,7 @@ impl Watchdog<'_> {
         Ok(())
     }
 
-    /// For whom the applier waits, and for whom those wait.
+    /// The backends that the applier waits for, directly or through others.
     async fn blockers(&mut self) -> Result<BTreeMap<i32, Blocker>, BackendError> {
         let applier = self.way.applier;
         let question = format!(
@@ -205,10 +215,11 @@ impl Watchdog<'_> {
         Ok(rows.iter().filter_map(blocker).collect())
     }
 
-    /// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.
+    /// Makes an update transaction give way: the refreshed record was first. The session is told before its backend
+    /// ends.
     async fn overtake(&mut self, pid: i32, session: SessionId, function: &str) -> Result<(), BackendError> {
         tracing::debug!(replica = self.way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
-        // Once the owner has gone, the connections are about to end, too.
+        // If the owner has gone, the connections are about to end, too.
         let _ = self.way.events.send(AgentEvent::BlocksApply { session }).await;
         self.way.evictions.note(pid);
         self.ask(&format!("SELECT {function}({pid})")).await?;

@@ -1,11 +1,10 @@
-//! The sequences of a replica, when it comes back: it may be the home, have been it, or become it.
+//! Mends the sequences of a replica that comes back: it may be the home, have been it, or become it.
 //!
-//! Its server has lost moves of sequences if it recovered from a crash, and only then; it tells by a table that such a
-//! recovery empties. Then each sequence is moved to its mark, since up to there its values may have been handed out. After
-//! an orderly stop nothing is moved, so nothing is skipped.
+//! Its server has lost moves of sequences only if it recovered from a crash. A table tells: such a recovery empties it.
+//! Then each sequence is moved to its mark, since its values up to there may have been given out. After an orderly stop
+//! no sequence is moved, so no value is skipped.
 //!
-//! The marks are those of the records in the log and those that the server remembers, which are the ones of
-//! records that were trimmed.
+//! The marks come from the records in the log, and from the server. The server remembers those of trimmed records.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -18,13 +17,13 @@ use crate::capture::sequences::{load_marks, move_call};
 use crate::coordinator::Coordinator;
 use crate::replica::sequence_allocator::unlend;
 
-/// Records read from the log at a time, in bytes (one record may be larger).
+/// The bytes of records that are read from the log at a time (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
 const OPTIONS: &str =
     "-c synchronous_commit=on -c session_replication_role=replica -c search_path=pg_catalog";
 
-/// The row that says that nothing was lost since.
+/// The server has this row if it has lost no move since the row was inserted.
 const IS_UNBROKEN: &str = "SELECT 1 FROM onecopy_capture.unbroken";
 const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 
@@ -64,7 +63,7 @@ impl fmt::Display for MendError {
     }
 }
 
-/// Moves the sequences to where the log says, if the server may have lost that. It has applied everything up to
+/// Moves the sequences to their marks if the server may have lost moves. The server has applied all records up to
 /// `upto`.
 pub(super) async fn mend_sequences(
     coordinator: &Coordinator,
@@ -77,7 +76,7 @@ pub(super) async fn mend_sequences(
     let earlier_marks = &coordinator.lead.sequences.earlier_marks;
     let loading = load_earlier_marks(coordinator, &mut connection);
     earlier_marks.get_or_try_init(|| loading).await?;
-    // Ranges were lent to the former incarnation.
+    // The former incarnation may hold leases.
     coordinator.database.sequences().leases.replica_changed(replica);
     unlend(coordinator, &mut connection).await?;
     coordinator.seats[replica].is_lent.store(false, Ordering::Release);
@@ -86,9 +85,9 @@ pub(super) async fn mend_sequences(
     }
     let marks = coordinator.database.sequences().marks(None, upto, coordinator.log.durable());
     connection.query("BEGIN").await?;
-    // Those of other holders, too: its data may be those of one of them.
+    // Marks of other holders count, too: the server's data may be a copy of theirs.
     for mark in &marks {
-        // One that was dropped since has no number here any more.
+        // A dropped sequence has no number here any more.
         let call = move_call(mark);
         let sql = format!("SELECT {call} FROM onecopy_capture.sequences WHERE id = {}", mark.id);
         connection.query(&sql).await?;

@@ -24,7 +24,7 @@ const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_cat
 pub(super) struct Connections(BTreeMap<ReplicaId, (Incarnation, OwnConnection)>);
 
 impl Connections {
-    /// The connection to the present incarnation of a replica; opens one if there is none.
+    /// Returns the connection to the present incarnation of a replica, or opens one.
     pub(super) async fn at(
         &mut self,
         coordinator: &Coordinator,
@@ -50,7 +50,7 @@ impl Connections {
     }
 }
 
-/// A connection without a limit on its statements.
+/// Opens a connection without a limit on its statements.
 pub(super) async fn open_unlimited(
     coordinator: &Coordinator,
     replica: ReplicaId,

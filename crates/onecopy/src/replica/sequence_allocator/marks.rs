@@ -1,10 +1,12 @@
-//! A transaction at the anchor that leaves nothing but the marks that ranges wait for.
+//! A transaction at the anchor that leaves only the marks that ranges wait for.
 //!
-//! While sessions write at the anchor, their records carry the marks ([`crate::coordinator::Coordinator::wanted_marks`]).
-//! Without such a session a transaction at another replica would wait for its range for ever, so the allocator makes a
-//! record of its own: with the steps of a session (DESIGN section 3, "Commit, step by step"), on a connection of its own.
+//! While sessions write at the anchor, their records carry the marks
+//! ([`crate::coordinator::Coordinator::wanted_marks`]). Without such a session, a transaction at another replica would
+//! wait for its range for ever. So the allocator makes a record of its own. It takes the steps of a session (DESIGN
+//! section 3, "Commit, step by step"), on a connection of its own.
 //!
-//! Invariant: after the record is handed over it goes on until COMMIT was sent and answered, or the anchor is lost.
+//! Invariant: once the record is handed over, the task goes on until COMMIT was sent and answered, or the anchor is
+//! lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +22,9 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::replica::agent::identity;
 
-/// What its two statements are expected to take.
+/// The expected cost of its two statements.
 const COST_US: u32 = 200;
-/// How long it waits for a place.
+/// How long it waits for the core to place the transaction.
 const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The number that home draws, as in `frontend/commit.rs`.
@@ -37,7 +39,7 @@ struct Bringer {
     connection: OwnConnection,
 }
 
-/// Brings them; the connection is given back if it is still of use.
+/// Brings the marks. Returns the connection if it is still of use.
 pub(super) async fn bring(
     coordinator: Arc<Coordinator>,
     incarnation: Incarnation,
@@ -48,14 +50,14 @@ pub(super) async fn bring(
     let mut bringer = Bringer { coordinator, id, mailbox, anchor, incarnation, connection };
     let is_good = bringer.run().await.is_some();
     let Bringer { coordinator, connection, .. } = bringer;
-    // If it has a record, only the log decides about that.
+    // If the transaction has a record, only the log decides its outcome.
     coordinator.core.tell(Event::End { session: id });
     coordinator.close_session(id);
     is_good.then_some(connection)
 }
 
 impl Bringer {
-    /// `None`: the connection is of no use any more.
+    /// Returns `None` if the connection is of no use any more.
     async fn run(&mut self) -> Option<()> {
         let identity = self.begin().await?;
         let identified = self.identify(identity).await;
@@ -121,13 +123,13 @@ impl Bringer {
         .await
     }
 
-    /// A number that the anchor answers, if it answers one; 0 else.
+    /// Runs a statement at the anchor. Returns the number in its answer, or 0 if it has none.
     async fn ask(&mut self, sql: &str) -> Option<u64> {
         let rows = tokio::time::timeout(STEP_DEADLINE, self.connection.query(sql)).await.ok()?.ok()?;
         answer(&rows).map_or(Some(0), |number| number.parse().ok())
     }
 
-    /// From here on only the log decides.
+    /// Waits for the outcome, which only the log decides from here on.
     async fn end(&mut self) -> Option<()> {
         loop {
             let Note::Effect(effect) = self.mailbox.next().await else { continue };
@@ -145,7 +147,7 @@ impl Bringer {
                     return committed.map(drop);
                 }
                 Effect::HomeLost { .. } | Effect::Abort { .. } => return None,
-                // The record is durable; its COMMIT has a turn of its own.
+                // The record is durable. Its COMMIT comes as an effect of its own.
                 _ => {}
             }
         }

@@ -17,7 +17,7 @@ async fn an_index_entry_that_fits_when_lz4_compresses_it_is_applied() {
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v text)").await;
     pair.ddl("CREATE INDEX ON t (v)").await;
     let (by_lz4, as_ever) = ("SET default_toast_compression = lz4", "RESET default_toast_compression");
-    // A server may be built without it.
+    // A server may be built without lz4.
     if pair.home.connection.simple(by_lz4).await.is_err() {
         return;
     }
@@ -63,7 +63,7 @@ async fn batches_of_any_size_leave_their_identities() {
     assert!(written.is_subset(&applied.into_iter().collect()));
     pair.assert_identical().await;
 
-    // A release that knew no proofs has used the server last, and what a client makes up has none.
+    // A release without proofs has used the server last. Rows that a client makes up have no proof.
     let options = format!(
         "-c session_replication_role=replica -c {}={}",
         capture::VIA_SETTING,
@@ -89,7 +89,7 @@ async fn what_is_not_as_it_must_be_is_not_committed() {
     let server = Server::start();
     let mut connection = server.own("").await;
     connection.query("CREATE TABLE public.t (id int)").await.unwrap();
-    // One row, and as many as must be reported.
+    // Inserts one row, and expects the server to report so many.
     async fn insert(connection: &mut OwnConnection, expected: u64) -> Result<(), PipelineError> {
         let output = &mut connection.exchange().output;
         encode::parse(output, b"", b"INSERT INTO public.t VALUES (1)", &[]);

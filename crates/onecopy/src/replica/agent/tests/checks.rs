@@ -1,10 +1,11 @@
-//! CHECKs that depend on more than what they check: what held at home is applied, and they count again afterwards.
+//! CHECKs that depend on more than the row: rows that passed at home are applied, and later the CHECKs are in force
+//! again.
 
 use std::sync::Arc;
 
 use super::Pair;
 
-/// It holds at home alone, as one on the time holds only for a while.
+/// This condition holds at home alone, as one on the time holds only for a while.
 const HOLDS: &str = "current_setting('test.holds', true) IS NOT DISTINCT FROM 'on'";
 
 #[tokio::test]
@@ -64,7 +65,7 @@ async fn a_check_on_more_than_the_row_is_not_held_against_rows_that_are_there() 
     pair.ddl("CREATE DOMAIN soon AS timestamptz").await;
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY, e timestamptz, s soon, o text CHECK (o <> ''))").await;
     pair.ddl("CREATE FUNCTION elsewhere(int) RETURNS boolean STABLE LANGUAGE sql AS 'SELECT true'").await;
-    // Nothing is there yet.
+    // The table is still empty.
     pair.ddl("ALTER TABLE t ADD CONSTRAINT early CHECK (e > now())").await;
     let record = pair.home.write("INSERT INTO t VALUES (1, '2200-01-01')").await;
     pair.second.must_apply(vec![Arc::clone(&record)]).await;

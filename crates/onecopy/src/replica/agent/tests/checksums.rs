@@ -1,4 +1,4 @@
-//! Checksums run no code of users, and tell roles that differ.
+//! Checksums run no code of users, and differ if roles differ.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Some rows of a table at once: every number of them, of every type, in every order that unique values allow.
+//! Writes of a few rows of a table at once: every number of rows, every type, every order that unique values allow.
 
 use cluster::ids::DatabaseId;
 use cluster::refresh::{ColumnSet, Kind, RefreshTables};
@@ -10,7 +10,8 @@ const TABLES: &[&str] = &[
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
     "CREATE DOMAIN code AS varchar(8) CHECK (VALUE <> '')",
     "CREATE DOMAIN part AS int",
-    // Keys that equality finds by way of a cast, a domain, another collation; what is computed; what an insert alone can write.
+    // Keys that need a cast, a domain or another collation to be found; a computed column; one that only an INSERT can
+    // write.
     "CREATE TABLE keyed (n numeric(6, 2), c code, m mood, v varchar(20) COLLATE \"C\", ch char(5), \
      id int GENERATED ALWAYS AS IDENTITY UNIQUE, parts part[], note text, double int GENERATED ALWAYS AS (length(note) * 2) STORED, \
      PRIMARY KEY (n, c, m, v, ch))",
@@ -24,7 +25,7 @@ const TABLES: &[&str] = &[
     "CREATE TABLE spans (id int PRIMARY KEY, s int4range, EXCLUDE USING gist (s WITH &&))",
 ];
 
-/// Writes of `count` rows; the tables are empty before and after.
+/// Writes of `count` rows. The tables are empty before and after.
 fn writes(count: usize) -> Vec<String> {
     let rows = format!("generate_series(1, {count}) g");
     vec![
@@ -33,7 +34,7 @@ fn writes(count: usize) -> Vec<String> {
              ARRAY[g, NULL], NULLIF('note ' || g, 'note 2') FROM {rows}"
         ),
         "UPDATE keyed SET note = note || '!', parts = parts || 7".to_owned(),
-        // Rows of which other columns change each time.
+        // Each row changes other columns.
         "UPDATE keyed SET note = CASE WHEN n % 2 = 0 THEN 'even' ELSE note END, parts = CASE WHEN n % 3 = 0 THEN NULL ELSE parts END"
             .to_owned(),
         "UPDATE keyed SET note = note, parts = parts".to_owned(),
@@ -44,7 +45,7 @@ fn writes(count: usize) -> Vec<String> {
         "DELETE FROM lists".to_owned(),
         // Each row refers to the next one, which is not there yet.
         format!("INSERT INTO tree SELECT g, NULLIF(g % {count} + 1, 1), 'n' || g FROM {rows}"),
-        // The same names again, in other rows; then all names one row further.
+        // The same names come again, in other rows. Then all names move one row further.
         format!("DELETE FROM tree; INSERT INTO tree SELECT g + 50, NULL, 'n' || g FROM {rows}"),
         "UPDATE tree SET name = name || 'x'; UPDATE tree SET name = 'n' || (id - 49), parent = id".to_owned(),
         "DELETE FROM tree".to_owned(),
@@ -104,14 +105,14 @@ async fn records_that_differ_are_found_among_rows_of_one_statement() {
         pair.second.events.close();
         pair.second = Running::start(&pair.servers[1]).await;
     }
-    // Neither the bad ones, nor the good ones before them in the same batch.
+    // The server has neither the bad records, nor the good ones before them in the same batch.
     let mut session = pair.servers[1].connect("").await;
     let left =
         session.simple("SELECT string_agg(concat(id, ' ', v), ', ' ORDER BY id) FROM t").await.unwrap();
     assert_eq!(left, [[Some("1 1, 2 2, 4 4, 5 5, 8 0".to_owned())]]);
 }
 
-/// A plan is kept when the table has grown, so it must not go through all rows, or all of an index, of a small table.
+/// A plan is kept when the table has grown. So even for a small table it must not read all rows, or all of an index.
 #[tokio::test]
 async fn rows_are_looked_up_however_small_the_table_is() {
     let server = Server::start();

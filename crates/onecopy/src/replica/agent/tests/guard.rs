@@ -1,4 +1,4 @@
-//! What the guards inside a server refuse, and that nobody slips past capture.
+//! The statements that the guards inside a server reject, and that no client slips past capture.
 
 use cluster::record::RecordBuilder;
 
@@ -105,7 +105,7 @@ async fn definitions_that_depend_on_object_ids_are_refused() {
     ] {
         pair.ddl(sql).await;
     }
-    // A CHECK holds where a row is written; it is not held against rows that are there.
+    // A CHECK holds where a row is written. It is not held against rows that are there.
     pair.ddl("CREATE TABLE checked (m mood, CHECK (hashenum(m) <> 0 OR tableoid > 0))").await;
     let record = pair.home.write("INSERT INTO checked VALUES ('ok')").await;
     pair.second.must_apply(vec![record]).await;
@@ -117,7 +117,7 @@ async fn definitions_that_depend_on_object_ids_are_refused() {
         assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
         pair.home.connection.simple("ROLLBACK").await.unwrap();
     }
-    // Where a server is adopted all definitions count; later only new ones, as those of an earlier release are there.
+    // When a server is adopted all definitions count. Later only new ones do, as those of an earlier release are there.
     let home = &mut pair.home.connection;
     home.simple("CREATE TABLE old (m mood) PARTITION BY HASH (m); DELETE FROM onecopy_capture.form")
         .await
@@ -144,7 +144,7 @@ async fn what_depends_on_a_temporary_object_is_refused() {
     .await
     .unwrap_or_else(|error| panic!("{error}"));
     pair.ddl("CREATE TABLE u (id int); CREATE VIEW v AS SELECT id FROM u; DROP TABLE u CASCADE").await;
-    // The body of a function is but text, and means another table for whoever calls it.
+    // The body of a function is only text, and may name another table for each caller.
     pair.ddl("CREATE FUNCTION counted() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM own'").await;
     pair.home.set_ddl().await;
     for sql in [
@@ -214,7 +214,7 @@ async fn capture_cannot_be_switched_off() {
         pair.second.must_apply(vec![record]).await;
         pair.assert_identical().await;
     }
-    // The applier's token is no use to those who may not set the other setting.
+    // The applier's token does not help a role that may not set the other setting.
     pair.ddl("CREATE ROLE joe; GRANT ALL ON t TO joe; GRANT ALL ON SCHEMA public TO joe").await;
     let (via, token) = (capture::VIA_SETTING, capture::apply_token(CLUSTER));
     let mut forger = pair.servers[0].connect(&format!("-c {via}={token}")).await;
@@ -301,7 +301,7 @@ async fn our_triggers_stay_as_they_are() {
             }
         }
     }
-    // As a schema change of its own such a statement cannot do harm: our triggers are put right.
+    // Such a statement does no harm as a schema change of its own: our triggers are put right.
     for sql in &tampering[..6] {
         pair.ddl(sql).await;
         let record = pair.home.write("TRUNCATE t; INSERT INTO t VALUES (1)").await;

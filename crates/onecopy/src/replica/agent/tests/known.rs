@@ -1,4 +1,4 @@
-//! What the catalogue says of a real server's schema.
+//! The contents of the catalogue for the schema of a real server.
 
 use std::fmt::Write as _;
 
@@ -237,7 +237,7 @@ fn shown(catalogue: &Catalogue) -> String {
         .replace("pg_class.", "")
 }
 
-/// `catalogue.txt` is what this shows.
+/// `catalogue.txt` holds the expected text.
 #[tokio::test]
 async fn code_is_known() {
     let schema: Vec<_> = SCHEMA.iter().chain(CODE).copied().collect();

@@ -2,7 +2,7 @@
 
 use super::Pair;
 
-/// What a client could set that makes the queries of our functions slow, and the functions where it still holds.
+/// Planner settings of a client that would slow down the queries of our functions, with the functions that they reach.
 const REACHED_SQL: &str = "\
     SELECT p.oid::regprocedure, s.name FROM pg_proc p, pg_settings s \
     WHERE p.oid IN ('onecopy.install()'::regprocedure, 'onecopy.residue(boolean)'::regprocedure, \

@@ -1,8 +1,9 @@
-//! Functions of users that fail where rows are applied, with errors that the server itself raises when it cannot go on for a while.
+//! Functions of users that fail where rows are applied, with errors that the server raises, too, when it cannot go on
+//! for a while.
 
 use super::{AgentEvent, DivergenceCause, Pair};
 
-/// What is raised at the other replica alone, in the body of a function that an index calls.
+/// Errors that are raised only at the other replica, in the body of a function that an index calls.
 const RAISED: [&str; 6] = ["40001", "40P01", "53100", "55P03", "57014", "58030"];
 
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn a_function_that_always_fails_is_not_tried_for_ever() {
 async fn a_function_that_fails_once_costs_nothing() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE SEQUENCE tries").await;
-    // What a sequence has given out stays given out.
+    // Values that a sequence has given out stay given out.
     pair.ddl(
         "CREATE FUNCTION fails(id int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN \
          IF current_setting('session_replication_role') = 'replica' AND nextval('public.tries') % 2 = 1 \

@@ -1,4 +1,4 @@
-//! Sequences on real servers: their numbers, what a session has touched, how they are moved, what draws from them.
+//! Sequences on real servers: their numbers, the ones that a session has touched, their moves, and the draws from them.
 
 use cluster::ids::{DatabaseId, ReplicaId};
 use cluster::parts::sequences::State;
@@ -41,7 +41,8 @@ async fn numbers_are_the_same_everywhere_and_last() {
     ] {
         pair.ddl(sql).await;
     }
-    // Those of one statement in the order of schema and name; what is dropped takes its number along.
+    // The sequences of one statement are numbered in the order of schema and name. A dropped sequence takes its number
+    // along.
     let expected = "1 b_id_seq f; 2 b_n_seq f; 4 s2.\"T wo\" f; 5 gone t";
     for server in &pair.servers {
         let mut connection = server.connect("-c search_path=public").await;
@@ -78,7 +79,7 @@ async fn a_session_is_told_what_it_has_touched() {
     .await
     .unwrap();
     let found = brief(&touched(home, "NULL").await);
-    // What was touched a moment before may still be among them.
+    // Sequences that were touched a moment before may still be among them.
     assert!(found.contains(&(1, 50, false)) && found.contains(&(5, 2, true)), "{found:?}");
     home.simple("RESET ROLE; TRUNCATE t RESTART IDENTITY").await.unwrap();
     assert_eq!(brief(&touched(home, "'{5}'").await), [(5, 1, false)]);
@@ -131,7 +132,7 @@ async fn marks_move_sequences_and_are_kept() {
         load_marks(&mut superuser, DatabaseId::FIRST).await.unwrap(),
         [mark(1, 1, 9000, true), mark(2, 3, -41, true)]
     );
-    // What the home knows of its own marks it is told; its sequences do not move by that.
+    // The home is told the marks that it already knows. Its sequences do not move by that.
     let applied = cluster::ids::Version(99);
     let marks = vec![mark(1, 2, 3, true), mark(1, 1, 9999, true)];
     let maintain = Command::Maintain {

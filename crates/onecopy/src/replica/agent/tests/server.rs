@@ -1,4 +1,4 @@
-//! A PostgreSQL server for one test: made in a temporary folder, gone with the value.
+//! A PostgreSQL server for one test: created in a temporary folder, and removed with the value.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -91,7 +91,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.output("pg_ctl", &["-w", "-m", "immediate", "stop"]);
-        // What cannot be removed only fills the temporary folder.
+        // A file that cannot be removed only fills the temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

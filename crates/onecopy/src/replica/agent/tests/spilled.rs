@@ -7,10 +7,11 @@ use commitlog::SpillStore;
 use super::*;
 use cluster::ids::DatabaseId;
 
-/// Every row of its own in the order of capture: the applier cannot mend it, and the front end refuses such.
+/// A write whose rows are captured out of order. With chunks of one row the applier cannot mend the order. The front
+/// end rejects such a write.
 const OUT_OF_ORDER: &str = "SET filler = 'set'";
 
-/// The same record, with chunks of so many elements in a file.
+/// Makes the same record, with chunks of so many elements in a file.
 async fn in_chunks(record: &Record, spills: &dyn SpillStore, elements: u64) -> Arc<Record> {
     let mut writer = spills.create(record.header().identity).await.unwrap();
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
@@ -68,7 +69,7 @@ async fn chunks_arrive_as_whole_records_do() {
         let record = pair.home.write(sql).await;
         pair.second.must_apply(vec![in_chunks(&record, &spills, 2).await]).await;
     }
-    // Schema and rows mixed, all in the file.
+    // Schema changes and rows are mixed, all in the file.
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let made = pair.home.ddl("CREATE TABLE late (id int PRIMARY KEY)").await;
     let Some(Item::Statement(statement)) = made.items().next() else { panic!("{made:?}") };
