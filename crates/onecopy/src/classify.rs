@@ -1,7 +1,7 @@
-//! Stages *parse* and *classify*: from the text of a statement to what is known of it before it runs.
+//! Stages *parse* and *classify*: from the text of a statement to its analysis before it runs.
 //!
-//! [`parsing`] turns a text into templates (by the crate `sql`), [`statement_analysis`] asks the catalogue what these
-//! need and may do, [`footprint`] says which rows that concerns, and [`prediction`] whether these are all.
+//! [`parsing`] turns a text into templates (by the crate `sql`). [`statement_analysis`] asks the catalogue for their
+//! needs and possible effects. [`footprint`] names the rows concerned, and [`prediction`] says whether these are all.
 //!
 //! Example: `UPDATE t SET v = 1 WHERE id = 7` writes one row of `t`, known by its key before it runs.
 

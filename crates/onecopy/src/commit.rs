@@ -1,10 +1,10 @@
 //! The commit, step by step (DESIGN section 3).
 //!
-//! With the last statement, or before COMMIT, the session sends `SET CONSTRAINTS ALL IMMEDIATE` where the catalogue
-//! has deferrable ones, lifts the client's time-outs, and inserts the identity into `onecopy.applied`. Then the record
-//! goes to the core, which appends it when nothing that it may depend on can be lost any more. When the record is
-//! durable the client is answered. COMMIT follows when it is the turn of this version at home; until its reply is
-//! read, the session does nothing else. From the append on only the log decides: after a lost connection, or a tag
+//! With the last statement, or before COMMIT, the session sends `SET CONSTRAINTS ALL IMMEDIATE` where the catalogue has
+//! deferrable ones, lifts the client's time-outs, and inserts the identity into `onecopy.applied`. Then the record goes
+//! to the core. The core appends it once all records that it may depend on are safe. When the record is durable, the
+//! client gets its answer. COMMIT follows when it is the turn of this version at home. Until the reply to COMMIT is
+//! read, the session does no other work. From the append on only the log decides: after a lost connection, or a tag
 //! other than COMMIT, the home is reset and the record is applied there from the log.
 
 pub(crate) mod reserve;
@@ -62,7 +62,7 @@ stage! {
 }
 
 impl View<'_> {
-    /// Rejects the commit if the log is full. Once the log has the record, nothing can be rejected any more.
+    /// Rejects the commit if the log is full. Once the log has the record, it is too late to reject.
     fn check_room(self) -> Result<(), Fault> {
         match self.link.coordinator().log.refusal() {
             None => Ok(()),
@@ -153,7 +153,7 @@ impl Committer<'_> {
     /// Takes every step that can fail. Returns whether the transaction leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.session_registration.progress.set_phase(Phase::Checking);
-        // A schema change may have outdated the analysis of a statement. Then the statement may have written anything.
+        // A schema change may have outdated the analysis of a statement. Then the writes of the statement are unknown.
         let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_analysis_outdated(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.txn.state
@@ -239,7 +239,7 @@ impl Committer<'_> {
             || may_be_unknown
     }
 
-    /// Commits a transaction that wrote nothing: it leaves no record.
+    /// Commits a transaction without writes: it leaves no record.
     async fn commit_unlogged(&mut self) -> Result<(), Fault> {
         let ended = self
             .driver()
@@ -248,7 +248,7 @@ impl Committer<'_> {
                 Expected::silent()
             })
             .await;
-        // Whatever the reply, the transaction is over, and there is nothing to keep.
+        // The transaction is over whatever the reply says, and has no state to keep.
         self.driver().end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
         ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
     }
@@ -266,7 +266,8 @@ impl Committer<'_> {
         committed
     }
 
-    /// Hands the record over and waits until it is durable. An error says that it is not in the log and will not be.
+    /// Hands the record over and waits until it is durable. An error says that the record is not in the log and will
+    /// not be.
     async fn commit_logged(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));

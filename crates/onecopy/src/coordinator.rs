@@ -1,7 +1,8 @@
 //! The components that sessions, agents and tasks of a node share: the core, the log, the replicas.
 //!
-//! Each component owns its state and is used directly: `coordinator.core.tell(event)`, `coordinator.view.anchor()`. Methods of
-//! [`Coordinator`] itself are those that need several components, such as the end of a session or the trimming of the log.
+//! Each component owns its state and is used directly: `coordinator.core.tell(event)`, `coordinator.view.anchor()`.
+//! Methods of [`Coordinator`] itself are those that need several components, such as the end of a session or the
+//! trimming of the log.
 
 mod absence;
 mod catalogue;
@@ -59,7 +60,7 @@ pub(crate) use requests::AgentOrder;
 pub(crate) use seat::{MemberState, Seat};
 pub(crate) use seats::Seats;
 
-/// What the node gives the coordinator when it starts.
+/// The parts of a node from which its coordinator starts.
 pub(crate) struct CoordinatorOptions {
     /// How the node keeps its replicas equal.
     pub(crate) kind: Arc<dyn NodeKind>,
@@ -81,11 +82,11 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) local: Arc<LocalState>,
 }
 
-/// The shared state of a node. Its parts own what they hold.
+/// The shared state of a node. Its parts own their data.
 pub(crate) struct Coordinator {
     /// The way to the cluster core.
     pub(crate) core: Core,
-    /// The cluster as it can be seen without asking the core.
+    /// The state of the cluster that is visible without asking the core.
     pub(crate) view: Arc<View>,
     /// The state that only the leader has.
     pub(crate) lead: Lead,
@@ -110,7 +111,7 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Nothing runs yet; the log's writer is started by the caller.
+    /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { kind, core, anchor, database, term, .. } = options;
         let CoordinatorOptions { identities, quarantines, limits, local, .. } = options;
@@ -157,7 +158,7 @@ impl Coordinator {
         self.mailboxes.open()
     }
 
-    /// The session is gone: its wait and its transaction end.
+    /// The session has ended: its wait and its transaction end, too.
     pub(crate) fn close_session(&self, id: SessionId) {
         self.core.tell(Event::GiveUp { session: id });
         self.core.tell(Event::Release { session: id });
@@ -171,7 +172,7 @@ impl Coordinator {
         self.kind.replicas(self)
     }
 
-    /// The marks that the next record of the anchor's should bring, for the ranges that were drawn to be lent.
+    /// The marks that the next record of the anchor's should bring, for ranges that were drawn for leases.
     pub(crate) fn wanted_marks(&self) -> Vec<Sequence> {
         if !self.lead.sequences.wants_marks() {
             return Vec::new();

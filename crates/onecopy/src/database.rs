@@ -22,7 +22,6 @@ use workload_stats::WorkloadStats;
 /// The number of the one service that a database has.
 const ONLY_SERVICE: ServiceId = ServiceId(0);
 
-/// A database.
 #[derive(Debug)]
 pub(crate) struct Database {
     service: ServiceId,
@@ -70,8 +69,8 @@ impl Database {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a catalogue unless the present one is newer; returns whether it did. A catalogue that was asked for earlier may
-    /// arrive later.
+    /// Takes a catalogue unless the present one is newer. Returns whether it did. A catalogue that was requested
+    /// earlier may arrive later.
     pub(crate) fn take_catalogue(&self, catalogue: Catalogue) -> bool {
         let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
         let is_newest = catalogue.generation() >= present.generation();
@@ -81,7 +80,7 @@ impl Database {
         is_newest
     }
 
-    /// The marks of sequences, and the ranges that replicas are lent.
+    /// The marks of sequences, and the leases of replicas.
     pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
         self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
     }

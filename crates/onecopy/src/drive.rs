@@ -1,7 +1,7 @@
 //! Drives the open transaction at its home: sends statements there, waits for its turn, ends it.
 //!
-//! Everything that the stages above do with the open transaction goes through here, so a lost home, an abort by the core
-//! and the end of a transaction are handled once.
+//! The stages above do all their work with the open transaction through this file. So a lost home, an abort by the core
+//! and the end of a transaction are handled in one place.
 
 pub(crate) mod conflict_detail;
 pub(crate) mod definitions;

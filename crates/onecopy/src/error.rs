@@ -1,4 +1,4 @@
-//! What can go wrong in a session, by who has to do what about it; the one place where it becomes a SQLSTATE.
+//! Errors of a session, grouped by the reaction that they need. Only this file turns them into SQLSTATEs.
 
 use cluster::ids::ReplicaId;
 use wire::{encode, sqlstate};
@@ -8,68 +8,69 @@ use crate::backend::BackendError;
 /// An error that Onecopy itself gives to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Its code.
     pub(crate) sqlstate: &'static str,
-    /// What is wrong.
+    /// The error message.
     pub(crate) message: String,
-    /// What exactly it is about.
+    /// The object or statement that the error is about.
     pub(crate) detail: Option<String>,
-    /// What to do instead.
+    /// The remedy.
     pub(crate) hint: Option<String>,
 }
 
 impl Refusal {
-    /// A refusal with a hint.
     pub(crate) fn new(sqlstate: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into(), detail: None, hint: Some(hint.into()) }
     }
 
-    /// A refusal that explains itself.
+    /// A refusal whose message needs no hint.
     pub(crate) fn plain(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into(), detail: None, hint: None }
     }
 
-    /// The transaction was rolled back through no fault of its own; the client may run it again.
+    /// The transaction was rolled back without a fault of its own. The client may run it again.
     pub(crate) fn retry(message: impl Into<String>) -> Self {
         Self::new(sqlstate::SERIALIZATION_FAILURE, message, "Run the transaction again.")
     }
 
-    /// The same, with what exactly it is about.
+    /// Adds the DETAIL field.
     pub(crate) fn about(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// Something is not offered.
+    /// Onecopy does not support a feature.
     pub(crate) fn unsupported(what: impl std::fmt::Display, hint: impl Into<String>) -> Self {
         Self::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{what} is not supported through Onecopy"), hint)
     }
 
-    /// Appends it as an ErrorResponse.
+    /// Appends the refusal as an ErrorResponse.
     pub(crate) fn write(&self, out: &mut Vec<u8>, severity: &str) {
         let more = (self.detail.as_deref(), self.hint.as_deref());
         encode::error_in_detail(out, severity, self.sqlstate, &self.message, more);
     }
 }
 
-/// Why something did not work.
+/// The reason why work for a client failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The client is gone, or does not follow the protocol; the session ends.
+    /// The client is gone, or violates the protocol. The session ends.
     Client,
-    /// The client gets this error; the session goes on.
+    /// The client gets this error. The session goes on.
     Refused(Refusal),
-    /// The client gets this ErrorResponse body of a server; the session goes on.
+    /// The client gets this ErrorResponse body of a server. The session goes on.
     Server(Vec<u8>),
-    /// The connection to a replica is lost while it ran something; what was not shown to the client can be run again.
+    /// The connection to a replica was lost during the work. The work can be retried if the client has not seen any of
+    /// it.
     Lost(ReplicaId),
-    /// The replica was refreshed over the statement, which held that up for too long; the connection may be used again.
+    /// The statement blocked a refresh of its replica for too long, so the refresh evicted it. The connection can be
+    /// used again.
     Evicted,
-    /// The core has ended the transaction for the sake of another one; what was not shown to the client can be run again.
+    /// The core has aborted the transaction in favour of another one. The work can be retried if the client has not
+    /// seen any of it.
     Rival(Refusal),
-    /// Nothing was sent yet: the place was lost, or the catalogue is newer by now. To be placed again.
+    /// The work was not sent yet: its place was lost, or a newer catalogue exists. It has to be placed again.
     Unplaced(ReplicaId),
-    /// The session ends with this error.
+    /// The client gets this error. The session ends.
     Fatal(Refusal),
 }
 
@@ -80,7 +81,7 @@ impl From<Refusal> for Fault {
 }
 
 impl Fault {
-    /// What a failed exchange with a replica means.
+    /// Turns an error of the exchange with a replica into a fault.
     pub(crate) fn at(replica: ReplicaId) -> impl Fn(BackendError) -> Self {
         move |error| match error {
             BackendError::Server(body) => Self::Server(body),
@@ -92,7 +93,8 @@ impl Fault {
         }
     }
 
-    /// The error for the client when nothing was retried; `None` when there is nobody to tell.
+    /// The error for the client when nothing was retried. `None` when the client is gone or the server has sent its own
+    /// error.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
         match self {
             Self::Refused(refusal) | Self::Rival(refusal) | Self::Fatal(refusal) => Some(refusal),
@@ -110,7 +112,7 @@ impl Fault {
     }
 }
 
-/// An invariant of the session does not hold; the client gets an internal error, not a wrong answer.
+/// An invariant of the session is broken. The client gets an internal error, not a wrong answer.
 pub(crate) fn broken(what: &str) -> Fault {
     Fault::Fatal(Refusal::plain(sqlstate::INTERNAL_ERROR, format!("internal error of Onecopy: {what}")))
 }

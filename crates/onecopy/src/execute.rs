@@ -1,8 +1,8 @@
 //! Stage *execute*: runs statements.
 //!
-//! [`statement`] begins transactions and runs statements inside them, [`autocommit`] runs a transaction that is one
-//! statement, [`transparent_retry`] undoes and repeats a statement before its client has seen anything of it. Statements
-//! with ways of their own: [`ddl`], [`maintenance`], [`passwords`], [`explain_routing`].
+//! [`statement`] begins transactions and runs statements inside them. [`autocommit`] runs a transaction that is one
+//! statement. [`transparent_retry`] rolls a statement back and retries it before its client has seen any of its reply.
+//! These files handle special statements: [`ddl`], [`maintenance`], [`passwords`], [`explain_routing`].
 
 pub(crate) mod anchor;
 pub(crate) mod autocommit;

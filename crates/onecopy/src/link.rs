@@ -78,7 +78,7 @@ pub(crate) struct Link {
 pub(crate) struct SessionRegistration {
     /// Effects of the core, and requests to end, arrive here.
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Where a cancel request goes.
+    /// The target of cancel requests.
     pub(crate) cancel: Arc<CancelTarget>,
     /// The session's row of SHOW CLIENTS.
     pub(crate) entry: Arc<SessionEntry>,
@@ -100,7 +100,7 @@ impl SessionRegistration {
 pub(crate) struct Leftovers {
     /// The questions to servers about such connections.
     pub(crate) inquiry: Inquiry,
-    /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
+    /// An object exists only on the home's connection (a temporary table, say), so statements may run only there.
     pub(crate) pinned: bool,
 }
 

@@ -1,10 +1,11 @@
-//! The log for whoever looks into a running node: lines of text, or JSON objects, on standard error.
+//! The log of a running node, for its operators: lines of text, or JSON objects, on standard error.
 //!
-//! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::replica=debug`), and overrules
-//! the level of a configuration.
+//! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::replica=debug`), and
+//! overrides the level of a configuration.
 //!
-//! What a session tells names it. A task that is inside a span enters and leaves it whenever it is polled, which is dear
-//! where there is nothing to tell; so a session's number is only noted then ([`InSession`]), and its span made for each line.
+//! Lines from a session name the session. A task inside a span enters and leaves it at every poll, which is expensive
+//! and mostly produces no line. So a poll only notes the session's number ([`InSession`]), and each line makes its
+//! span.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -20,11 +21,11 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-/// The variable that overrules everything.
+/// The variable that overrides every other level.
 const VARIABLE: &str = "ONECOPY_LOG";
 /// The name of a session's span.
 const SESSION_SPAN: &str = "session";
-/// What is told when nothing is said.
+/// The level without any setting.
 pub(crate) const DEFAULT_LEVEL: &str = "warn";
 
 /// Changes the level of a log that runs.
@@ -32,7 +33,7 @@ pub(crate) const DEFAULT_LEVEL: &str = "warn";
 pub(crate) struct Level(reload::Handle<EnvFilter, Registry>);
 
 impl Level {
-    /// From now on this one, unless the variable overrules it.
+    /// Sets the level, unless the variable overrides it.
     pub(crate) fn set(&self, level: &str) {
         if let Err(error) = self.0.reload(filter(level)) {
             tracing::warn!(%error, "the level of the log stays as it is");
@@ -44,7 +45,7 @@ fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(level))
 }
 
-/// Starts the log; to be called once.
+/// Starts the log. Call it once.
 pub(crate) fn start(level: &str, is_json: bool) -> Level {
     let (filter, handle) = reload::Layer::new(filter(level));
     let registry = tracing_subscriber::registry().with(filter);
@@ -60,12 +61,12 @@ pub(crate) fn start(level: &str, is_json: bool) -> Level {
 }
 
 thread_local! {
-    /// The session that this thread works for just now.
+    /// The session for which this thread works at present.
     static SESSION: Cell<Option<SessionId>> = const { Cell::new(None) };
 }
 
 pin_project_lite::pin_project! {
-    /// Work for a session: lines that are told meanwhile name it.
+    /// Work for a session: lines logged during it name the session.
     pub(crate) struct InSession<F> {
         id: SessionId,
         #[pin]
@@ -91,8 +92,8 @@ impl<F: Future> Future for InSession<F> {
     }
 }
 
-/// Makes the span of a stage, inside that of the session that this thread works for. Where debug lines are off the span
-/// is disabled, and costs a comparison when it is made or entered.
+/// Makes the span of a stage, inside the span of the session for which this thread works. If debug lines are off, the
+/// span is disabled, and costs a comparison when it is made or entered.
 macro_rules! stage_span {
     ($name:literal) => {
         tracing::debug_span!(parent: &$crate::logging::enclosing_span(), $name)
@@ -100,7 +101,7 @@ macro_rules! stage_span {
 }
 pub(crate) use stage_span;
 
-/// The span that a new one lies in: the present one, or else the session's.
+/// The span that encloses a new one: the present span, or else the session's.
 pub(crate) fn enclosing_span() -> Span {
     let present = Span::current();
     if present.is_disabled() { session_span().unwrap_or(present) } else { present }
@@ -110,7 +111,7 @@ fn session_span() -> Option<Span> {
     SESSION.get().map(|id| tracing::error_span!(SESSION_SPAN, id = id.0))
 }
 
-/// Lines of that form, inside the span of the session that tells them.
+/// Formats lines with `F`, inside the span of the session that logs them.
 struct Named<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Named<F>
@@ -125,7 +126,7 @@ where
         writer: Writer<'_>,
         event: &tracing::Event<'_>,
     ) -> std::fmt::Result {
-        // A stage's span lies in its session's.
+        // The span of a stage lies in the span of its session.
         let mut scope = context.event_scope().into_iter().flatten();
         let span = if scope.any(|span| span.name() == SESSION_SPAN) { None } else { session_span() };
         let _inside = span.as_ref().map(Span::enter);

@@ -1,10 +1,10 @@
-//! Stage *place*: where a transaction runs.
+//! Stage *place*: decides where a transaction runs.
 //!
-//! [`home_choice`] says which replicas an update transaction may have as its home, [`read_first`] begins one that is
-//! expected to read only at any replica, [`sequence_leases`] keeps those that draw from sequences where a range of
-//! these is leased. [`own_settings`] holds the wishes of the client.
+//! [`home_choice`] says which replicas an update transaction may have as its home. [`read_first`] begins a transaction
+//! that probably only reads at any replica. [`sequence_leases`] keeps transactions that draw from sequences where a
+//! range of these is leased. [`own_settings`] holds the client's wishes.
 //!
-//! Non-goal: to choose among several replicas. That is the core's, by conflicts and load.
+//! Non-goal: the choice among several replicas. The core makes it, by conflicts and load.
 
 pub(crate) mod home_choice;
 pub(crate) mod opening;

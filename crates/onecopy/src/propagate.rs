@@ -25,7 +25,7 @@ stage! {
 /// The traces of the open update transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Survey {
-    /// It has to leave a record, whatever it drew from sequences.
+    /// The transaction has to leave a record, whether or not it drew from sequences.
     pub(crate) leaves_record: bool,
     /// It drew from sequences, and a mark has to cover that.
     pub(crate) draws: bool,
@@ -55,7 +55,8 @@ impl Recorder<'_> {
         .instrument(stage_span!("propagate"))
     }
 
-    /// Completes the record of the open update transaction, the last step that can fail before the record goes to the log.
+    /// Completes the record of the open update transaction, the last step that can fail before the record goes to the
+    /// log.
     pub(crate) fn complete_record(&mut self, draws: bool) -> impl Future<Output = Result<(), Fault>> {
         async move {
             if let Transaction::Update(update) = &self.txn.state

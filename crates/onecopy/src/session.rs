@@ -47,7 +47,7 @@ impl Session {
 }
 
 impl View<'_> {
-    /// Ends the session if that was requested, and no work is half done.
+    /// Ends the session if that was requested and no work is half done.
     fn check_ending(self) -> Result<(), Fault> {
         match self.link.session_registration.ending.max(self.link.session_registration.mailbox.called()) {
             None => Ok(()),
@@ -177,7 +177,7 @@ impl Session {
         }
         self.driver().leave_read().await;
         if self.link.session_registration.mailbox.called() == Some(End::Killed) {
-            // The process that was named to pg_terminate_backend ends, even where sessions share it.
+            // The process that pg_terminate_backend named ends, even where sessions share it.
             self.link.servers.close_all();
         }
         self.connector().give_back().await;

@@ -1,11 +1,11 @@
-//! What the user sees: the one place that prints.
+//! Output to the user. Only this file prints.
 //!
-//! On a terminal a long step shows a line that moves and is replaced by its outcome; elsewhere (a pipe, a service log)
-//! every step is one plain line when it begins. What a person or a script may want to take up again (the address to
-//! connect to, a result) goes to standard output; progress and errors go to standard error. A closed pipe is not an
-//! error: the servers matter more than the words about them, so what cannot be written is dropped.
+//! On a terminal a long step shows a moving line, which its outcome replaces. Elsewhere (a pipe, a service log) every
+//! step is one plain line when it begins. Results that a person or a script may use go to standard output, for example
+//! the address to connect to. Progress and errors go to standard error. A closed pipe is not an error: output that
+//! cannot be written is dropped, since the servers matter more than messages about them.
 //!
-//! Not here: tracing, which is for whoever looks into a running node.
+//! Non-goal: tracing, which is for operators who look into a running node.
 
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write};
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the moving line is drawn.
+/// The time between two drawings of the moving line.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Tells the user what goes on.
+/// Reports progress, results and errors to the user.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     /// The moving lines; none when standard error is not a terminal.
@@ -32,7 +32,7 @@ impl Progress {
         Self { moving }
     }
 
-    /// One line of news.
+    /// Prints one line.
     pub(crate) fn say(&self, line: impl Display) {
         match &self.moving {
             Some(moving) => moving.suspend(|| to_stderr(&line)),
@@ -78,7 +78,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Changes what a terminal shows; elsewhere nothing is printed.
+    /// Changes the moving line on a terminal. Elsewhere it prints no line.
     pub(crate) fn now(&self, what: impl Into<String>) {
         if let Some(line) = &self.line {
             line.set_message(what.into());
@@ -123,11 +123,11 @@ impl Drop for Step {
 }
 
 fn to_stderr(line: &impl Display) {
-    // Nobody is left to be told that the pipe is closed.
+    // A message about the closed pipe would reach no reader.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 fn to_stdout(line: &impl Display) {
-    // Nobody is left to be told that the pipe is closed.
+    // A message about the closed pipe would reach no reader.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

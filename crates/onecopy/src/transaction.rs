@@ -1,7 +1,7 @@
 //! The state of a session's open transaction, and the stages that borrow it (`transaction/stage.rs`).
 //!
-//! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only. So
-//! capture sees every write, and PostgreSQL rejects statements that commit by themselves (VACUUM, for instance).
+//! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only.
+//! So capture sees every write, and PostgreSQL rejects statements that commit by themselves (VACUUM, for instance).
 
 pub(crate) mod analysis;
 pub(crate) mod anchor_reason;
@@ -17,5 +17,5 @@ pub(crate) mod update;
 pub(crate) mod view;
 pub(crate) mod wait_stats;
 
-/// Time that a statement of an update is expected to take until more is known.
+/// The expected run time of a statement of an update, until statistics exist.
 pub(crate) const UPDATE_COST_US: u32 = 200;

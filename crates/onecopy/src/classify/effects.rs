@@ -1,7 +1,8 @@
-//! What statements do, in parts: to rows, to sequences and to the session, and how they may be run.
+//! The effects of statements, in parts: on rows, on sequences and on the session; and how the statements may be run.
 //!
-//! Each part is found from the statements and their routings alone, and answers the questions of one stage: rows decide
-//! about certification, sequences about the home, session effects about the connection, and execution about retries.
+//! Each part comes from the statements and their routings alone, and answers the questions of one stage. Row effects
+//! decide about certification, sequence effects about the home, session effects about the connection, and execution
+//! about retries.
 
 use std::sync::Arc;
 
@@ -10,19 +11,19 @@ use sql::{Because, Catalogue, Routing, Statement, Traces, Verb};
 use super::requirements::Requirements;
 use crate::client::sent::Sent;
 
-/// The function that changes a setting by its name.
+/// The function that changes a setting, given its name.
 const SETS: &str = "set_config";
 /// The function that sets a sequence.
 const SETVAL: &str = "setval";
 
-/// What statements do to rows and tables.
+/// Effects of statements on rows and tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowEffects {
-    /// They may write, lock, or do anything.
+    /// They may write or lock, or their effects are unknown.
     pub(crate) may_write: bool,
     /// They lock rows or tables.
     pub(crate) has_locks: bool,
-    /// They write something that the command tag does not count.
+    /// They write rows that the command tag does not count.
     pub(crate) has_uncounted: bool,
 }
 
@@ -37,7 +38,7 @@ impl RowEffects {
     }
 }
 
-/// Whether a statement, or the one inside of it, locks what it reads.
+/// Whether a statement, or a statement inside it, locks the rows that it reads.
 fn locks(statement: &Statement) -> bool {
     !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
 }
@@ -51,7 +52,7 @@ fn writes_uncounted(statement: &Statement) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Execution {
     pub(crate) verbs: Verbs,
-    /// They can be undone by a savepoint and run again: queries and modifications whose rows are read to the end.
+    /// A savepoint can undo them and they can run again: queries and modifications whose rows are read to the end.
     pub(crate) is_repeatable: bool,
     /// They fail rather than wait for locks.
     pub(crate) nowait: bool,
@@ -59,14 +60,14 @@ pub(crate) struct Execution {
     pub(crate) holds_cursor: bool,
 }
 
-/// Which verbs statements have.
+/// The kinds of statements in a group, by their verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verbs {
     /// INSERT, UPDATE, DELETE and MERGE only.
     Modifications,
-    /// The same, and SELECT.
+    /// INSERT, UPDATE, DELETE and MERGE, and SELECT.
     Queries,
-    /// Others, too.
+    /// Any verb.
     Any,
 }
 
@@ -97,14 +98,14 @@ impl Verbs {
     }
 }
 
-/// What statements do to sequences, draws by defaults of columns aside: those follow from the tables that are written.
+/// Effects of statements on sequences. Draws by column defaults are not here: they follow from the written tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SequenceEffects {
     pub(crate) sets: SetsSequences,
     pub(crate) asks: AsksDraws,
 }
 
-/// Whether statements say that they set sequences.
+/// Whether statements set sequences explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SetsSequences {
     #[default]
@@ -115,14 +116,14 @@ pub(crate) enum SetsSequences {
     BySetval,
 }
 
-/// Whether statements ask what the session has drawn, by `currval` or `lastval`.
+/// Whether statements ask for values that the session has drawn, by `currval` or `lastval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AsksDraws {
     #[default]
     No,
-    /// Among other things.
+    /// They do, among other things.
     Also,
-    /// And nothing else.
+    /// They do nothing else.
     Only,
 }
 
@@ -155,39 +156,39 @@ impl SequenceEffects {
     }
 }
 
-/// What statements do to the session, and what they may leave on its connection.
+/// Effects of statements on the session, and the state that they may leave on its connection.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEffects {
     pub(crate) scope: Scope,
-    /// What may stay on the connection.
+    /// The state that may stay on the connection.
     pub(crate) traces: Traces,
     pub(crate) hidden_code: HiddenCode,
-    /// They call `set_config` where the session does not follow what that sets.
+    /// They call `set_config` where the session does not see the setting.
     pub(crate) sets_unseen: bool,
 }
 
-/// What statements touch at all.
+/// The scope of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The session or the transaction only: SET, SHOW, SAVEPOINT and the like.
     Control,
-    /// They do nothing but call `set_config`, in a way that the session follows.
+    /// They only call `set_config`, in a way that the session follows.
     Settings,
-    /// Anything.
+    /// Any object.
     Data,
 }
 
-/// Statements that may run code of users, which may set what no server shows.
+/// Statements that may run code of users, which may set settings that no server shows.
 #[derive(Clone, Debug)]
 pub(crate) enum HiddenCode {
-    /// These may.
+    /// These statements may.
     In(Vec<Arc<Statement>>),
-    /// Nothing is known of what runs.
+    /// The code that runs is unknown.
     Anywhere,
 }
 
 impl SessionEffects {
-    /// `run` are the statements that do the work: of EXECUTE, the prepared one; and their routings.
+    /// `run` are the statements that do the work, with their routings. For EXECUTE this is the prepared statement.
     pub(crate) fn of(requirements: &Requirements, run: &[(&Arc<Statement>, &Arc<Routing>)]) -> Self {
         let mut traces = if requirements.has_unparsed { Traces::ANYTHING } else { Traces::default() };
         for (_, routing) in run {
@@ -224,7 +225,7 @@ impl Scope {
     }
 }
 
-/// Whether a statement only calls `set_config`, at the top of its SELECT list, where the session reads what it sets.
+/// Whether a statement only calls `set_config`, at the top of its SELECT list, where the session reads the new setting.
 fn only_sets_settings(sent: &Sent) -> bool {
     let statement = sent.statement();
     !statement.settings.is_empty()
@@ -235,7 +236,7 @@ fn only_sets_settings(sent: &Sent) -> bool {
         && statement.settings.len() == sent.mentions(SETS)
 }
 
-/// Whether statements call `set_config` somewhere else than at the top of a SELECT list.
+/// Whether statements call `set_config` anywhere but at the top of a SELECT list.
 fn sets_unseen(requirements: &Requirements) -> bool {
     let followed: usize = requirements.statements.iter().map(|statement| statement.settings.len()).sum();
     let mentioned: usize = requirements.sent.iter().map(|sent| sent.mentions(SETS)).sum();

@@ -1,22 +1,25 @@
-//! What statements need of the core before they run: what they read, and what they may write.
+//! The reads and possible writes of statements, for the core, before the statements run.
 //!
 //! Example: `UPDATE t SET v = 1 WHERE id = 7` reads and may write the row of `t` whose primary key is 7.
 //!
-//! Both come from a statement's accesses, with the values of its constants and parameters put in. What is *read* is known
-//! by any unique key, since a written row claims its values of all of them, or else by the smallest groups that hold it
-//! ([`sql::accesses::groups`]), since a written row tells its groups, too. What may be *written* is known by the primary
-//! key, or else by groups. Of rows that are only read the columns count, too: a change of other columns changes nothing for
-//! the statement. Values of unique keys that are taken are exclusive, parents of references shared. What is not known
-//! stands for its table, or for everything.
+//! Both come from a statement's accesses, with the values of its constants and parameters put in. *Reads* are
+//! identified by any unique key, since a written row claims its values of all unique keys. Otherwise the smallest
+//! groups that hold the rows identify them ([`sql::accesses::groups`]), since a written row tells its groups, too.
+//! Possible *writes* are identified by the primary key, or else by groups. For rows that are only read the columns
+//! count, too: a change of other columns changes nothing for the statement. Values of unique keys that a statement
+//! takes are exclusive claims; parents of references are shared claims. Where rows are not known, the whole table
+//! stands for them, or everything.
 //!
-//! Two statements may know one row by different things, and have to conflict. A statement that knows the row by its primary
-//! key claims its groups as far as it knows them; by a grouping that it does not know it claims the group of *all* rows. A
-//! statement that claims groups by a grouping shares that one. So it conflicts with statements that do not know the group
-//! of their rows, and not with those that claim other groups by the same grouping.
+//! Two statements may identify one row by different properties, and have to conflict. A statement that knows the row by
+//! its primary key claims its groups, too, as far as it knows them. For a grouping that it does not know, it claims the
+//! group of *all* rows. A statement that claims groups of a grouping also takes the group of all rows, shared. So it
+//! conflicts with statements that do not know the group of their rows. It does not conflict with statements that claim
+//! other groups of the same grouping.
 //!
-//! What may be written is a forecast: it makes a statement wait for transactions of other homes instead of failing. What
-//! was written is certified by the captured rows ([`crate::writeset::claims`]). So values that only the rows tell, such as
-//! the one that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
+//! Possible writes are a forecast: it makes a statement wait for transactions of other homes instead of failing. The
+//! captured rows certify the actual writes ([`crate::writeset::claims`]). So the forecast omits values that only the
+//! rows tell, such as the value that an update frees. Reads are no forecast: a statement that announces too few reads
+//! may see stale rows.
 
 use std::hash::{Hash, Hasher};
 
@@ -28,10 +31,10 @@ use sql::accesses::{
 };
 use sql::{Catalogue, Table};
 
-/// More rows than this are read as their tables.
+/// A statement that reads more rows than this reads their whole tables.
 pub(crate) const ROWS_READ_MAX: usize = 1_000;
 
-/// What a bounded statement reads, what it looks at while it writes included.
+/// The reads of a bounded statement, including those that its writes make.
 pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint {
     let mut found = Footprint::default();
     for access in &touched.reads {
@@ -41,14 +44,14 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
         };
         read(&RowsRead { table: access.table, rows: &access.rows, columns }, catalogue, &mut found);
     }
-    // A row that is written or locked has to be the last one.
+    // A statement has to write or lock the newest version of a row.
     for write in touched.writes.iter().filter(|write| !write.new) {
         read(&RowsRead { table: write.table, rows: &write.rows, columns: None }, catalogue, &mut found);
     }
     for lock in &touched.locks {
         read(&RowsRead { table: lock.table, rows: &lock.rows, columns: None }, catalogue, &mut found);
     }
-    // A statement that only removes rows looks at nothing but those.
+    // A statement that only removes rows looks at no others.
     let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
     for claim in touched.claims.iter().filter(|_| takes) {
         found.add(&looked_up(claim, catalogue));
@@ -57,7 +60,7 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
     found
 }
 
-/// What a claim looks at: whether there is a row with this key.
+/// The read behind a claim: whether a row with this key exists.
 fn looked_up(claim: &Claim, catalogue: &Catalogue) -> Footprint {
     let Some(table) = catalogue.table(claim.table) else {
         return Footprint { tables: vec![claim.table], ..Footprint::default() };
@@ -73,18 +76,17 @@ fn looked_up(claim: &Claim, catalogue: &Catalogue) -> Footprint {
     }
 }
 
-/// With the columns that the rows are known by: a change of those makes other rows of them.
+/// Adds the columns that identify the rows: a change of these columns changes which rows match.
 fn columns_of(rows: &Rows, read: ColumnSet) -> ColumnSet {
     let Rows::AnyOf(matches) = rows else { return read };
     let known = matches.iter().flat_map(accesses::Match::equalities).map(|equality| equality.column);
     known.fold(read, ColumnSet::with)
 }
 
-/// Rows of a table that a statement looks at.
 struct RowsRead<'a> {
     table: TableId,
     rows: &'a Rows,
-    /// The columns that count; `None` for all.
+    /// The columns that matter; `None` for all.
     columns: Option<ColumnSet>,
 }
 
@@ -101,7 +103,7 @@ fn read(read: &RowsRead<'_>, catalogue: &Catalogue, found: &mut Footprint) {
 
 fn read_rows(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Footprint) {
     let digests = catalogue.table(table).map(|known| digests_of(table, rows, known)).unwrap_or_default();
-    // By one key all of the rows are known.
+    // One key identifies all of the rows.
     if let Some(key) = digests.first().map(|digest| digest.key) {
         let by_key = digests.iter().filter(|digest| digest.key == key);
         found.rows.extend(by_key.map(|digest| (table, digest.row())));
@@ -113,7 +115,7 @@ fn read_rows(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Foo
     }
 }
 
-/// Takes out what is said twice.
+/// Sorts and removes duplicates. Replaces too many rows by their tables.
 pub(crate) fn settle(found: &mut Footprint) {
     if found.rows.len() > ROWS_READ_MAX {
         let of_tables = found.rows.extract_if(.., |(table, _)| !is_definitions(*table));
@@ -132,8 +134,8 @@ fn digests_of(table: TableId, rows: &Rows, known: &Table) -> Vec<KeyDigest> {
     accesses::digests(&access, known)
 }
 
-/// The values of a claim that another row could have, too: not those that a sequence is about to give, nor NULL. `None`
-/// when some are not known.
+/// The values of a claim that another row could have, too. Excludes NULL and values that a sequence is about to give.
+/// `None` when some values are not known.
 pub(crate) fn values(claim: &Claim, table: &Table) -> Option<Vec<KeyDigest>> {
     let nulls_meet = table.keys.get(claim.key).is_none_or(|key| key.nulls_not_distinct);
     let is_lone = |one: &accesses::Match| {
@@ -148,7 +150,8 @@ pub(crate) fn values(claim: &Claim, table: &Table) -> Option<Vec<KeyDigest>> {
     Claim { rows: Rows::AnyOf(met.into()), ..claim.clone() }.digests(table)
 }
 
-/// What a bounded statement may write, lock or rely on. `own` is a number that no other transaction has.
+/// The rows and tables that a bounded statement may write, lock or rely on. `own` is a number that no other transaction
+/// has.
 pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> Claims {
     let mut claims = Claims::default();
     for write in &touched.writes {
@@ -174,7 +177,7 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
     claims
 }
 
-/// The tables that a statement writes, but for new rows that meet nothing.
+/// The tables that a statement writes. Omits tables where it only adds rows that conflict with nothing.
 pub(crate) fn written_whole(touched: &Accesses, catalogue: &Catalogue) -> Vec<TableId> {
     let meets = |write: &&Access| {
         let is_alone = |table| write.new && meets_nothing(table);
@@ -189,7 +192,8 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
     }
     if write.new {
         if is_keyed(table) || meets_parents_alone(table, catalogue) {
-            // Its keys are among the claims, where they are known. This one meets claims of the whole table.
+            // The claims hold the row's keys, where these are known. This claim conflicts with claims of the whole
+            // table.
             claims.rows.push((table.id, own_hash(own, table.id)));
             write_beside(&write.rows, table, None, claims);
         } else {
@@ -202,7 +206,7 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
         write_beside(&write.rows, table, None, claims);
         return;
     }
-    // New references to rows that go wait, which takes their keys.
+    // New references to rows that are deleted or change their keys have to wait. That requires the keys of these rows.
     let sets = |key: &usize| match write.columns {
         Columns::All => true,
         Columns::Some(set) => table.keys[*key].columns.iter().any(|at| set.contains(*at)),
@@ -217,7 +221,7 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
     }
 }
 
-/// What a lock of rows claims, before and after it is taken: a row that is locked is not among those that are captured.
+/// The claims of a lock on rows, before and after it is taken: capture does not see rows that are only locked.
 pub(crate) fn lock_rows(
     rows: &Rows,
     strength: Strength,
@@ -228,7 +232,7 @@ pub(crate) fn lock_rows(
     if rows.is_none() {
         return;
     }
-    // New references to what is locked for changes wait, too.
+    // New references to rows that are locked for changes wait, too.
     let is_shared = strength == Strength::Share;
     let referenced = if is_shared { Some(Vec::new()) } else { accesses::referenced_keys(table, catalogue) };
     let Some(referenced) = referenced else {
@@ -258,19 +262,19 @@ pub(crate) fn lock_rows(
     }
 }
 
-/// For rows that are claimed by groups of one grouping.
+/// Completes the claims of rows that are claimed by groups of one grouping.
 fn claim_beside(rows: &Rows, table: &Table, grouping: usize, claims: &mut Claims) {
     claims.shared.push((table.id, accesses::any_group(table, grouping)));
     write_beside(rows, table, Some(grouping), claims);
 }
 
-/// The groups that rows are in, but by one grouping.
+/// Claims the groups of the rows, except by the grouping `but`.
 fn write_beside(rows: &Rows, table: &Table, but: Option<usize>, claims: &mut Claims) {
     let groups = accesses::groups_beside(rows, table, but);
     claims.groups.extend(groups.into_iter().map(|group| (table.id, group)));
 }
 
-/// The digests of rows by their primary key; `None` where not all are known.
+/// The digests of rows by their primary key; `None` if some are not known.
 fn by_primary_key(rows: &Rows, table: &Table) -> Option<Vec<KeyDigest>> {
     if !is_keyed(table) {
         return None;
@@ -302,7 +306,7 @@ pub(crate) fn meets_nothing(table: &Table) -> bool {
     table.primary_key.is_empty() && !table.other_unique && !table.foreign_keys && !table.user_triggers
 }
 
-/// New rows of such a table meet no others of it, but the parents that they refer to.
+/// New rows of such a table conflict with no other rows of it, but with the parents that they refer to.
 pub(crate) fn meets_parents_alone(table: &Table, catalogue: &Catalogue) -> bool {
     let has_key = !table.primary_key.is_empty() || table.other_unique;
     !has_key && !table.user_triggers && catalogue.knows_references(table)

@@ -1,8 +1,8 @@
 //! Parses long texts away from the threads of sessions.
 //!
-//! A remembered text costs a look-up, and a short one a few milliseconds at most. A longer one goes to one of the runtime's
-//! threads for blocking work. Only a few are parsed at a time; others wait in the order of their arrival. PostgreSQL's
-//! parser takes one text at a time, so while it has a long one, short ones leave their thread, too.
+//! A remembered text costs a look-up, and a short one a few milliseconds at most. A longer one goes to one of the
+//! runtime's threads for blocking work. Only a few are parsed at a time; others wait in the order of their arrival.
+//! PostgreSQL's parser takes one text at a time, so while it has a long one, short ones leave their thread, too.
 //!
 //! Invariant: the parser never blocks a session's thread for longer than a short text takes.
 

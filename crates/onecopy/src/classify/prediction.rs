@@ -1,13 +1,15 @@
-//! Whether a statement reserves all that it is going to write.
+//! Whether a statement reserves everything that it will write.
 //!
-//! A statement reserves what it may write before it runs ([`super::footprint`]). Some of that only its rows tell: the keys
-//! of `INSERT .. SELECT`, the value of `SET u = u + 1`, a reference that comes from another table. Such a statement may find
-//! afterwards that another transaction was first ([`crate::execute::transparent_retry`]).
+//! A statement reserves what it may write before it runs ([`super::footprint`]). Some writes are known only from the
+//! rows: the keys of `INSERT .. SELECT`, the value of `SET u = u + 1`, a reference that comes from another table. After
+//! such a statement has run, another transaction may turn out to have been first
+//! ([`crate::execute::transparent_retry`]).
 //!
-//! Values that a statement only frees count as reserved, unless others refer to them: a statement that takes such a value
-//! at another home finds the row still there.
+//! Values that a statement only frees count as reserved, unless other rows refer to them. A statement that takes such a
+//! value at another home finds the row still there.
 //!
-//! Invariant: none for safety, which certification guarantees. A wrong answer here may cost a transaction 40001.
+//! Safety does not depend on this answer, since certification guarantees it. A wrong answer may cost a transaction
+//! 40001.
 
 use cluster::claims::Claims;
 use sql::Catalogue;
@@ -15,8 +17,8 @@ use sql::accesses::{self, Accesses, Claim, Columns};
 
 use super::footprint::values;
 
-/// Whether a statement, or several that are sent together, takes or relies on no more than the forecast says. `is_one`: it
-/// is one.
+/// Whether the forecast covers everything that a statement takes or relies on. `is_one` is false for several statements
+/// that are sent together.
 pub(crate) fn is_forecast_complete(
     touched: &Accesses,
     forecast: impl FnOnce() -> Claims,
@@ -30,7 +32,7 @@ pub(crate) fn is_forecast_complete(
         let keys = catalogue.table(claim.table).and_then(|table| accesses::referenced_keys(table, catalogue));
         claim.exclusive && keys.is_none_or(|keys| keys.contains(&claim.key))
     };
-    // An update has a claim for what it frees and one for what it takes, if they differ.
+    // An update has a claim for the value that it frees and one for the value that it takes, if they differ.
     let takes_what_is_known = |claim: &Claim| {
         let is_other = |other: &&Claim| {
             (other.table, other.key, other.exclusive) == (claim.table, claim.key, claim.exclusive)

@@ -1,4 +1,4 @@
-//! What statements that run together ask for, before the catalogue is consulted.
+//! The needs of statements that run together, before the catalogue is consulted.
 //!
 //! Example: `INSERT INTO t VALUES ($1)` with a binary parameter is one statement whose `protocol.is_binary` is set.
 
@@ -11,21 +11,22 @@ use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 use crate::client::sent::Sent;
 use crate::coordinator::Coordinator;
 
-/// What a group of statements that run together needs.
+/// The needs of a group of statements that run together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requirements {
-    /// The statements; none when nothing is executed.
+    /// The statements; empty when nothing is executed.
     pub(crate) statements: Vec<Arc<Statement>>,
-    /// The same as they were sent, where that was kept.
+    /// The same statements as the client sent them, where these texts were kept.
     pub(crate) sent: Vec<Sent>,
     /// Some text could not be parsed.
     pub(crate) has_unparsed: bool,
-    /// It is one schema change that others can see. Any other one is about the session's temporary objects.
+    /// The group is one schema change that other sessions can see. Any other schema change is about the session's
+    /// temporary objects.
     pub(crate) is_schema_change: bool,
     pub(crate) protocol: ProtocolNeeds,
 }
 
-/// What messages of the extended protocol ask for. The simple protocol asks for nothing of this.
+/// The requirements of messages of the extended protocol. Messages of the simple protocol have none of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProtocolNeeds {
     /// A portal that was bound here may be read later.
@@ -37,32 +38,28 @@ pub(crate) struct ProtocolNeeds {
 }
 
 impl Requirements {
-    /// One statement.
     pub(crate) fn one(statement: &Arc<Statement>) -> Self {
         Self { statements: vec![Arc::clone(statement)], ..Self::default() }
     }
 
-    /// The same, as it was sent.
     pub(crate) fn sent(statement: &Arc<Statement>, sent: Option<Sent>) -> Self {
         Self { sent: sent.into_iter().collect(), ..Self::one(statement) }
     }
 
-    /// A schema change.
     pub(crate) fn schema_change(statement: &Arc<Statement>) -> Self {
         Self { is_schema_change: true, ..Self::one(statement) }
     }
 
-    /// The same statements, of which nothing is understood any more.
+    /// The same statements, treated as texts that could not be parsed.
     pub(crate) fn as_unparsed(&self) -> Self {
         Self { has_unparsed: true, ..self.clone() }
     }
 
-    /// Nothing is executed.
     pub(crate) fn is_empty(&self) -> bool {
         self.statements.is_empty() && !self.has_unparsed
     }
 
-    /// Whether every statement that runs is kept as it was sent.
+    /// Whether every statement that runs was kept as the client sent it.
     pub(crate) fn is_sent_whole(&self) -> bool {
         self.sent.len() == self.statements.len()
     }
@@ -75,7 +72,7 @@ impl Requirements {
         self.statements.iter().all(|statement| are_such(statement))
     }
 
-    /// Whether the statements take a snapshot when they run. SAVEPOINT, SET, SHOW, LOCK TABLE and the like do not.
+    /// Whether the statements take a snapshot when they run. SAVEPOINT, SET, SHOW, LOCK TABLE and the like take none.
     pub(crate) fn takes_snapshot(&self) -> bool {
         use Verb::{Copy, DeclareCursor, Delete, Insert, Merge, Select, Update};
         self.any(|statement| {
@@ -86,7 +83,7 @@ impl Requirements {
         })
     }
 
-    /// The tables that are read if any replica may run the statements; else why only the anchor may.
+    /// The tables that are read, if any replica may run the statements; otherwise the reason why only the anchor may.
     pub(crate) fn access(&self, routings: &[Arc<Routing>]) -> Result<Arc<[TableId]>, Because> {
         let mut tables: Vec<TableId> = Vec::new();
         let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
@@ -107,7 +104,8 @@ impl Requirements {
         access.map(|()| tables.into())
     }
 
-    /// Whether any replica can be the home of a transaction with these statements, leases of sequences aside.
+    /// Whether any replica can be the home of a transaction with these statements. Sequence leases are checked
+    /// elsewhere.
     pub(crate) fn may_leave_anchor(&self, routings: &[Arc<Routing>], catalogue: &Catalogue) -> bool {
         let pairs = self.statements.iter().zip(routings);
         !self.has_unparsed
@@ -119,13 +117,13 @@ impl Requirements {
             })
     }
 
-    /// What a statement claims beyond its rows. A temporary object is the session's own.
+    /// The claims of a statement beyond its rows. A temporary object belongs to the session alone.
     pub(crate) fn claims_of(&self, routing: &Routing) -> sql::Claims {
         let is_own = routing.only_defines && !self.is_schema_change;
         if is_own { sql::Claims::Rows } else { routing.claims.clone() }
     }
 
-    /// The statements seemed to read only, and write: the next ones like them are not taken for what they seem.
+    /// The statements looked like reads and write. From now on similar statements count as writes.
     pub(crate) fn note_write(&self, coordinator: &Coordinator) {
         for statement in &self.statements {
             coordinator
@@ -135,7 +133,7 @@ impl Requirements {
         }
     }
 
-    /// What all statements touch together, with the values that they were sent with.
+    /// The accesses of all statements together, with the values that they were sent with.
     pub(crate) fn touched(&self, catalogue: &Catalogue) -> Option<Accesses> {
         if self.has_unparsed || !self.is_sent_whole() {
             return None;

@@ -1,4 +1,4 @@
-//! What the catalogue says of statements that run together: where they may run, what they read, write and claim.
+//! The analysis of statements that run together: where they may run, and their reads, writes and claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use super::prediction::is_forecast_complete;
 use super::requirements::Requirements;
 use crate::client::sent::Sent;
 
-/// What is known of statements under one catalogue.
+/// The analysis of statements under one catalogue.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementAnalysis {
-    /// Where they may run, if no transaction decides that.
+    /// The tables that they read, if any replica may run them; otherwise the reason why only the anchor may. An open
+    /// transaction may decide otherwise.
     pub(crate) access: Result<Arc<[TableId]>, Because>,
     /// Any replica can be the home of a transaction with these statements.
     pub(crate) may_leave_anchor: bool,
-    /// Of each statement.
+    /// One for each statement.
     pub(crate) routings: Vec<Arc<Routing>>,
-    /// What each claims beyond its rows.
+    /// The claims of each statement beyond its rows.
     pub(crate) claims: Vec<sql::Claims>,
-    /// Of a schema change: what it reserves.
+    /// The reservations of a schema change.
     pub(crate) redefines: Option<Box<Claims>>,
-    /// All that the statements touch, if it is known and bounded.
+    /// The accesses of the statements, if they are known and bounded.
     pub(crate) touched: Option<Arc<Accesses>>,
     pub(crate) reserves: Reserves,
     pub(crate) knowledge: Knowledge,
@@ -36,51 +37,50 @@ pub(crate) struct StatementAnalysis {
     pub(crate) execution: Execution,
     pub(crate) sequences: SequenceEffects,
     pub(crate) session: SessionEffects,
-    /// Of the first statement.
+    /// The template of the first statement.
     pub(crate) template: Option<TemplateId>,
     pub(crate) catalogue: Arc<Catalogue>,
 }
 
-/// How finely statements reserve what they write.
+/// How finely statements reserve their writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserves {
-    /// The rows that are known.
+    /// The rows, where they are known.
     Rows,
-    /// The whole of the tables that they write.
+    /// The whole tables that they write.
     Tables,
 }
 
-/// What the analysis cannot rely on. Both can be so at once.
+/// Gaps in the analysis. Both can be set at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Knowledge {
-    /// Some text could not be parsed, or a statement does what its text does not say.
+    /// Some text could not be parsed, or a statement has effects that its text does not show.
     pub(crate) has_unparsed: bool,
-    /// The schema has changed since: nothing may be concluded.
+    /// The schema has changed since, so the analysis proves nothing.
     pub(crate) is_outdated: bool,
 }
 
 impl StatementAnalysis {
-    /// The version of the catalogue that this was concluded from.
+    /// The version of the catalogue that this analysis used.
     pub(crate) fn generation(&self) -> Version {
         Version(self.catalogue.generation())
     }
 
-    /// Nothing is executed.
     pub(crate) fn is_empty(&self) -> bool {
         self.routings.is_empty() && !self.knowledge.has_unparsed
     }
 
-    /// Whether running this may leave something on its connection.
+    /// Whether running the statements may leave state on the connection.
     pub(crate) fn may_leave_traces(&self) -> bool {
         self.session.scope == Scope::Data && (self.session.traces.shown || self.knowledge.is_outdated)
     }
 
-    /// From now on it runs at the anchor only.
+    /// From now on the statements run at the anchor only.
     pub(crate) fn keep_at_anchor(&mut self) {
         self.may_leave_anchor = false;
     }
 
-    /// From now on it reserves the whole of the tables that it writes.
+    /// From now on the statements reserve the whole tables that they write.
     pub(crate) fn reserve_tables(&mut self) {
         self.reserves = Reserves::Tables;
     }
@@ -95,14 +95,14 @@ impl StatementAnalysis {
         }
     }
 
-    /// No catalogue knows yet what the open transaction has redefined. `known` is the analysis by the present one: what
-    /// may stay on the connection is taken from there, and seen when the transaction is over.
+    /// The open transaction has redefined objects, which no catalogue knows yet. `known` is the analysis by the present
+    /// catalogue. It gives the state that may stay on the connection, which the session checks after the transaction.
     pub(crate) fn note_redefined(&mut self, known: Self) {
         self.knowledge.is_outdated = true;
         self.session = SessionEffects { scope: self.session.scope, ..known.session };
     }
 
-    /// Whether this leaves nothing behind, and shows nothing of when and where the transaction began.
+    /// Whether the statements leave no state behind, and do not show when and where the transaction began.
     pub(crate) fn is_movable_read(&self, requirements: &Requirements) -> bool {
         let only_reads =
             |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
@@ -115,7 +115,7 @@ impl StatementAnalysis {
             && !requirements.sent.iter().any(Sent::may_read_clock)
     }
 
-    /// Whether this asks the system catalogues and nothing else.
+    /// Whether the statements only query the system catalogues.
     pub(crate) fn asks_catalogues_only(&self, requirements: &Requirements) -> bool {
         let is_system = |name: &sql::Name| match name.schema.as_deref() {
             Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
@@ -133,7 +133,7 @@ impl StatementAnalysis {
             && requirements.all(asks)
     }
 
-    /// What it reads when it runs wherever that is: these tables, or some of their rows.
+    /// The reads of the statements on any replica: these tables, or some of their rows.
     pub(crate) fn spread_reads(&self, tables: &Arc<[TableId]>) -> Reads {
         match &self.touched {
             Some(touched) => Reads::Rows(footprint(touched, &self.catalogue).into()),
@@ -141,7 +141,7 @@ impl StatementAnalysis {
         }
     }
 
-    /// What it may write, lock or rely on.
+    /// The writes, locks and dependencies that the statements may have.
     pub(crate) fn writes(&self, session: SessionId) -> Claims {
         if self.knowledge.has_unparsed || self.knowledge.is_outdated {
             return Claims::everything();
@@ -161,7 +161,7 @@ impl StatementAnalysis {
         claims
     }
 
-    /// The same, definitions aside.
+    /// As [`Self::writes`], without definitions.
     fn writes_of_rows(&self, session: SessionId) -> Claims {
         if let Some(touched) = &self.touched {
             let mut claims = forecast(touched, session.0, &self.catalogue);
@@ -182,12 +182,12 @@ impl StatementAnalysis {
         Claims { tables, ..Claims::default() }
     }
 
-    /// Whether it writes nothing but what it asks for beforehand.
+    /// Whether the statements reserve all their writes before they run.
     pub(crate) fn reserves_all_writes(&self) -> bool {
         if !self.rows.may_write {
             return true;
         }
-        // A number that no session has: whose forecast it is does not matter here.
+        // A number that no session has. The owner of the forecast does not matter here.
         let forecast = || self.writes(SessionId(u64::MAX));
         match &self.touched {
             Some(touched) => {
@@ -197,7 +197,7 @@ impl StatementAnalysis {
         }
     }
 
-    /// What it reads, if it runs at the home.
+    /// The reads of the statements at the home.
     pub(crate) fn home_reads(&self) -> Reads {
         if let Some(touched) = &self.touched {
             return Reads::Rows(footprint(touched, &self.catalogue).into());
@@ -212,43 +212,43 @@ impl StatementAnalysis {
         if self.knowledge.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
     }
 
-    /// The sequences that may be drawn from, if it may run away from the anchor, which it may only where they are lent to.
+    /// The sequences that the statements may draw from. Away from the anchor they may run only with leases on these.
     pub(crate) fn draws(&self) -> BTreeSet<SequenceId> {
         let of = |routing: &Arc<Routing>| sql::draws(routing, &self.catalogue);
         self.routings.iter().flat_map(of).collect()
     }
 
-    /// Something may run that draws, of which nobody knows from what. Savepoints and settings do not.
+    /// Whether code may run that draws from unknown sequences. Savepoints and settings never do.
     pub(crate) fn may_draw_unseen(&self) -> bool {
         self.is_suspect() && self.session.scope != Scope::Control
     }
 
-    /// Something may run that sets sequences, unlike a call of `nextval`, of which only the name is not known.
+    /// Whether code may run that sets sequences. A call of `nextval` on an unknown name does not count.
     pub(crate) fn may_set_unseen(&self) -> bool {
         let is_unbounded =
             |routing: &Arc<Routing>| !is_harmless(routing) && routing.claims == sql::Claims::Everything;
         self.may_draw_unseen() && (self.knowledge.has_unparsed || self.routings.iter().any(is_unbounded))
     }
 
-    /// Something may run that touches what is not known.
+    /// Whether code may run whose accesses are unknown.
     pub(crate) fn is_suspect(&self) -> bool {
         self.knowledge.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
     }
 }
 
-/// Whether nothing can run but queries and modifications that are known, in functions and triggers too.
+/// Whether only known queries and modifications can run, including those in functions and triggers.
 fn is_harmless(routing: &Routing) -> bool {
     routing.reads.is_some() && routing.writes.is_some()
 }
 
-/// What a statement may read at the home, what it writes and what its triggers and references read included; `None` when
-/// that is not bounded: then everything is needed.
+/// The tables that a statement may read at the home: its own writes, and the reads of its triggers and references,
+/// included. `None` if they are not bounded; then the statement needs everything.
 fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
     Some(reads.iter().chain(writes).copied().collect())
 }
 
-/// The relations that statements use, as they are asked for.
+/// The relations that statements use, in the form of reservations.
 pub(crate) fn asked_for(
     routings: &[Arc<Routing>],
     database: DatabaseId,

@@ -50,7 +50,7 @@ impl PreparedStatement {
         self.ours.as_ref().map_or(&self.sql, |ours| ours.text.as_bytes())
     }
 
-    /// What its stand-ins have to be told.
+    /// The values that its stand-ins ask for.
     pub(crate) fn asks(&self) -> Asks {
         self.ours.as_ref().map(|ours| ours.asks).unwrap_or_default()
     }

@@ -67,7 +67,7 @@ impl Sent {
             .map(|text| text.trim_start_matches(|c: char| c == ';' || c.is_whitespace()))
     }
 
-    /// Counts a word in its text, in any case, including constants and comments.
+    /// Counts a word in its text, in any case. Constants and comments count, too.
     pub(crate) fn mentions(&self, word: &str) -> usize {
         let text = match self {
             Self::Text { text, part, .. } => text.get(part.start..part.end).unwrap_or_default(),
@@ -92,12 +92,12 @@ impl Sent {
             .collect()
     }
 
-    /// All values that the template leaves open.
+    /// The constants and parameter values of the statement.
     pub(crate) fn arguments<'a>(&'a self, parameters: &'a [Parameter<'a>]) -> Arguments<'a> {
         Arguments { text: self.text(), constants: &self.part().constants, parameters }
     }
 
-    /// What we keep of its values until the transaction ends.
+    /// The digests of its values, which are kept until the transaction ends.
     pub(crate) fn digests(&self) -> Digests {
         Digests::of(&self.arguments(&self.parameters()))
     }

@@ -13,15 +13,15 @@ use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 
-/// The core always tells fewer rows apart.
+/// The core always distinguishes fewer rows than this.
 const LONG_ROWS_MIN: u64 = 64;
 
 /// A query whose answer proves that the home is alive.
 const ALIVE: &str = "SELECT";
 
 impl View<'_> {
-    /// Whether the core will not tell the rows of the transaction apart, because they are too many. A row without keys and
-    /// references counts as `keyless` claims.
+    /// Whether the core will not distinguish the rows of the transaction, because they are too many. A row without keys
+    /// and references counts as `keyless` claims.
     pub(crate) fn has_many_rows(self, keyless: usize) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return false };
         let rows = update.capture.record.rows();
@@ -37,12 +37,12 @@ impl View<'_> {
 }
 
 impl Committer<'_> {
-    /// Reserves, before the record goes to the core, what was written without a reservation. Otherwise a transaction that
-    /// has reserved the same rows would lose them.
+    /// Reserves unreserved writes before the record goes to the core. Otherwise a transaction that has reserved the
+    /// same rows would lose them.
     ///
-    /// If another home holds a row, a statement by itself is undone and run again; a transaction waits for the other one,
-    /// and goes on if that rolls back. A transaction with very many rows reserves whole tables, since the core would not
-    /// tell its rows apart and would abort every other writer of these tables (40001).
+    /// If another home holds a row, a single statement is rolled back and retried. A transaction waits for the other
+    /// one, and goes on if that rolls back. A transaction with very many rows reserves whole tables. The core would not
+    /// distinguish its rows, and would abort every other writer of these tables (40001).
     pub(crate) async fn reserve_unreserved(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &mut self.txn.state else { return Ok(()) };
         let has_unreserved_writes = std::mem::take(&mut update.has_unreserved_writes);
@@ -59,15 +59,16 @@ impl Committer<'_> {
             Some((_, written)) => {
                 self.driver().gate(Reads::Tables([].into()), written, false).await?;
                 self.link.executed();
-                // The home has applied what the transaction waited for, so it has to prove that it is alive after that (see
-                // certification in `cluster`).
+                // The home has applied the versions that the transaction waited for. After that the home has to prove
+                // that it is alive (see certification in `cluster`).
                 self.driver().own_query(ALIVE).await?;
                 Ok(())
             }
         }
     }
 
-    /// Reserves what was written since the mark. `None` when the transaction holds it now; otherwise who holds it, and what.
+    /// Reserves the rows written since the mark. `None` if the transaction holds them now; otherwise the other holder,
+    /// and the rows to reserve.
     pub(crate) async fn reserve_written_since(
         &mut self,
         mark: Mark,

@@ -57,7 +57,7 @@ impl fmt::Display for AddressError {
 impl std::error::Error for AddressError {}
 
 impl AddressError {
-    /// What to write instead.
+    /// Advice on what to write instead.
     pub(crate) fn help(&self) -> String {
         match self {
             Self::NoUrl { .. } | Self::Malformed(_) | Self::NoHost => {

@@ -3,10 +3,10 @@
 //! A session holds a connection while a transaction of it is open there, or while state of the session exists there
 //! alone ([`crate::local::pins`]). Otherwise it gives the connection back after each answer.
 //!
-//! Sessions must not wait for each other in a ring. So a session that waits for a connection holds nothing that others
-//! wait for: it first gives back what it does not need, and an update transaction leaves its place in the order and
-//! asks for it again afterwards. A transaction that needs a second connection, to ask another replica something, holds
-//! locks and its first connection. One extra connection in each pool is reserved for that case
+//! Sessions must not wait for each other in a ring. So a session that waits for a connection holds no resource that
+//! others wait for. It first gives back the connections that it does not need. An update transaction also leaves its
+//! place in the order, and asks for it again afterwards. A transaction that needs a second connection, to query another
+//! replica, holds locks and its first connection. One extra connection in each pool is reserved for that case
 //! ([`crate::pool::wait_queue`]).
 //!
 //! Invariant: a connection goes back only at rest. Every reply was read, no transaction is open, and no cancel request
@@ -84,7 +84,8 @@ impl View<'_> {
         }
     }
 
-    /// Why other sessions of the role keep their connections to a replica, and how many do for each reason.
+    /// The reasons why other sessions of the role keep their connections to a replica, with the number of sessions for
+    /// each.
     fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
         let entries = self.link.local().sessions.entries();
         let of_role = |entry: &&Arc<SessionEntry>| entry.client_info.user == self.link.servers.role();
@@ -111,9 +112,10 @@ impl Connector<'_> {
         servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await.map(|_| ())
     }
 
-    /// Whether there is a connection for an update transaction that was admitted. If there was none, the session has
-    /// waited for one, and the transaction has to be admitted again, maybe at another place. All such waits of a
-    /// transaction share one limit. A session that waits holds nothing that others wait for, but counts as load.
+    /// Makes sure that an admitted update transaction has a connection. Returns whether one was there at once. If not,
+    /// the session has waited for one, and the transaction has to be admitted again, maybe at another place. All such
+    /// waits of a transaction share one limit. A session that waits holds no resource that others wait for, but counts
+    /// as load.
     pub(crate) async fn has_room_at(
         &mut self,
         place: Assignment,
@@ -215,7 +217,7 @@ impl Connector<'_> {
             self.link.servers.drains_seen = drains;
             for replica in coordinator.drained() {
                 if self.txn.open_at() == Some(replica) {
-                    // The replica is looked at again when the transaction is over.
+                    // The replica is checked again when the transaction is over.
                     self.link.servers.drains_seen = drains.wrapping_sub(1);
                 } else {
                     self.link.servers.close_unused(replica);
@@ -242,7 +244,7 @@ impl Connector<'_> {
             Ok(server) => server,
             Err(pins) => return pins,
         };
-        // A cancel request that is sent from now on finds that nothing runs.
+        // A cancel request that is sent from now on finds no running statement.
         if server.backend_registration.running.is_left_alone().await && server.connection.is_at_rest() {
             server.take_eviction();
             self.link.worker.pools.give_back(server);

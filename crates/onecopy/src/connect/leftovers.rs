@@ -1,12 +1,12 @@
 //! Asks a server for the state that a session has left on its connection there.
 //!
-//! The session asks when no transaction is open on the connection, and a statement that may leave state has run there since.
-//! The answer also lists settings that something else than a visible SET has changed. The session adopts them, and they follow
-//! it as the others do.
+//! The session asks when no transaction is open on the connection, and a statement that may leave state has run there
+//! since. The answer also lists settings that changed without a visible SET. The session adopts them, and they follow
+//! it like its other settings.
 //!
-//! No server tells one thing: a setting with a name of the client's own (`app.user`), set by code that Onecopy does not see.
-//! So where such code ran and the database has functions that could set one, the connection counts as holding it
-//! (`function`).
+//! No server reports a setting with a name of the client's own (`app.user`) that was set by code which Onecopy does not
+//! see. So where such code ran, and the database has functions that could set one, the connection counts as holding
+//! such a setting (`function`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ const HIDES_SQL: &str = "\
              ('pg_catalog.set_config'::pg_catalog.regproc)::pg_catalog.oid, ' '))";
 
 impl Connector<'_> {
-    /// Notes the state that work may leave on the connection to a replica, before it runs. If it may leave anything, the
+    /// Notes the state that work may leave on the connection to a replica, before it runs. If it may leave state, the
     /// connection counts as unknown from then on.
     pub(crate) fn foresee_traces(&mut self, analysis: &StatementAnalysis, replica: ReplicaId) {
         if !analysis.may_leave_traces() {
@@ -92,7 +92,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Marks the connection to a replica as unknown, since something runs there that may leave state.
+    /// Marks the connection to a replica as unknown: code runs there that may leave state.
     pub(crate) fn note_left(&mut self, replica: ReplicaId) {
         if let Some(server) = self.link.servers.find(replica) {
             server.pins.add(Pin::Unknown);
@@ -114,7 +114,7 @@ impl Connector<'_> {
         self.link.servers.find(replica).is_some_and(|server| server.pins.has(Pin::Unknown))
     }
 
-    /// Notes, before a statement of the client runs, which state of it no server will tell.
+    /// Notes, before a statement of the client runs, the state of it that no server reports.
     pub(crate) fn note_traces(&mut self, statement: &Arc<Statement>, text: &[u8]) -> Result<(), Fault> {
         if let Verb::Prepare { name } = &statement.verb {
             never_ours(name.as_bytes())?;
@@ -127,7 +127,7 @@ impl Connector<'_> {
                 "EXECUTE of a statement that was prepared by the protocol, where sessions share connections,";
             return Err(Refusal::unsupported(what, "Execute it by the protocol, or PREPARE it.").into());
         }
-        // No server tells where random() continues.
+        // No server reports the position of random().
         let seeds =
             statement.calls("setseed") || matches!(&statement.verb, Verb::Set { name, .. } if name == "seed");
         if seeds {
@@ -135,7 +135,7 @@ impl Connector<'_> {
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
             self.note_left(at);
         }
-        // The code of a DO block is in no catalogue.
+        // No catalogue has the code of a DO block.
         if statement.verb == Verb::Do && may_set(text) {
             self.link.leftovers.inquiry.forced.add(Pin::Function);
         }
@@ -168,9 +168,9 @@ impl Connector<'_> {
         self.link.session_registration.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
-    /// Asks a server for the state that the session has left on its connection there. If the server refuses the answer, for example
-    /// to a role without the rights, the state stays unknown and the session keeps the connection. A lost connection
-    /// is closed.
+    /// Asks a server for the state that the session has left on its connection there. If the server refuses to answer,
+    /// for example because the role lacks the rights, the state stays unknown and the session keeps the connection. A
+    /// lost connection is closed.
     pub(crate) async fn find_out(&mut self, replica: ReplicaId) {
         match self.look_at(replica).await {
             Ok(()) => {}
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::backend::assert_qualified;
 
-    /// Most of it is asked for rarely.
+    /// Most of this state is rarely asked for.
     #[test]
     fn what_is_asked_means_the_same_under_every_path() {
         assert_qualified(&format!("{UNLIMITED}{LOOK_SQL}{HIDES_SQL}"));

@@ -1,16 +1,16 @@
 //! Reasons why a replica does not serve: SHOW REPLICAS shows them, and the start waits only for replicas that may come.
 //!
-//! Two tasks report them. The supervisor of a server of ours reports that the server does not start. The agent reports that it
-//! cannot reach the server, or that another server than the expected one answers.
+//! Two tasks report them. The supervisor reports that a server of ours does not start. The agent reports that it cannot
+//! reach the server, or that another server than the expected one answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Whether waiting for a replica may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// It may pass by itself.
+    /// The reason may pass by itself.
     Passing,
-    /// An operator has to remove it.
+    /// An operator has to remove the reason.
     Lasting,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Absence(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Its server does not start.
+    /// The reason why the server does not start.
     server: Option<String>,
     link: Link,
 }
@@ -31,7 +31,7 @@ enum Link {
     /// The agent has reported nothing, or the replica serves.
     #[default]
     Unreported,
-    /// There is none.
+    /// The agent has no connection.
     Unreachable(Obstacle, String),
     /// The replica is brought up to the log before it serves.
     CatchingUp,
@@ -42,7 +42,7 @@ impl Absence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its server does not start; `None` when it runs. Whether that is news.
+    /// The server does not start; `None` when it runs. Returns whether that is news.
     pub(crate) fn note_server(&self, reason: Option<String>) -> bool {
         let mut known = self.known();
         let is_news = known.server != reason;
@@ -50,17 +50,17 @@ impl Absence {
         is_news
     }
 
-    /// It cannot be reached.
+    /// The agent cannot reach the server.
     pub(crate) fn note_unreachable(&self, obstacle: Obstacle, reason: String) {
         self.known().link = Link::Unreachable(obstacle, reason);
     }
 
-    /// It is connected, and brought up to the log.
+    /// The replica is connected, and being brought up to the log.
     pub(crate) fn note_catching_up(&self) {
         self.known().link = Link::CatchingUp;
     }
 
-    /// It has been brought up to the log, or will not be. A reason why it is unreachable stays.
+    /// The replica has been brought up to the log, or will not be. A reason why it is unreachable stays.
     pub(crate) fn end_catching_up(&self) {
         let link = &mut self.known().link;
         if matches!(link, Link::CatchingUp) {
@@ -68,22 +68,21 @@ impl Absence {
         }
     }
 
-    /// Whether it is connected, and brought up to the log.
+    /// Whether the replica is connected and being brought up to the log.
     pub(crate) fn is_catching_up(&self) -> bool {
         matches!(self.known().link, Link::CatchingUp)
     }
 
-    /// It is there.
+    /// The replica serves.
     pub(crate) fn end(&self) {
         *self.known() = Known::default();
     }
 
-    /// Whether its server does not start.
     pub(crate) fn is_of_the_server(&self) -> bool {
         self.known().server.is_some()
     }
 
-    /// Why it is not there, as far as known.
+    /// The reason why the replica does not serve, as far as known.
     pub(crate) fn reason(&self) -> Option<(Obstacle, String)> {
         let known = self.known();
         let server = known.server.clone().map(|reason| (Obstacle::Lasting, reason));

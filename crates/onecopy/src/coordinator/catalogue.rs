@@ -1,4 +1,4 @@
-//! The catalogue that statements are classified with, and whether it may be out of date.
+//! The catalogue that classifies statements, and whether it may be out of date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sql::Catalogue;
 use super::Coordinator;
 
 impl Coordinator {
-    /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.
+    /// The catalogue, once it reflects every schema change that is durable now; `None` if that takes too long.
     pub(crate) async fn fresh_catalogue(&self) -> Option<Arc<Catalogue>> {
         const PAUSE: Duration = Duration::from_millis(2);
         const PAUSES_MAX: u32 = 15_000;

@@ -1,13 +1,13 @@
 //! The way to the cluster core: events in, effects out, questions answered.
 //!
-//! Sessions, agents and the writer thread of the log hand their events to [`Core::tell`] or [`Core::ask`]. The core decides
-//! under one lock, and its effects are carried out under that lock, in the order given: a record enters the queue of the log,
-//! a note enters the mailbox of a session, an order enters the queue of an agent. None of these waits, so the lock is held for
-//! microseconds. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is in the session's mailbox before
-//! the lock is free.
+//! Sessions, agents and the writer thread of the log hand their events to [`Core::tell`] or [`Core::ask`]. The core
+//! decides under one lock, and its effects are carried out under that lock, in the order given: a record enters the
+//! queue of the log, a note enters the mailbox of a session, an order enters the queue of an agent. None of these
+//! waits, so the lock is held for microseconds. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is
+//! in the session's mailbox before the lock is free.
 //!
-//! Invariant: the [`View`] shows what an event has changed before any effect of the event can be seen. So a session that has
-//! received an effect finds in the view at least the state that caused it, without the lock.
+//! Invariant: the [`View`] shows the changes of an event before any effect of the event can be seen. So a session that
+//! has received an effect finds in the view at least the state that caused it, without the lock.
 
 mod clock;
 mod outputs;
@@ -34,9 +34,9 @@ pub(crate) struct Core {
 
 /// The state under the lock.
 struct State {
-    /// None in a kind of node that orders transactions by itself.
+    /// `None` in a kind of node that orders transactions by itself.
     cluster: Option<Cluster>,
-    /// The effects of the present event; kept for its memory.
+    /// The effects of the present event; kept so that their memory is reused.
     effects: Vec<Effect>,
 }
 
@@ -64,8 +64,8 @@ impl Core {
         self.ask(None, event);
     }
 
-    /// As [`Core::tell`]. If the event lets this session execute at once, or answers its question, that effect is returned
-    /// instead of going through the mailbox.
+    /// Like [`Core::tell`]. If the event lets this session execute at once, or answers its question, this returns that
+    /// effect, which then skips the mailbox.
     pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
         let now = self.clock.now();
         let mut state = self.state();
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Asks the core something under its lock. Without a core the answer is the default: nothing, or none.
+    /// Asks the core a question under its lock. Without a core the answer is the default.
     fn query<T: Default>(&self, ask: impl FnOnce(&Cluster) -> T) -> T {
         self.state().cluster.as_ref().map(ask).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! The tasks that drive the agents of replicas, one a replica.
 //!
-//! A replica that joins gets its driver while the node runs, by a session on a thread of its own. The driver still runs where
+//! When a replica joins, a session on a thread of its own spawns its driver. The driver still runs in the runtime where
 //! the node was started, since it has to outlive the session.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// The drivers that run.
 #[derive(Debug)]
 pub(crate) struct Drivers {
     tasks: Mutex<JoinSet<()>>,
@@ -16,7 +15,7 @@ pub(crate) struct Drivers {
 }
 
 impl Drivers {
-    /// None yet; they will run in the runtime of the caller.
+    /// No drivers yet. They will run in the runtime of the caller.
     pub(super) fn in_this_runtime() -> Self {
         Self { tasks: Mutex::default(), runtime: Handle::current() }
     }

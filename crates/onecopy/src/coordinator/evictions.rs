@@ -1,8 +1,8 @@
 //! The backends of a server that have to give way to a refresh, shared by the replica's agent and the sessions.
 //!
-//! A session registers the backend on which its update transaction is open, and says when its statement can be undone
-//! alone. The agent's watchdog reads that, cancels or ends backends, and notes which; the session whose statement fails
-//! looks here for the reason.
+//! A session registers the backend on which its update transaction is open, and says when its statement can be rolled
+//! back alone. The agent's watchdog reads that, cancels or terminates backends, and notes which. A session whose
+//! statement fails looks here for the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cluster::ids::SessionId;
 use tokio::sync::watch;
 
-/// Evictions that are remembered until their sessions have heard of them.
+/// The number of evictions kept for sessions that have not asked about them yet.
 const EVICTIONS_MAX: usize = 10_000;
 
-/// Backends of one server, by their process numbers: those where an update transaction is open, and those whose work was
-/// ended for a refresh. A session looks here for the reason of an error that its client did not ask for.
+/// Backends of one server, by their process numbers: those with an open update transaction, and those whose work was
+/// ended for a refresh. A session looks here for the reason of an error that its client did not cause.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
     evicted: Mutex<BTreeSet<i32>>,
     tenants: Mutex<BTreeMap<i32, Tenant>>,
 }
 
-/// Whose update transaction is open on a backend.
+/// The session whose update transaction is open on a backend.
 #[derive(Clone, Debug)]
 struct Tenant {
     session: SessionId,
@@ -31,17 +31,17 @@ struct Tenant {
 /// The statement that runs on a backend.
 #[derive(Clone, Copy, Debug, Default)]
 struct Present {
-    /// It can be undone alone, and be run again.
+    /// The statement can be rolled back alone, and be run again.
     is_guarded: bool,
-    /// It has run, or was cancelled, and may be about to be undone.
+    /// The statement has run, or was cancelled, and may be about to be rolled back.
     is_judged: bool,
-    /// Cancels of it that the server may not have passed on yet.
+    /// Cancels of the statement that the server may not have passed on yet.
     cancels: usize,
-    /// The session has something on the backend that would be lost with it.
+    /// The session has state on the backend that would be lost with it.
     holds: bool,
 }
 
-/// An update transaction is open on a backend, as long as this lives.
+/// Marks a backend as having an open update transaction, for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
     of: Arc<Evictions>,
@@ -50,23 +50,25 @@ pub(crate) struct Tenancy {
 }
 
 impl Tenancy {
-    /// A statement begins that can be undone alone, and be run again.
+    /// A statement begins that can be rolled back alone, and be run again.
     pub(crate) fn guard(&self) {
         self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (true, false));
     }
 
-    /// The session may have something on the backend that would be lost with it.
+    /// The session may have state on the backend that would be lost with it.
     pub(crate) fn hold(&self) {
         self.present.send_modify(|present| present.holds = true);
     }
 
-    /// The statement that has ended stays, or is undone by now: what is locked by then is in the way for good.
+    /// The statement that has ended stays, or has been rolled back by now. Locks that are still held from now on keep
+    /// blocking the refresh.
     pub(crate) fn settle_statement(&self) {
         self.present.send_modify(|present| present.is_judged = false);
     }
 
-    /// It has ended, and is settled next. No cancel is under way to the backend when this returns, or it would end the next statement: what
-    /// the server has passed on by then, a backend that waits for a command ignores.
+    /// The statement has ended, and [`Tenancy::settle_statement`] follows. When this returns, no cancel is under way to
+    /// the backend; a late cancel would end the next statement. A backend that waits for a command ignores a cancel
+    /// that the server has already passed on.
     pub(crate) async fn end_guard(&self) {
         let mut present = self.present.subscribe();
         self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (false, true));
@@ -75,7 +77,7 @@ impl Tenancy {
     }
 }
 
-/// A cancel is under way, as long as this lives.
+/// A cancel is under way to a backend, for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Cancelling(Arc<watch::Sender<Present>>);
 
@@ -86,7 +88,7 @@ impl Drop for Cancelling {
 }
 
 impl Evictions {
-    /// The work of this backend is ended for a refresh.
+    /// The watchdog ends the work of this backend for a refresh.
     pub(crate) fn note(&self, pid: i32) {
         let mut pids = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
         if pids.len() >= EVICTIONS_MAX {
@@ -95,12 +97,11 @@ impl Evictions {
         pids.insert(pid);
     }
 
-    /// Whether this backend was evicted since the last time it was asked about.
+    /// Whether this backend was evicted since the last call. Forgets the eviction.
     pub(crate) fn take(&self, pid: i32) -> bool {
         self.evicted.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid)
     }
 
-    /// A session opens an update transaction on a backend.
     pub(crate) fn move_in(self: &Arc<Self>, pid: i32, session: SessionId) -> Tenancy {
         let present: Arc<watch::Sender<Present>> = Arc::default();
         let tenant = Tenant { session, present: Arc::clone(&present) };
@@ -108,29 +109,29 @@ impl Evictions {
         Tenancy { of: Arc::clone(self), pid, present }
     }
 
-    /// Whether an update transaction is open at the server.
     pub(crate) fn has_tenants(&self) -> bool {
         !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whose update transaction is open on a backend.
+    /// The session whose update transaction is open on a backend.
     pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).map(|tenant| tenant.session)
     }
 
-    /// Whether it is open whether the last statement on a backend is undone.
+    /// Whether the last statement on a backend has ended and may still be rolled back.
     pub(crate) fn is_judged(&self, pid: i32) -> bool {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().is_judged)
     }
 
-    /// Whether a session has something on a backend, so that its transaction is rolled back rather than the backend ended.
+    /// Whether a session has state on a backend. Then its transaction is rolled back, and the backend is not
+    /// terminated.
     pub(crate) fn holds(&self, pid: i32) -> bool {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().holds)
     }
 
-    /// The statement that runs on a backend is about to be cancelled, if it can be undone alone.
+    /// Announces a cancel of the statement that runs on a backend. `None` if the statement cannot be rolled back alone.
     pub(crate) fn begin_cancel(&self, pid: i32) -> Option<Cancelling> {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let present = &tenants.get(&pid)?.present;
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Or it would be the next statement that is cancelled.
+    /// Otherwise the cancel would hit the next statement.
     #[tokio::test]
     async fn a_statement_ends_when_no_cancel_is_under_way_to_it() {
         let evictions: Arc<Evictions> = Arc::default();

@@ -1,15 +1,15 @@
-//! The version of each transaction in the log, by its identity. So a replica's applied set, which holds identities, says up to
-//! which version the replica has applied the log.
+//! The version of each transaction in the log, by its identity. A replica's applied set holds identities. Through this
+//! map it shows up to which version the replica has applied the log.
 //!
-//! The newest identities are in memory, and a replica that is up asks for no others. Older ones are read from the log when a
-//! replica comes back that was away for longer. It needs all records since then anyway, which is more to read. So memory does
-//! not grow with the log, which is kept for replicas that are away.
+//! The newest identities are in memory, and a replica that is up needs no others. When a replica comes back after a
+//! longer absence, older identities are read from the log. The replica needs all records since then anyway, which is
+//! more to read. So memory does not grow with the log, which is kept for absent replicas.
 //!
-//! A replica that holds only some tables lacks the identities of records that it need not apply. Those are no gaps, which
-//! only their records tell; so the log is asked about missing versions, unless the replica holds everything.
+//! A partial replica lacks the identities of records that it need not apply. Those are no gaps, but only the records
+//! show that. So missing versions are looked up in the log, unless the replica holds everything.
 //!
-//! Invariant: an identity that is neither in memory nor in the log is of no use to any member, since the log is trimmed
-//! behind them all.
+//! Invariant: no member needs an identity that is neither in memory nor in the log, since the log is trimmed behind all
+//! members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,11 +21,11 @@ use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
 use cluster::record::Record;
 use commitlog::{BoxFuture, LogEngine, LogError, NEWEST_IDENTITIES};
 
-/// Most identities forgotten at a time.
+/// The most identities that are forgotten at a time.
 pub(crate) const FORGET_MAX: usize = 20_000;
-/// Bytes of one in memory: it is in two trees, which are two thirds full, about.
+/// Bytes of one identity in memory: it is in two trees, which are about two thirds full.
 pub(crate) const IDENTITY_BYTES: usize = 2 * size_of::<(Identity, Version)>() * 3 / 2;
-/// Records read from the log at a time, in bytes (one record may be larger).
+/// Bytes of records that are read from the log at a time. A single record may be larger.
 const READ_BYTES_MAX: usize = 8 << 20;
 
 /// Shared by the drivers of all replicas.
@@ -39,7 +39,7 @@ struct Known {
 }
 
 impl Known {
-    /// The oldest; all that are newer are there as well.
+    /// The oldest version in memory. All newer versions are in memory as well.
     fn first(&self) -> Option<Version> {
         self.by_version.first_key_value().map(|(version, _)| *version)
     }
@@ -51,16 +51,16 @@ impl Known {
     }
 }
 
-/// The records with the older identities.
+/// Access to the records whose identities are no longer in memory.
 pub(crate) trait Records: Sync {
     /// The lowest version that can be read.
     fn first_retained(&self) -> Version;
 
-    /// The identities of the versions from this one on, or from the lowest that can be read, in order: not all, but at
-    /// least one if there is one.
+    /// The identities of the versions from this one on, or from the lowest that can be read, in order. The result may
+    /// be a part, but has at least one identity if there is one.
     fn identities_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<(Identity, Version)>, LogError>>;
 
-    /// The records of these versions, likewise.
+    /// The records of the same versions. Likewise at least one, if there is one.
     fn records_from(&self, version: Version) -> BoxFuture<'_, Result<Vec<Arc<Record>>, LogError>>;
 }
 
@@ -88,21 +88,21 @@ impl Records for Arc<dyn LogEngine> {
     }
 }
 
-/// Why an applied set does not say where a replica stands.
+/// The reason why an applied set does not show where a replica stands.
 #[derive(Debug)]
 pub(crate) enum AppliedSetError {
-    /// The log no longer has what comes after it.
+    /// The log no longer has the records after the set.
     Behind {
         /// The last version of the set.
         last: Version,
         /// The lowest version of the log.
         first_retained: Version,
     },
-    /// A version is missing in the middle.
+    /// A version is missing in the middle of the set.
     Gap {
         /// The version behind the gap.
         has: Version,
-        /// The first that is missing.
+        /// The first missing version.
         lacks: Version,
     },
     /// The log cannot be read.
@@ -132,7 +132,7 @@ impl fmt::Display for AppliedSetError {
 }
 
 impl Identities {
-    /// A record is in the log, or on the way there.
+    /// A record is in the log, or on its way there.
     pub(crate) fn insert(&self, identity: Identity, version: Version) {
         let mut known = self.known();
         known.by_identity.insert(identity, version);
@@ -142,7 +142,6 @@ impl Identities {
         }
     }
 
-    /// How many are in memory.
     pub(crate) fn in_memory(&self) -> usize {
         self.known().by_version.len()
     }
@@ -159,8 +158,8 @@ impl Identities {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The identities of the versions after one and up to another, if they are not too many; and the version up to which
-    /// these are all that can be found.
+    /// The identities of the versions after one and up to another, if these are not too many. Also returns the version
+    /// up to which the identities are all that can be found.
     pub(crate) async fn range(
         &self,
         after: Version,
@@ -185,8 +184,8 @@ impl Identities {
         Ok((found.into_iter().map(|(identity, _)| identity).collect(), reached))
     }
 
-    /// What the applied set of a replica with these holdings says. Reads the log if the set has identities that are not in
-    /// memory, or versions are missing that a partial replica may not have had to apply.
+    /// Judges the applied set of a replica with these holdings. Reads the log in two cases: the set has identities that
+    /// are not in memory, or it lacks versions that a partial replica may not have had to apply.
     pub(crate) async fn judge(
         &self,
         applied: &[Identity],
@@ -203,7 +202,7 @@ impl Identities {
             return Err(AppliedSetError::Behind { last, first_retained });
         }
         let first = versions.first().copied().unwrap_or(Version::ZERO);
-        // What is forgotten is older than all that can have been committed together with the last one.
+        // All forgotten identities are older than any that can have been committed together with the last one.
         let together = Version(last.0.saturating_sub(COMMITS_TOGETHER_MAX - 1)).max(first_retained);
         let is_missing = |version: &Version| versions.binary_search(version).is_err();
         let from = first.min(together).0.max(1);
@@ -221,7 +220,7 @@ impl Identities {
         wanted: &[Identity],
         log: &impl Records,
     ) -> Result<BTreeMap<Identity, Version>, LogError> {
-        // Before the look into memory: what falls out of it meanwhile is looked for in the log.
+        // Taken before the look into memory: an identity that leaves memory meanwhile is then found in the log.
         let mut from = log.first_retained();
         let (mut found, end) = {
             let known = self.known();
@@ -243,7 +242,7 @@ impl Identities {
     }
 }
 
-/// Of these versions, in order, those that a replica with these holdings must apply.
+/// Returns those of the ordered versions that a replica with these holdings must apply.
 async fn due(
     mut versions: Vec<Version>,
     holdings: &Holdings,
@@ -266,16 +265,16 @@ async fn due(
     Ok(versions)
 }
 
-/// What an applied set says.
+/// The result of judging an applied set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AppliedVerdict {
-    /// The oldest version whose identity is there; those before it were forgotten.
+    /// The oldest version whose identity is in the set. Those before it were forgotten.
     pub(crate) first: Version,
-    /// The replica has every version up to this one, but for those that are missing.
+    /// The replica has every version up to this one, except for those in `missing`.
     pub(crate) last: Version,
     /// Versions that were committed together with the last one, at their home, which crashed meanwhile.
     pub(crate) missing: Vec<Version>,
-    /// No record has them.
+    /// Identities that no record has.
     pub(crate) strangers: Vec<Identity>,
 }
 
@@ -385,7 +384,7 @@ mod tests {
         let one = [has(1, OLDEST - 1), has(OLDEST + 1, LAST)].concat();
         assert_eq!(missing(one).await.unwrap(), [Version(OLDEST)]);
         missing([has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).await.unwrap_err();
-        // The first ones of all.
+        // The first versions of all.
         assert_eq!(missing(has(3, 4)).await.unwrap(), [Version(1), Version(2)]);
         let verdict = known.judge(&has(3, 4), &Holdings::everything(), &Kept(3, LAST)).await.unwrap();
         assert_eq!(verdict.missing, vec![], "what every replica has is not in the log any more");
@@ -401,12 +400,13 @@ mod tests {
         let verdict = judge(fifths(10, 90)).await.unwrap();
         assert_eq!((verdict.first, verdict.last), (Version(10), Version(90)));
         assert_eq!(verdict.missing, []);
-        // Of the versions that it must apply it may lack those that were committed together with the last one.
+        // Of the versions that it must apply, the replica may lack those that were committed together with the last
+        // one.
         let verdict = judge([fifths(10, 70), fifths(80, 80), fifths(90, 90)].concat()).await.unwrap();
         assert_eq!(verdict.missing, [Version(75), Version(85)]);
         let gap = judge([fifths(10, 20), fifths(30, 90)].concat()).await.unwrap_err().to_string();
         assert!(gap.starts_with("it has version 30 but not version 25"), "{gap}");
-        // Where it was told that it stands, although that record is nothing to it.
+        // The replica was told that it stands at this record, although it need not apply the record.
         let verdict = judge([fifths(10, 90), has(93, 93)].concat()).await.unwrap();
         assert_eq!((verdict.last, verdict.missing), (Version(93), vec![]));
         let everything = known.judge(&fifths(10, 90), &Holdings::everything(), &log).await;
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(known.in_memory(), NEWEST_IDENTITIES, "it grows with the log");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
         let first = MANY - NEWEST_IDENTITIES as u64 + 1;
-        // Before what is in memory, across its beginning, and in it.
+        // Ranges before the identities in memory, across their beginning, and among them.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
             let verdict = known
                 .judge(&[has(from, upto), vec![stranger]].concat(), &Holdings::everything(), &log)

@@ -1,5 +1,5 @@
-//! The state that only the leader of a cluster has: the log it keeps for replicas, the ranges of sequences it lends, the way to
-//! its list of members, and the searches that run at most once at a time.
+//! The state that only the leader of a cluster has: the log for its replicas, the sequence leases, the channel to the
+//! list of members, and the searches that run at most once at a time.
 //!
 //! A node without the core asks the leader for all of this.
 

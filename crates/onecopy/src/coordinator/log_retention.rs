@@ -1,18 +1,19 @@
-//! How far the log can be trimmed: which records each replica still needs, and which replicas are in quarantine.
+//! Decides how far the log can be trimmed: which records each replica still needs, and which replicas are in
+//! quarantine.
 //!
-//! A replica needs every record that its server might lose in a crash. Replicas commit without waiting for their disks, so
-//! only what the agent's flush has proven counts as durable there. The other cases:
+//! A replica needs every record that its server might lose in a crash. Replicas commit without waiting for their disks.
+//! So only what the agent's flush has proven counts as durable there. The other cases:
 //!
 //! - A replica in quarantine needs no records: it will get the data of another one.
 //! - A replica that is being rebuilt needs all records after the version that its donor had when the copy began.
-//! - A replica whose server has refused a record needs the log as one that is down does. It has all records before that one, since
-//!   what the refused record had done is undone, so together with the log it is a complete copy. It is tried again where no
-//!   other replica could serve ([`crate::membership::resync`]).
-//! - When the log grows past its limit, only connected replicas hold back trimming. The others must be rebuilt then; when
-//!   they come back, the first missing version says so.
+//! - A replica whose server has refused a record needs the log like a replica that is down. The refused record was
+//!   rolled back, so the replica has all records before it. Together with the log it is a complete copy. The node
+//!   retries it when no other replica can serve ([`crate::membership::resync`]).
+//! - When the log grows past its limit, only connected replicas hold back trimming. The others must then be rebuilt.
+//!   When they come back, the first missing version shows it.
 //!
-//! A quarantine that the log cannot explain is also kept in a file ([`super::quarantines`]): a record that did not fit, data that
-//! was changed behind our back.
+//! A quarantine that the log cannot explain is also kept in a file ([`super::quarantines`]): a record that did not fit,
+//! or data that was changed behind Onecopy's back.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,8 @@ struct One {
 }
 
 impl One {
-    /// Up to here it does not need the log; what it has itself may count or not.
+    /// The version up to which the replica does not need the log. `counts`: whether the replica's own durable version
+    /// holds back trimming.
     fn needs(&self, counts: bool) -> Option<Version> {
         let may_come_back = self.quarantine.is_none() || self.may_be_tried_again();
         let own = (may_come_back && counts).then_some(self.durable);
@@ -41,12 +43,12 @@ impl One {
     }
 }
 
-/// The retention of a node's log, with what outlives a restart.
+/// The retention of a node's log, with the quarantines that outlive a restart.
 #[derive(Debug)]
 pub(crate) struct Retention {
     /// The quarantines that outlive a restart.
     pub(crate) quarantines: Quarantines,
-    /// Past this the log is trimmed even where replicas that are down need it.
+    /// Past this size the log is trimmed even if replicas that are down need it.
     pub(super) log_bytes_max: u64,
     log: Mutex<LogRetention>,
 }
@@ -71,36 +73,34 @@ impl Retention {
     }
 }
 
-/// What is remembered of all replicas.
+/// The log that each replica needs, and its quarantine.
 #[derive(Debug, Default)]
 pub(crate) struct LogRetention {
     replicas: BTreeMap<ReplicaId, One>,
 }
 
 impl LogRetention {
-    /// Of replicas of which nothing is known.
+    /// Starts with replicas of which nothing is known.
     pub(crate) fn of(replicas: impl Iterator<Item = ReplicaId>) -> Self {
         Self { replicas: replicas.map(|replica| (replica, One::default())).collect() }
     }
 
-    /// The replica is a member from now on.
     pub(crate) fn join(&mut self, replica: ReplicaId) {
         self.replicas.insert(replica, One::default());
     }
 
-    /// A replica that has left may still be reported on.
+    /// Applies a change to a replica's state. Ignores a replica that has left, which may still be reported on.
     fn change(&mut self, replica: ReplicaId, change: impl FnOnce(&mut One)) {
         if let Some(one) = self.replicas.get_mut(&replica) {
             change(one);
         }
     }
 
-    /// The replica is no longer a member.
     pub(crate) fn forget(&mut self, replica: ReplicaId) {
         self.replicas.remove(&replica);
     }
 
-    /// The replica would have everything up to this version after a crash.
+    /// After a crash the replica would have everything up to this version.
     pub(crate) fn note_durable(&mut self, replica: ReplicaId, upto: Version) {
         self.change(replica, |one| one.durable = upto);
     }
@@ -111,33 +111,32 @@ impl LogRetention {
         self.change(replica, |one| one.quarantine = Some(quarantine));
     }
 
-    /// Those that could not apply a record.
+    /// The replicas that could not apply a record.
     pub(crate) fn may_be_tried_again(&self) -> Vec<ReplicaId> {
         let all = self.replicas.iter().filter(|(_, one)| one.may_be_tried_again());
         all.map(|(replica, _)| *replica).collect()
     }
 
-    /// The replica is out of quarantine with the data that it has.
+    /// The replica leaves quarantine with the data that it has.
     pub(crate) fn tried_again(&mut self, replica: ReplicaId) {
         self.change(replica, |one| one.quarantine = None);
     }
 
-    /// Why a replica serves nothing.
     pub(crate) fn reason(&self, replica: ReplicaId) -> Option<&str> {
         self.replicas.get(&replica)?.quarantine.as_ref().map(|found| found.reason.as_str())
     }
 
-    /// Everything after this version is kept for the replica, until [`LogRetention::forgo`].
+    /// Keeps everything after this version for the replica, until [`LogRetention::forgo`].
     pub(crate) fn keep_from(&mut self, replica: ReplicaId, version: Version) {
         self.change(replica, |one| one.needs_from = Some(version));
     }
 
-    /// The end of what [`LogRetention::keep_from`] began.
+    /// Ends what [`LogRetention::keep_from`] began.
     pub(crate) fn forgo(&mut self, replica: ReplicaId) {
         self.change(replica, |one| one.needs_from = None);
     }
 
-    /// The replica has the data of another one, which had at least what is kept for it.
+    /// The replica has the data of another one, which had at least the versions before those kept for it.
     pub(crate) fn rebuilt(&mut self, replica: ReplicaId) {
         self.change(replica, |one| {
             one.durable = one.needs_from.unwrap_or_default();
@@ -145,17 +144,17 @@ impl LogRetention {
         });
     }
 
-    /// No replica needs the log up to here; `None` when no replica needs it at all.
+    /// No replica needs the log up to this version. `None` when no replica needs the log at all.
     pub(crate) fn unneeded(&self) -> Option<Version> {
         self.unneeded_but_by(|_| true)
     }
 
-    /// The same, if only these replicas count.
+    /// As [`LogRetention::unneeded`], if only these replicas hold back trimming.
     pub(crate) fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
         self.replicas.iter().filter_map(|(replica, one)| one.needs(counts(*replica))).min()
     }
 
-    /// Up to here the replica does not need the log; `None` if it does not need it at all.
+    /// The replica does not need the log up to this version. `None` if it does not need the log at all.
     pub(crate) fn needs(&self, replica: ReplicaId) -> Option<Version> {
         self.replicas.get(&replica)?.needs(true)
     }
@@ -194,7 +193,7 @@ mod tests {
         retention.forget(C);
         retention.note_durable(C, Version(30));
         assert_eq!(retention.unneeded(), Some(Version(70)));
-        // One that has not said anything yet may need everything.
+        // A replica that has not reported yet may need everything.
         assert_eq!(LogRetention::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
     }
 
@@ -216,12 +215,12 @@ mod tests {
         retention.keep_from(C, Version(60));
         retention.note_durable(B, Version(95));
         assert_eq!(retention.unneeded(), Some(Version(60)));
-        // Also when the log is past its limit: else the rebuild would have been for nothing.
+        // The same holds when the log is past its limit. Otherwise the rebuild would have been in vain.
         assert_eq!(retention.unneeded_but_by(|_| false), Some(Version(60)));
         retention.rebuilt(C);
         retention.forgo(C);
         assert_eq!((retention.reason(C), retention.unneeded()), (None, Some(Version(60))));
-        // What its former data had survived says nothing about the new.
+        // The durable version of its former data does not apply to the new data.
         let mut retention = three_replicas();
         retention.quarantine(A, "is being rebuilt", QuarantineDuration::UntilRestart);
         retention.keep_from(A, Version(65));

@@ -1,11 +1,11 @@
-//! The notes from the cluster to one session: a bounded queue and a wake-up. For example, `Effect::Acknowledge` lets a session
-//! answer its client.
+//! The notes from the cluster to one session: a bounded queue and a wake-up. For example, `Effect::Acknowledge` lets a
+//! session answer its client.
 //!
 //! A session has at most one transaction and one wait at a time, so its queue holds a handful of effects; the bound is
 //! an invariant of the core, not back-pressure.
 //!
-//! A session learns in two ways that it has to end: by a note, where it waits for the cluster, and by a [`Call`], where it
-//! waits for its client or for a server.
+//! A session learns in two ways that it has to end. A note tells it while it waits for the cluster. A [`Call`] tells it
+//! while it waits for its client or for a server.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -18,17 +18,17 @@ use tokio::sync::Notify;
 /// More notes than this for one session mean that the core is broken.
 const NOTES_MAX: usize = 64;
 
-/// Something for a session.
+/// A note for a session.
 #[derive(Debug)]
 pub(crate) enum Note {
     /// From the cluster.
     Effect(Effect),
-    /// A client asked to cancel what the session is doing.
+    /// A client asked to cancel the session's statement.
     Cancel,
     /// The session is to end.
     End(End),
-    /// A replica is drained, or another one is the anchor: connections that are not in use are to be closed, and what is on
-    /// the others may be lost.
+    /// A replica is drained, or another one is the anchor. The session closes its idle connections; its state on the
+    /// other connections may be lost.
     Drained,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum Note {
 pub(crate) enum End {
     /// The node is stopping: as soon as no transaction is open.
     AfterTransaction = 1,
-    /// The node is stopping: as soon as nothing is half done.
+    /// The node is stopping: as soon as no work is half done.
     Now,
-    /// An operator ends this session: as soon as nothing is half done.
+    /// An operator ends this session: as soon as no work is half done.
     Killed,
 }
 
@@ -62,7 +62,7 @@ impl Call {
         self.end.load(Ordering::SeqCst) >= end as u8
     }
 
-    /// Waits for that. Cancel-safe.
+    /// Waits until the session was called to this end. Cancel-safe.
     pub(crate) async fn made(&self, end: End) {
         loop {
             let mut woken = pin!(self.wake.notified());
@@ -126,7 +126,7 @@ impl Mailbox {
         }
     }
 
-    /// Drops cancel requests that came too late for what they were meant for.
+    /// Drops cancel requests that came too late for their statement.
     pub(crate) fn forget_cancel(&self) {
         self.notes
             .lock()

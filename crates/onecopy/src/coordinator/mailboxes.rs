@@ -1,7 +1,7 @@
 //! The mailboxes of the sessions that are open at this node, by their numbers.
 //!
-//! Numbers count up and are not used again while the node runs. A session that opens while the anchor moves is either in the
-//! list when [`Mailboxes::drained`] goes through it, or reads the new anchor afterwards.
+//! Numbers count up and are not used again while the node runs. A session that opens while the anchor moves is either
+//! in the list when [`Mailboxes::drained`] goes through it, or reads the new anchor afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl Mailboxes {
         self.all().remove(&id);
     }
 
-    /// Hands an effect to its session; one that has ended needs none.
+    /// Hands an effect to its session. Drops it if the session has ended.
     pub(super) fn deliver(&self, session: SessionId, effect: Effect) {
         if let Some(mailbox) = self.all().get(&session) {
             mailbox.push(Note::Effect(effect));

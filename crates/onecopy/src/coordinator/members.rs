@@ -1,4 +1,4 @@
-//! Replicas join, drain and leave: their seats, their drivers, and the account that is kept of them.
+//! Replicas join, drain and leave. This file keeps their seats, their drivers and the records about them.
 
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
@@ -10,7 +10,7 @@ use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
 
 impl Coordinator {
-    /// A new member, which has no data yet and no replica_driver: the orders for that one.
+    /// Adds a new member, which has no data and no driver yet. Returns the orders for its driver.
     pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
         let (seat, orders) = Seat::joining(at);
         let replica = seat.replica;
@@ -24,7 +24,7 @@ impl Coordinator {
         orders
     }
 
-    /// A replica is no longer a member: what is open there is rolled back, and no list shows it any more.
+    /// A replica is no longer a member. Its open transactions are rolled back, and no list shows it any more.
     pub(crate) fn leave(&self, replica: ReplicaId) {
         let seat = &self.seats[replica];
         self.core.tell(Event::Left { replica });
@@ -38,7 +38,7 @@ impl Coordinator {
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }
 
-    /// A replica takes nothing new from now on, or does again. Connections to a drained replica that are not in use are closed.
+    /// A replica takes no new work from now on, or takes work again. Idle connections to a drained replica are closed.
     pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
         self.core.tell(Event::Drained { replica, is_drained });
         self.local.drain(replica, is_drained);
@@ -47,14 +47,12 @@ impl Coordinator {
         }
     }
 
-    /// Those that are drained.
     pub(crate) fn drained(&self) -> Vec<ReplicaId> {
         let drained = self.replicas().into_iter().filter(|status| status.is_drained);
         drained.map(|status| status.replica).collect()
     }
 
-    /// How many sessions are in the middle of something at a replica: those that run something there, and those whose
-    /// transaction is open there.
+    /// The number of sessions with work at a replica: a running statement, or an open transaction.
     pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
         let entries = self.local.sessions.entries();
         entries.iter().filter(|entry| entry.is_open_at(status.replica)).count().max(status.open)

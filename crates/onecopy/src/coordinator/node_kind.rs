@@ -1,9 +1,9 @@
 //! The questions that kinds of node answer differently, and the trait through which the rest of a node asks them.
 //!
-//! A node keeps its replicas equal in one way for as long as its log exists: it propagates rows, or it ships statements. The
-//! coordinator, the admin database and the tasks that rebuild or compare replicas serve every kind, so none of them may ask
-//! which kind it is. A new kind implements [`NodeKind`] and [`crate::link::node_kind::ServesClients`], and is named once, where
-//! `node` opens a node.
+//! A node keeps its replicas equal in one way for as long as its log exists: it propagates rows, or it ships
+//! statements. The coordinator, the admin database and the tasks that rebuild or compare replicas serve every kind, so
+//! none of them may ask which kind it is. A new kind implements [`NodeKind`] and
+//! [`crate::link::node_kind::ServesClients`], and is named once, where `node` opens a node.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct HoldingSession {
 
 /// The tasks and replicas of a kind of node, as the rest of the node sees them.
 pub(crate) trait NodeKind: Send + Sync {
-    /// Starts the tasks that bring replicas up and keep them there. `orders` has the queue of each replica's agent; a kind
+    /// Starts the tasks that bring replicas up and keep them up. `orders` has the queue of each replica's agent; a kind
     /// without agents drops it.
     fn start(
         self: Arc<Self>,
@@ -51,23 +51,24 @@ pub(crate) trait NodeKind: Send + Sync {
     /// The members, in the order of their numbers.
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus>;
 
-    /// The log has every version up to this one on disk. The view shows it before anything that follows from it happens.
+    /// The log has every version up to this one on disk. The view shows that before any consequence of it.
     fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version);
 
-    /// A replica is in quarantine: it serves nothing, and what runs there ends.
+    /// A replica is in quarantine: it serves nothing, and its running work ends.
     fn shut_out(self: Arc<Self>, coordinator: &Coordinator, replica: ReplicaId);
 
     /// A replica has left quarantine and may come up again.
     fn let_in(&self, coordinator: &Coordinator, replica: ReplicaId);
 
-    /// Lets no transaction commit until every replica has all that is durable: the version that all have then.
+    /// Lets no transaction commit until every replica has all durable versions. Returns the version that all replicas
+    /// have then.
     fn hold<'a>(
         &'a self,
         coordinator: &'a Coordinator,
         session: &'a HoldingSession,
     ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>>;
 
-    /// Ends what [`NodeKind::hold`] began, also when that was given up before its end.
+    /// Ends the hold that [`NodeKind::hold`] began, even if the hold was given up early.
     fn end_hold(&self, session: &HoldingSession);
 
     /// Whether one replica, the anchor, must be up before clients are served.
@@ -76,8 +77,8 @@ pub(crate) trait NodeKind: Send + Sync {
     /// Whether a server that does not answer is given up by an agent, so that waits for the server end.
     fn gives_up_servers(&self) -> bool;
 
-    /// Whether the applied set of a replica shows which records it lacks. If not, a replica that the log has left behind
-    /// does not find that out by itself.
+    /// Whether the applied set of a replica shows which records it lacks. If not, a replica that the log has left
+    /// behind does not find that out by itself.
     fn knows_lacking_records(&self) -> bool;
 
     /// Refuses a group of commands that this kind of node does not have.

@@ -1,4 +1,4 @@
-//! Why a node cannot be put together over its log.
+//! Reasons why a node cannot be put together over its log.
 
 use std::fmt;
 
@@ -22,9 +22,9 @@ pub(crate) enum OpenError {
     NoReplicas,
     /// A member has a higher number than the cluster core takes.
     HighNumber { number: u16 },
-    /// The kind of node does not take this log or plan: an error of the folder of that kind.
+    /// The kind of node does not take this log or plan. The folder of that kind gives the error.
     Kind(Box<dyn std::error::Error + Send + Sync>),
-    /// A variable for tests has a value that means nothing.
+    /// A variable for tests has a meaningless value.
     TestVariable { name: &'static str, value: String, wanted: &'static str },
     /// A part was put together twice: an error of ours.
     Twice(&'static str),
@@ -42,7 +42,6 @@ pub(crate) enum FenceError {
 }
 
 impl OpenError {
-    /// The kind of node does not take this log or plan.
     pub(crate) fn kind(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Kind(Box::new(error))
     }

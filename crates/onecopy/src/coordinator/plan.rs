@@ -1,4 +1,4 @@
-//! What a node is to be, and the record that opens its term in the log.
+//! The plan of a node, and the record that opens its term in the log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::local::limits::Limits;
 
 /// The number in the identities of the records that open a term; transactions have higher ones.
 const FENCE_NUMBER: u64 = 0;
-/// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
+/// Whether a server without data of the cluster may become a member. It may only before the first client is served:
 /// later it is another server, or was re-created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {
-    /// The servers were looked at, and are about to become a cluster.
+    /// The servers were inspected, and are about to become a cluster.
     UnderWay,
-    /// They are one.
+    /// The servers are a cluster.
     Done,
-    /// They are one once a client was served.
+    /// The servers are a cluster once a client was served.
     AsTheLogSays,
 }
 
 impl Adoption {
-    /// Whether no client was served yet, when this was found in the log.
+    /// Whether the log that was recovered shows that no client was served yet.
     pub(crate) fn is_founding(self, recovered: &Recovered) -> bool {
         match self {
             Self::UnderWay => true,
@@ -47,42 +47,40 @@ impl Adoption {
     }
 }
 
-/// What a node is to be.
+/// The plan of a node: its cluster, its servers and its limits.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Which cluster it is.
     pub(crate) cluster: ClusterId,
-    /// What is served.
+    /// The database that is served, and the account for it.
     pub(crate) served: Served,
-    /// The folder of the node's own files: the log and what stands beside it.
+    /// The folder of the node's own files: the log and the files beside it.
     pub(crate) data: PathBuf,
-    /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
+    /// The servers, in the order of their numbers. The first is the anchor at the start.
     pub(crate) places: Vec<ReplicaAddress>,
-    /// What the operator allows.
+    /// The operator's limits.
     pub(crate) limits: Limits,
-    /// What can change while it runs.
+    /// Settings that can change while the node runs.
     pub(crate) runtime_config: RuntimeConfig,
-    /// Whether servers may become members by this start.
+    /// Whether this start may make servers members.
     pub(crate) adoption: Adoption,
-    /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.
+    /// How long the start waits for replicas. `None`: for ever in a new cluster, for a while in any other.
     pub(crate) start_patience: Option<Duration>,
     /// How the replicas are kept equal.
     pub(crate) propagation: Propagation,
 }
 
 impl Plan {
-    /// Opens the log, or begins one.
+    /// Opens the log, or creates it.
     pub(crate) fn open_log(&self) -> Result<(Arc<dyn LogEngine>, Recovered), LogError> {
         let (log, recovered) = FileLog::open(&self.log_folder(), self.cluster)?;
         Ok((Arc::new(log), recovered))
     }
 
-    /// The folder of the log's files.
     fn log_folder(&self) -> PathBuf {
         self.data.join(LOG_FOLDER)
     }
 
-    /// The quarantines that outlive a restart. Their files stand in the folder of the log, since the first version.
+    /// The quarantines that outlive a restart. Their files have been in the folder of the log since the first version.
     pub(crate) fn quarantines(&self) -> Quarantines {
         Quarantines::in_folder(self.log_folder())
     }
@@ -104,14 +102,13 @@ impl Propagation {
     }
 }
 
-/// What a term of the node begins with.
+/// The identity of a node's term.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
-    /// Its number.
     pub(crate) epoch: Epoch,
     /// The version of the record that fences the log.
     pub(crate) last: Version,
-    /// Tells its identities from those of other terms.
+    /// Distinguishes the identities of this term from those of other terms.
     pub(crate) nonce: Nonce,
 }
 

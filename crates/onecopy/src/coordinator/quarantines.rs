@@ -1,10 +1,10 @@
 //! Which replicas are in quarantine over a restart, and why: one small file for each.
 //!
-//! The next start cannot notice by itself that a record did not fit a replica, or that its data was changed behind Onecopy's back.
-//! Without the file the replica would serve again.
+//! The next start cannot notice by itself that a record did not fit a replica, or that its data was changed behind
+//! Onecopy's back. Without the file the replica would serve again.
 //!
-//! A file holds the reason as text. If the quarantine may end without new data, a last line says so. A file appears under its
-//! name only when it is complete and durable.
+//! A file holds the reason as text. If the quarantine may end without new data, a last line says so. A file appears
+//! under its name only when it is complete and durable.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// A file's name is this prefix and the name of the replica.
 const FILE_PREFIX: &str = "quarantine-";
-/// Longer files are read up to here.
+/// A longer file is read up to this length.
 const REASON_BYTES_MAX: usize = 4_096;
 /// The last line of the file of a replica that may be tried again.
 const MAY_BE_TRIED_AGAIN: &str = "[may be tried again]";
@@ -21,9 +21,10 @@ const MAY_BE_TRIED_AGAIN: &str = "[may be tried again]";
 #[expect(clippy::enum_variant_names, reason = "each is what follows the word")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QuarantineDuration {
-    /// Until the replica has the data of another one. The next start would not notice by itself what is wrong.
+    /// Until the replica has the data of another one. The next start would not notice the damage by itself.
     UntilRebuilt,
-    /// The same, or until the replica has applied the record that it could not apply. It outlives a restart, too.
+    /// Like [`Self::UntilRebuilt`], or until the replica has applied the record that it could not apply. It outlives a
+    /// restart, too.
     UntilApplied,
     /// The next start finds out again.
     UntilRestart,
@@ -32,7 +33,7 @@ pub(crate) enum QuarantineDuration {
 /// A replica in quarantine serves nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Quarantine {
-    /// The reason, for people.
+    /// The reason, as text for people.
     pub(crate) reason: String,
     /// When it ends.
     pub(crate) lasting: QuarantineDuration,
@@ -54,7 +55,7 @@ impl Quarantines {
     pub(crate) fn keep(&self, replica: &str, reason: &str, lasting: QuarantineDuration) -> io::Result<()> {
         let unfinished = self.folder.join(format!("{FILE_PREFIX}{replica}.new"));
         let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-        // Bounded, so that the last line is read as well.
+        // The length is bounded, so that a reader gets the last line as well.
         let end = reason.floor_char_boundary(REASON_BYTES_MAX / 2);
         writeln!(file, "{}", &reason[..end])?;
         if lasting == QuarantineDuration::UntilApplied {

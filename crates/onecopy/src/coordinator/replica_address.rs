@@ -12,16 +12,16 @@ pub(crate) struct ReplicaAddress {
     pub(crate) replica: ReplicaId,
     /// Its name in commands and log lines.
     pub(crate) name: String,
-    /// Where clients that want this server itself connect.
+    /// The host at which clients reach this server itself.
     pub(crate) host: String,
     /// The port there.
     pub(crate) port: u16,
-    /// Where Onecopy connects.
+    /// The address at which Onecopy connects.
     pub(crate) address: Address,
 }
 
 impl ReplicaAddress {
-    /// A server that the configuration names, which clients reach where Onecopy does.
+    /// A server that the configuration names. Clients and Onecopy reach it at the same address.
     pub(crate) fn of(replica: ReplicaId, server: &Replica) -> Self {
         let Replica { name, address } = server;
         let (host, port) = match address {

@@ -1,4 +1,5 @@
-//! The coordinator's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
+//! The coordinator's records about replicas that the core does not keep: quarantines, durable versions, and how far the
+//! log can be trimmed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -15,8 +16,8 @@ use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
 
 impl Coordinator {
-    /// Runs `work` with the replica's server; `None` if an agent gives the server up meanwhile. Where no agent does that the
-    /// work has to end by itself.
+    /// Runs `work` with the replica's server. Returns `None` if an agent gives the server up meanwhile. In a kind of
+    /// node without such agents, `work` has to end by itself.
     pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
         if !self.kind.gives_up_servers() {
             return Some(work.await);
@@ -25,8 +26,8 @@ impl Coordinator {
         seat.run.unless_given_up(seat.run.incarnation(), work).await
     }
 
-    /// What the applied set of a replica with these holdings says. If it was away for long, much of the log is read for it.
-    /// A large set takes a while to search, so a thread for blocking work does it.
+    /// Judges the applied set of a replica with these holdings. If the replica was away for long, this reads much of
+    /// the log. A thread for blocking work runs it, since a large set takes a while to search.
     pub(crate) async fn judge(
         self: &Arc<Self>,
         applied: Vec<Identity>,
@@ -39,20 +40,21 @@ impl Coordinator {
         judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
     }
 
-    /// Whether a replica holds a table of the database, by the number of the table.
+    /// Returns a test for whether a replica holds a table of the database, by the table's number.
     pub(crate) fn holds(&self, replica: ReplicaId) -> impl Fn(u32) -> bool {
         let (holdings, database) = (self.core.holdings(replica), self.database.served.id);
         move |number| holdings.holds(database.table(number))
     }
 
-    /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
+    /// Notes which version would survive a crash of the replica's server. The log is trimmed behind the slowest
+    /// replica.
     pub(crate) async fn note_durable(&self, replica: ReplicaId, upto: Version) {
         self.lead.retention.log().note_durable(replica, upto);
         self.trim().await;
     }
 
-    /// Trims the log up to what is durable at every replica. The last of these versions stays: its identity tells where a
-    /// replica stands that has nothing after it. Past the limit only connected replicas hold back trimming.
+    /// Trims the log up to the last version that is durable at every replica. That version itself stays: its identity
+    /// locates a replica that has nothing after it. Past the limit only connected replicas hold back trimming.
     async fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
         let Some(unneeded) = self.lead.retention.log().unneeded() else { return };
@@ -72,7 +74,7 @@ impl Coordinator {
         }
     }
 
-    /// Quarantines the replicas that need records which the log has no more, where they cannot find that out by themselves.
+    /// Quarantines replicas that need trimmed records, in a kind of node where a replica cannot notice that by itself.
     fn leave_behind(&self, up: &[ReplicaId]) {
         if self.kind.knows_lacking_records() {
             return;
@@ -101,7 +103,7 @@ impl Coordinator {
         Arc::clone(&self.kind).shut_out(self, replica);
     }
 
-    /// Puts those replicas into quarantine that were in one when the node ended.
+    /// Restores the quarantines that were in force when the node ended.
     pub(super) fn remember_quarantines(&self) {
         for status in self.replicas() {
             let name = &self.seats[status.replica].name;
@@ -116,28 +118,28 @@ impl Coordinator {
         }
     }
 
-    /// The replicas that serve nothing, and why.
+    /// The replicas that serve nothing, and the reasons.
     pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
         let retention = self.lead.retention.log();
         let all = self.seats.iter().map(|seat| seat.replica);
         all.filter_map(|replica| Some((replica, retention.reason(replica)?.to_owned()))).collect()
     }
 
-    /// The end of a rebuild, however it went: the log need not be kept for it any more.
+    /// A rebuild has ended, with or without success: the log no longer keeps records for it.
     pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
         self.lead.retention.log().forgo(replica);
         self.set_stage(replica, None);
     }
 
-    /// The replica's server has other data now: it leaves quarantine and is connected anew.
+    /// The replica's server has other data now: the replica leaves quarantine and connects anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
         self.lift_quarantine(replica);
         self.lead.retention.log().rebuilt(replica);
         self.kind.let_in(self, replica);
     }
 
-    /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
-    /// again.
+    /// Retries the replicas that could not apply a record, with the data that they have, and returns them. A replica
+    /// that fails again returns to quarantine.
     pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
         let mut tried = self.lead.retention.log().may_be_tried_again();
         tried.retain(|replica| self.stage(*replica).is_none());
@@ -157,13 +159,13 @@ impl Coordinator {
         }
     }
 
-    /// What the rebuild of a replica is at; `None` when there is none.
+    /// The stage of a replica's rebuild. `None` when there is no rebuild.
     pub(crate) fn stage(&self, replica: ReplicaId) -> Option<ResyncStage> {
         let stage = &self.seats[replica].stage;
         stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes note of what the rebuild of a replica is at; returns what was noted before.
+    /// Sets the stage of a replica's rebuild and returns the earlier one.
     pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<ResyncStage>) -> Option<ResyncStage> {
         let noted = &self.seats[replica].stage;
         std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)

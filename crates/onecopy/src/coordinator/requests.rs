@@ -1,6 +1,5 @@
-//! What the coordinator and its users ask of the tasks that own servers: the agent of each replica, the supervisor of each
-//! server that Onecopy runs, and the registry that keeps the list of members. Only the messages are here, so that both ends
-//! may know them.
+//! Requests to the tasks that own servers: the agent of each replica, the supervisor of each server that Onecopy runs,
+//! and the registry that keeps the list of members. This file has only the messages, so that both ends can use them.
 
 use std::error::Error;
 use std::fmt;
@@ -14,7 +13,7 @@ use super::resync_progress::Transfer;
 use crate::backend::Address;
 use crate::config::Replica;
 
-/// A task that owns servers did not do what it was asked. The person who asked has to read why.
+/// A task that owns servers failed to carry out a request. The client that sent the command reads the reason.
 #[derive(Debug)]
 pub(crate) enum RequestError {
     /// No server was named for this replica.
@@ -50,14 +49,14 @@ impl Error for RequestError {}
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
 
-/// What the core asks of a replica's agent.
+/// An order from the core to a replica's agent.
 #[derive(Debug)]
 pub(crate) enum AgentOrder {
     /// Apply these versions in one transaction.
     Apply { incarnation: Incarnation, from: Version, upto: Version },
-    /// End everything there and begin anew.
+    /// End all work that runs on the server, and begin anew.
     Reset,
-    /// It is the anchor: take back the ranges of sequences that it was lent.
+    /// The replica is the anchor: revoke its sequence leases.
     TakeBack,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
@@ -65,65 +64,61 @@ pub(crate) enum AgentOrder {
     Leave,
 }
 
-/// What a server's supervisor is told to do.
+/// An order to a server's supervisor.
 #[derive(Debug)]
 pub(crate) enum SupervisorOrder {
-    /// Replace the data of the server by that of another one.
+    /// Replace the data of the server by the data of another one.
     Replace(Replacement),
-    /// Stop the server, and look after it no longer.
+    /// Stop the server, and supervise it no longer.
     Leave {
-        /// Hears when the server has stopped.
+        /// Resolves when the server has stopped.
         done: oneshot::Sender<()>,
     },
 }
 
-/// Replace the data of the server by that of another one.
+/// A copy of another server's data for a server.
 #[derive(Debug)]
 pub(crate) struct Replacement {
-    /// Whom to copy.
+    /// The server to copy.
     pub(crate) donor: Address,
-    /// The role that may copy it.
+    /// The role that may copy the donor.
     pub(crate) superuser: String,
-    /// How far it is.
+    /// The progress of the copy.
     pub(crate) transfer: Arc<Transfer>,
-    /// Hears when the server runs on the copy, or why it does not.
+    /// Resolves when the server runs on the copy, or with the reason why it does not.
     pub(crate) done: oneshot::Sender<Result<(), RequestError>>,
 }
 
-/// What the registry of servers, which keeps the list of members, is asked to do.
+/// A request to the registry of servers, which keeps the list of members.
 #[derive(Debug)]
 pub(crate) enum MemberRequest {
-    /// Name a server that could become a member. Nothing is written down yet.
+    /// Find a server that could become a member. The registry writes nothing down yet.
     Invite {
-        /// Which.
         invitee: Invitee,
-        /// Hears where it is.
+        /// Resolves with the server's place.
         invited: oneshot::Sender<Result<Invited, InvitationError>>,
     },
-    /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
-    /// that fails leaves nothing.
+    /// Give the replica the data of the donor, unless its server brought its own. Then let it run, and write down that
+    /// it is a member. A failure at any step leaves nothing behind.
     Furnish {
-        /// Which.
         replica: ReplicaId,
-        /// Whom to copy.
+        /// The replica to copy.
         donor: ReplicaId,
-        /// How far it is.
+        /// The progress of the copy.
         transfer: Arc<Transfer>,
-        /// Hears the end.
+        /// Resolves at the end.
         done: oneshot::Sender<Result<(), RequestError>>,
     },
-    /// Write down that it is no longer a member.
+    /// Write down that the replica is no longer a member.
     Strike {
-        /// Which.
         replica: ReplicaId,
-        /// Hears the end.
+        /// Resolves at the end.
         done: oneshot::Sender<Result<(), RequestError>>,
     },
-    /// One that is no member is stopped, and its data removed, if it is ours.
+    /// Stop the server of a replica that is no member. Remove its data, if Onecopy owns it.
     Dismiss {
-        /// Which.
         replica: ReplicaId,
-        /// Hears the end.
+        /// Resolves at the end.
         done: oneshot::Sender<Result<(), RequestError>>,
     },
 }
@@ -131,18 +126,18 @@ pub(crate) enum MemberRequest {
 /// A server that is to become a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invitee {
-    /// One that is to be made.
+    /// Onecopy makes a new server.
     Made,
-    /// The one at this address.
+    /// The server at this address.
     At(String),
-    /// That of a former member, whatever it has now.
+    /// The server of a former member, whatever data it has now.
     Former(ReplicaId),
 }
 
 /// A server that can become a member.
 #[derive(Debug)]
 pub(crate) struct Invited {
-    /// Where it is.
+    /// Its name and addresses.
     pub(crate) place: ReplicaAddress,
     /// How it gets its data.
     pub(crate) data: Data,
@@ -153,13 +148,13 @@ pub(crate) struct Invited {
 pub(crate) enum Data {
     /// The registry copies the files of another replica's server.
     Copied,
-    /// It came with them.
+    /// The server brought its data.
     Brought,
-    /// We fill it.
+    /// Onecopy fills the server.
     Filled {
-        /// Which server.
+        /// The server to fill.
         server: Replica,
-        /// What it has may go.
+        /// The data on the server may be removed.
         is_former: bool,
     },
 }
@@ -167,19 +162,18 @@ pub(crate) enum Data {
 /// There is no server that could become a member.
 #[derive(Debug)]
 pub(crate) enum InvitationError {
-    /// This node does not do what was asked for.
+    /// This kind of node does not support the request.
     Unsupported {
-        /// What.
+        /// The unsupported request.
         what: &'static str,
-        /// What to do instead.
+        /// The alternative.
         instead: &'static str,
     },
-    /// The server cannot become a member, or none can be made: an error of the folder that looked.
+    /// The server cannot become a member, or Onecopy cannot make one. The folder that tried it gives the error.
     Rejected(Box<dyn Error + Send + Sync>),
 }
 
 impl InvitationError {
-    /// The server cannot become a member.
     pub(crate) fn rejected(error: impl Error + Send + Sync + 'static) -> Self {
         Self::Rejected(Box::new(error))
     }

@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cluster::ids::Version;
 use tokio::sync::Notify;
 
-/// Which step of a resync, or of joining, a replica is at.
+/// The step of a resync, or of joining.
 #[derive(Clone, Debug)]
 pub(crate) enum ResyncStage {
-    /// A new one: its server is made ready.
+    /// Onecopy prepares the server of a new replica.
     Preparing,
-    /// It serves nothing more; if it was the home of updates, another one takes its place.
+    /// The replica stops serving. If it was the anchor, another replica becomes the anchor.
     LeavingService,
     /// The donor is being copied.
     Copying {
-        /// Its name.
+        /// The donor's name.
         donor: String,
-        /// How far it is.
+        /// The progress of the copy.
         transfer: Arc<Transfer>,
     },
-    /// The server runs on the copy; what was committed meanwhile is applied.
+    /// The server runs on the copy. Versions that were committed meanwhile are applied.
     CatchingUp {
-        /// It has to come up to here.
+        /// The version that the replica has to reach.
         target: Version,
     },
-    /// What it has is compared with the home of updates.
+    /// The replica's data is compared with the anchor's.
     Comparing,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The bytes received, and about how many there will be: zero until the server has reported it.
+    /// The bytes received, and the approximate total, which is zero until the server has reported it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
     }
@@ -78,7 +78,7 @@ impl Transfer {
         self.abandoned.notify_waiters();
     }
 
-    /// Whether that happened.
+    /// Whether the donor was given up.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Relaxed)
     }

@@ -1,5 +1,6 @@
-//! One replica as the tasks of the node know it, grouped by the tasks that use it: its address for all, [`ServerRun`] for
-//! connections, evictions for agent and sessions, the ways to the tasks that own the server.
+//! One replica as the tasks of the node see it, grouped by the tasks that use each part: its address for all tasks,
+//! [`ServerRun`] for connections, evictions for the agent and sessions, and the channels to the tasks that own the
+//! server.
 
 mod member_state;
 mod server_run;
@@ -32,22 +33,22 @@ pub(crate) struct Seat {
     pub(crate) host: String,
     /// Its own TCP port.
     pub(crate) port: u16,
-    /// Where Onecopy connects.
+    /// The address at which Onecopy connects.
     pub(crate) address: Address,
     member: MemberCell,
     /// The run of its server, for connections.
     pub(crate) run: ServerRun,
-    /// Sessions' backends that were sent away for a refresh.
+    /// Backends of sessions that were evicted for a refresh.
     pub(crate) evictions: Arc<Evictions>,
     /// How long a read may hold a refresh up here, in milliseconds.
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
-    /// Its sequences may stand in ranges that it was lent.
+    /// The positions of its sequences may lie in ranges that it was leased.
     pub(crate) is_lent: AtomicBool,
-    /// Why it does not serve, while it is down.
+    /// The reason why it does not serve, while it is down.
     pub(crate) absence: Absence,
     /// The stage of its resync.
     pub(super) stage: Mutex<Option<ResyncStage>>,
-    /// The way to the supervisor of the server, if this node runs it.
+    /// The channel to the supervisor of the server, if this node runs the server.
     pub(crate) supervisor: OnceLock<mpsc::Sender<SupervisorOrder>>,
     orders: mpsc::Sender<AgentOrder>,
 }
@@ -92,18 +93,17 @@ impl Seat {
         }
     }
 
-    /// Whether it is a member.
     pub(crate) fn member_state(&self) -> MemberState {
         self.member.get()
     }
 
-    /// It is up and serves.
+    /// The replica is up and serves.
     pub(crate) fn arrive(&self) {
         self.member.arrive();
         self.absence.end_catching_up();
     }
 
-    /// It is no longer a member: connections to it end.
+    /// The replica is no longer a member: connections to it end.
     pub(super) fn leave(&self) {
         self.member.leave();
         self.give_up();

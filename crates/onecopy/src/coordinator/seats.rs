@@ -1,10 +1,10 @@
 //! The seats of all replicas that were members while this node has run.
 //!
-//! A replica can join while sessions hold references to the seats of others. So seats are only ever added, each under the
-//! number of its replica. The seat of a replica that has left stays where it is, and [`Seats::iter`] passes over it. A number
-//! that was used is not given again before the node starts anew, when nothing remembers it.
+//! A replica can join while sessions hold references to the seats of others. So seats are only ever added, each under
+//! the number of its replica. The seat of a replica that has left stays in place, and [`Seats::iter`] skips it. A used
+//! number is free again only after the node restarts, when nothing remembers it.
 //!
-//! Non-goal: which replicas are members; the core knows, and the file in the data folder.
+//! Non-goal: the list of members. The core has it, and so has the file in the data folder.
 
 use std::ops::Index;
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Those that are there from the start.
+    /// The seats of the members at the start.
     pub(crate) fn new(seats: Vec<Seat>, reader_patience: Duration) -> Self {
         let all = Self { all: (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect(), reader_patience };
         for seat in seats {
@@ -41,23 +41,20 @@ impl Seats {
         assert!(self.all[number].set(seat).is_ok(), "a number is given to one replica");
     }
 
-    /// The members.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Seat> {
         let all = self.all.iter().filter_map(OnceLock::get);
         all.filter(|seat| seat.member_state() != MemberState::Left)
     }
 
-    /// How many members there are.
     pub(crate) fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// The member of this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Seat> {
         self.iter().find(|seat| seat.name == name)
     }
 
-    /// Whether no replica has had this number.
+    /// Whether no replica has had this number while the node ran.
     pub(crate) fn is_free(&self, replica: ReplicaId) -> bool {
         self.all.get(usize::from(replica.0)).is_some_and(|seat| seat.get().is_none())
     }

@@ -1,8 +1,8 @@
-//! What sessions, the agents' drivers and the sequence allocator of the leader tell each other about sequences.
+//! Messages about sequences between sessions, the agents' drivers and the leader's sequence allocator.
 //!
-//! A session whose home has no value left of a sequence requests a range. The allocator draws one at the anchor, and the next
-//! record of the anchor's brings the mark that covers it. For example, 32 values of `orders_id_seq` may be used at another home
-//! once a durable record says that the sequence stands behind them.
+//! A session whose home has used up its values of a sequence requests a range. The allocator draws one at the anchor,
+//! and the next record of the anchor's brings the mark that covers it. For example, another home may use 32 values of
+//! `orders_id_seq` once a durable record says that the sequence stands behind them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -36,17 +36,17 @@ impl TermState {
         }
     }
 
-    /// Whether the cluster comes into being: a server that has nothing of it may become a member.
+    /// Whether the cluster is being founded: a server without data of the cluster may become a member.
     pub(crate) fn is_founding(&self) -> bool {
         self.is_founding.load(Ordering::Acquire)
     }
 
-    /// The same, for agents, which outlive the founding.
+    /// The flag behind [`Self::is_founding`], for agents, which outlive the founding.
     pub(crate) fn founding(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_founding)
     }
 
-    /// Clients are served from now on: the members are those of now.
+    /// Clients are served from now on. The founding ends with the present members.
     pub(crate) fn end_founding(&self) {
         self.is_founding.store(false, Ordering::Release);
     }

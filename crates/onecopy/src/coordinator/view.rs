@@ -1,11 +1,11 @@
 //! The part of the cluster's state that sessions and agents read without asking the core.
 //!
-//! The core writes it under its lock, with each event ([`super::core`]). For example, a statement compares the generation of its
-//! catalogue with [`View::last_ddl`]: one load, no lock. Each value is of a moment at or after the last effect that the reader has
-//! received, so a schema change whose COMMIT was sent anywhere is in it. A kind of node that has no core writes the durable version
-//! itself, and has no schema changes to watch.
+//! The core writes it under its lock, with each event ([`super::core`]). For example, a statement compares the
+//! generation of its catalogue with [`View::last_ddl`]: one load, no lock. Each value is at least as new as the last
+//! effect that the reader has received, so a schema change whose COMMIT was sent anywhere is in it. A kind of node
+//! without a core writes the durable version itself, and has no schema changes to watch.
 //!
-//! Non-goal: values of one moment. A reader that needs two values that belong together asks the core.
+//! Non-goal: a consistent pair of values. A reader that needs two values of the same moment asks the core.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
@@ -42,26 +42,25 @@ impl View {
         Version(self.last_ddl.load(Ordering::Acquire))
     }
 
-    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
-    /// change are captured after it is durable, so for them the answer is exact.
+    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows written after a schema change
+    /// are captured after it is durable, so for these rows the answer is exact.
     pub(crate) fn is_outdated(&self, generation: Version) -> bool {
         generation < self.last_ddl()
     }
 
-    /// Another replica is the anchor.
     pub(super) fn set_anchor(&self, replica: ReplicaId) {
         self.anchor.store(replica.0, Ordering::Release);
     }
 
-    /// The log has every version up to this one on disk. Only a kind of node without a core calls this, before its scheduler
-    /// learns of it.
+    /// The log has every version up to this one on disk. Only a kind of node without a core calls this, before its
+    /// scheduler learns of it.
     pub(crate) fn note_durable(&self, upto: Version) {
         raise(&self.durable, upto);
     }
 
     /// Takes the versions over from the core. Only the holder of its lock may call this.
     pub(super) fn note(&self, core: &Cluster) {
-        // A reader that finds a version durable also finds the schema change that it was.
+        // A reader that sees a durable version must also see the schema change in it.
         raise(&self.last_ddl, core.last_ddl());
         raise(&self.durable, core.durable());
     }

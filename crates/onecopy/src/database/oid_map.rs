@@ -1,17 +1,17 @@
-//! Canonical object ids: what a client hears is always the anchor's, whichever server answers.
+//! Canonical object ids: a client always gets the anchor's ids, whichever server answers.
 //!
-//! Servers number their tables and types by themselves, and one rolled-back statement is enough to make them differ
-//! (docs/explanation/pitfalls.md 1.2). So `onecopy.install()` gives every type and relation a number of ours, which is
-//! the same everywhere, since the record of a schema change carries it; a server's own id is matched with the anchor's by
-//! that number. It is looked up when an id turns up that is not known, so a schema change costs nothing here.
+//! Each server numbers its tables and types by itself, and one rolled-back statement is enough to make the numbers
+//! differ (docs/explanation/pitfalls.md 1.2). So `onecopy.install()` gives every type and relation a number of ours.
+//! That number is the same everywhere, since the record of a schema change carries it. It matches a server's own id
+//! with the anchor's. The match is looked up when an unknown id turns up, so a schema change costs nothing here.
 //!
-//! When another replica becomes the anchor, its ids are the ones that count; who connects then hears only of them.
+//! When another replica becomes the anchor, its ids become canonical. Sessions that connect later get only these.
 //!
-//! Invariant: a pair that was found stays right for as long as both servers run on: ids are not given twice. When a
-//! server comes up anew all pairs are forgotten, since it may have lost the end of what it had and made it again.
+//! Invariant: a pair that was found stays right as long as both servers run, since ids are not given twice. When a
+//! server restarts, all pairs are forgotten: the server may have lost its latest objects and made them again.
 //!
-//! Non-goals: ids inside of values. Arrays and composites in binary form carry some, so statements with such values
-//! run at the anchor (see `crate::classify::statement_analysis`).
+//! Non-goals: ids inside values. Arrays and composites in binary form carry some, so statements with such values run at
+//! the anchor (see `crate::classify::statement_analysis`).
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::backend::{Address, BackendError, OwnConnection, Served};
 /// The numbers and ids that a server has; see `onecopy.install()`.
 const NAMES_SQL: &str = "SELECT id, is_type, object FROM onecopy_capture.names";
 
-/// How often an id is looked for: the anchor's own COMMIT of a new type may come a little later than the refresh.
+/// The number of look-ups of an id. The anchor's own COMMIT of a new type may come a little later than the refresh.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a server may take to answer.
+/// The time limit for a server's answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The ids of one server and what the anchor calls the same things.
+/// The ids of one server and the anchor's ids of the same objects.
 #[derive(Debug)]
 pub(crate) struct OidMap {
     replica: Address,
@@ -58,17 +58,15 @@ impl Pairs {
 }
 
 impl OidMap {
-    /// Nothing is known yet.
     pub(crate) fn new(replica: Address, anchor: Address, served: Served) -> Self {
         Self { replica, anchor, served, known: RwLock::default() }
     }
 
-    /// What is known at present.
     pub(crate) fn pairs(&self) -> Arc<Pairs> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks both servers until all of these ids of the replica are known; whether they are.
+    /// Reads the ids of both servers until all of these ids of the replica are known. Returns whether they are.
     pub(crate) async fn learn(&self, wanted: &[(Kind, u32)]) -> Result<bool, BackendError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {

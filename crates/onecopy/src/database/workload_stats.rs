@@ -1,14 +1,15 @@
-//! What the node has learned of its clients' statements and transactions; shared by all sessions.
+//! Statistics of the clients' statements and transactions, shared by all sessions.
 //!
-//! Two books. *Profiles*: which templates follow which beginning of a transaction (`sql::profile`), one trie behind a
-//! mutex; a session that finds it taken goes on without having learned, since nothing depends on it. *Templates*: how
-//! often each one ran and how long it took, in shards by its number so that sessions rarely meet. Both are bounded;
-//! what has not been met for the longest time goes first.
+//! There are two main books. *Profiles* hold which templates follow which beginning of a transaction (`sql::profile`),
+//! in one trie behind a mutex. A session that finds the mutex taken goes on without learning, since nothing depends on
+//! it. *Templates* hold how often each template ran and how long it took. They are divided into shards by number, so
+//! that sessions rarely contend. Both books are bounded; entries that were not met for the longest time go first.
 //!
-//! A third says which transactions need the anchor, a fourth which had better be there, a fifth which statements have written
-//! that seemed to read only.
+//! Three smaller books hold transactions that need the anchor, transactions that should start there, and statements
+//! that have written although they looked like reads.
 //!
-//! Invariant: nothing here is believed (`sql::profile` says why). Non-goal: keeping it over a restart.
+//! Invariant: correctness never depends on these statistics (`sql::profile` says why). Non-goal: keeping them over a
+//! restart.
 
 mod beginnings;
 mod disguised;
@@ -26,26 +27,26 @@ use beginnings::Beginnings;
 use disguised::Disguised;
 use wait_history::WaitHistory;
 
-/// Parts that the book of templates is divided in.
+/// The number of shards of the book of templates.
 const SHARDS: usize = 16;
-/// Templates that a shard remembers.
+/// The most templates in a shard.
 const SHARD_TEMPLATES_MAX: usize = 256;
 
-/// A template's text is cut beyond this (`sql::Part::template`).
+/// The text of a template is cut beyond this length (`sql::Part::template`).
 const TEMPLATE_BYTES_MAX: usize = 400;
 
-/// Nothing is expected to take less.
+/// The least expected run time of a statement.
 const COST_US_MIN: u32 = 10;
 
-/// A template as it is shown to people.
+/// A template as SHOW prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) template: TemplateId,
-    /// Its text with the constants taken out.
+    /// Its text without the constants.
     pub(crate) text: String,
-    /// How often it ran.
+    /// The number of runs.
     pub(crate) count: u64,
-    /// How long all of that took.
+    /// The total run time.
     pub(crate) total_us: u64,
 }
 
@@ -54,9 +55,9 @@ struct Entry {
     text: Box<str>,
     count: u64,
     total_us: u64,
-    /// How long servers worked for it.
+    /// The time that servers worked for it.
     served_us: u64,
-    /// When it last ran, by the shard's own count.
+    /// The time of its last run, by the shard's own count.
     last: u64,
 }
 
@@ -66,7 +67,7 @@ struct Shard {
     runs: u64,
 }
 
-/// Both books.
+/// All books.
 #[derive(Debug)]
 pub(crate) struct WorkloadStats {
     profiles: Mutex<Profiles>,
@@ -77,11 +78,11 @@ pub(crate) struct WorkloadStats {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// How long one run of a statement took.
+/// The run time of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatementTimes {
     pub(crate) total: Duration,
-    /// The part of it that a server took.
+    /// The part of the run time that a server took.
     pub(crate) served: Duration,
 }
 
@@ -99,19 +100,19 @@ impl Default for WorkloadStats {
 }
 
 impl WorkloadStats {
-    /// Learns from a transaction that committed.
     pub(crate) fn observe(&self, transaction: &[Step<'_>]) {
         if let Ok(mut profiles) = self.profiles.try_lock() {
             profiles.observe(transaction);
         }
     }
 
-    /// What is likely to come after a beginning.
+    /// Predicts the statements that follow a beginning.
     pub(crate) fn predict(&self, beginning: &[TemplateId]) -> Option<Prediction> {
         self.profiles.lock().unwrap_or_else(PoisonError::into_inner).predict(beginning)
     }
 
-    /// A transaction that began with this template needed the anchor, or not, and drew from these sequences.
+    /// A transaction with this first template has ended: whether it needed the anchor, and the sequences that it drew
+    /// from.
     pub(crate) fn note_beginning(
         &self,
         template: TemplateId,
@@ -124,13 +125,13 @@ impl WorkloadStats {
         }
     }
 
-    /// If a transaction that begins with this template may be expected not to need the anchor: what it may draw from.
+    /// The sequences that a transaction with this first template may draw from. `None` if it probably needs the anchor.
     pub(crate) fn may_leave(&self, template: TemplateId, generation: u64) -> Option<BTreeSet<SequenceId>> {
         let beginnings = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
         beginnings.may_leave(template, generation).cloned()
     }
 
-    /// A transaction that began with this template, away from the anchor, has ended: how long it waited for other homes, and
+    /// A transaction with this first template has ended away from the anchor: how long it waited for other homes, and
     /// how long servers worked for it.
     pub(crate) fn note_strain(&self, template: TemplateId, waited: Duration, worked: Duration) {
         if let Ok(mut wait_history) = self.wait_history.try_lock() {
@@ -138,30 +139,30 @@ impl WorkloadStats {
         }
     }
 
-    /// Whether a transaction that begins with this template had better begin at the anchor.
+    /// Whether a transaction with this first template should begin at the anchor.
     pub(crate) fn stays(&self, template: TemplateId) -> bool {
         self.wait_history.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
     }
 
-    /// A statement with this template seemed to read only, by the catalogue of that generation, and writes.
+    /// A statement with this template has written. By the catalogue of that generation it looked like a read.
     pub(crate) fn note_write(&self, template: TemplateId, generation: u64) {
         self.disguised.note(template, generation);
     }
 
-    /// Whether one has.
+    /// Whether a statement with this template has written although it looked like a read.
     pub(crate) fn hides_write(&self, template: TemplateId, generation: u64) -> bool {
         self.disguised.has(template, generation)
     }
 
-    /// How long a server takes for this template, on the average. It should not change from one statement to the next, since
-    /// what is outstanding at a replica is compared with what was sent elsewhere a moment later.
+    /// The average time that a server takes for this template. It should not jump between statements: the load of a
+    /// replica is compared with the load of another one a moment later.
     pub(crate) fn cost_us(&self, template: TemplateId) -> Option<u32> {
         let shard = self.shard(template);
         let entry = shard.templates.get(&template)?;
         Some(u32::try_from(entry.served_us / entry.count).unwrap_or(u32::MAX).max(COST_US_MIN))
     }
 
-    /// A template ran. Its text is asked for when it is new here.
+    /// Counts a run of a template. Calls `text` if the template is new here.
     pub(crate) fn note(&self, template: TemplateId, times: StatementTimes, text: impl FnOnce() -> String) {
         let mut shard = self.shard(template);
         shard.runs += 1;
@@ -183,7 +184,7 @@ impl WorkloadStats {
         shard.templates.insert(template, entry);
     }
 
-    /// How many templates there are, their bytes, and about how many there can be.
+    /// The number of templates, their bytes, and the approximate limit in bytes.
     pub(crate) fn in_memory(&self) -> (usize, usize, usize) {
         const BYTES_EACH: usize = size_of::<(TemplateId, Entry)>() * 3 / 2;
         let (mut entries, mut texts) = (0, 0);
@@ -199,7 +200,7 @@ impl WorkloadStats {
         )
     }
 
-    /// All templates, those that took the most time first.
+    /// All templates, by total run time, the longest first.
     pub(crate) fn show(&self) -> Vec<Shown> {
         let mut all = Vec::new();
         for shard in &self.shards {

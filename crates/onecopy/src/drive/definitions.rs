@@ -18,8 +18,8 @@ use crate::transaction::view::View;
 const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 
 impl View<'_> {
-    /// Which definitions a schema change replaces; `None` for any. For a SERIALIZABLE transaction it is any, since the reads
-    /// of the change are not known.
+    /// Which definitions a schema change replaces; `None` if it may replace any. A SERIALIZABLE transaction always gets
+    /// `None`, since the reads of the change are not known.
     pub(crate) fn redefined(self, facts: &DdlFacts, catalogue: &Catalogue) -> Option<Redefined> {
         let nothing = BTreeSet::new();
         let (isolation, own) = match &self.txn.state {
@@ -57,7 +57,8 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
-    /// Waits for open schema changes whose names this one may change, or that may change the names it uses.
+    /// Waits for open schema changes that conflict by name: those whose names this one may change, and those that may
+    /// change the names that this one uses.
     pub(crate) async fn await_naming(&mut self, facts: &DdlFacts) -> Result<(), Fault> {
         let changes_names = match facts.naming() {
             Naming::Changes => true,

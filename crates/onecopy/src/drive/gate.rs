@@ -56,7 +56,7 @@ impl Driver<'_> {
                     false => Reads::All,
                     // Constraint checks see the present rows, not those of the snapshot.
                     true if is_write => reads,
-                    // The statement sees nothing newer than its snapshot.
+                    // The statement sees only rows of its snapshot.
                     true => Reads::Tables([].into()),
                 }
             }
@@ -93,7 +93,7 @@ impl Driver<'_> {
                 self.step_back().await;
                 Err(fault)
             }
-            // Nothing was sent, so earlier work of the transaction stands, and a savepoint leads back to it.
+            // The statement was not sent. So earlier work of the transaction stands, and a savepoint leads back to it.
             Err(fault @ Fault::Refused(_)) => Err(fault),
             // The core has forgotten the transaction; the server must, too.
             Err(fault) => {

@@ -32,7 +32,8 @@ const LISTED_MAX: usize = 20;
 const BEGINNING_MAX: usize = 4;
 
 impl View<'_> {
-    /// The accesses that the open transaction will probably make; `None` without a declaration and without similar transactions.
+    /// The accesses that the open transaction will probably make. `None` without a declaration and without similar
+    /// transactions.
     pub(crate) fn prediction(self) -> Option<Prediction> {
         self.predict(&self.link.database().catalogue(), &self.txn.txn_profile.beginning)
     }

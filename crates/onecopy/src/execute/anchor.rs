@@ -89,7 +89,7 @@ impl Executor<'_> {
                 }
                 (Some(at), _) if at == place => None,
                 _ => {
-                    // The turn of a transaction that begins with it is at another replica.
+                    // The turn of a transaction that begins with this statement is at another replica.
                     self.link.executed();
                     Some(self.read_at(place, work).await)
                 }

@@ -1,8 +1,8 @@
-//! Work outside of a transaction of the client's: one statement, or the beginning of an implicit transaction.
+//! Runs work outside of the client's transactions: one statement, or the beginning of an implicit transaction.
 //!
-//! A bounded read goes to any replica that is fresh enough; anything else becomes an update transaction of its own. As
-//! long as the client has seen nothing of it, it is run again after a failure that is not its own: a lost replica, or
-//! a conflict with another transaction.
+//! A bounded read goes to any replica that is fresh enough. Any other statement becomes its own update transaction. It
+//! is retried after a failure that is not its own: a lost replica, or a conflict with another transaction. The retries
+//! end once the client has seen any of its reply.
 
 use std::collections::BTreeSet;
 
@@ -26,16 +26,16 @@ use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
-/// How often a statement is run again after conflicts.
+/// The number of retries after conflicts.
 const RERUNS_MAX: u32 = 10;
 /// After this many conflicts the statement reserves whole tables.
 const BY_ROWS_MAX: u32 = 2;
-/// The longest pause before the first repetition. It doubles with each repetition, up to a limit.
+/// The longest pause before the first retry. It doubles with each retry, up to a limit.
 const RERUN_PAUSE_US: u64 = 500;
 const RERUN_DOUBLINGS: u32 = 6;
 
 impl View<'_> {
-    /// Whether a read turned out to write (pitfalls 1.13), which the read-only default of the connection has stopped.
+    /// Whether a read turned out to write (pitfalls 1.13). The connection's read-only default has stopped it.
     fn is_hidden_write(self, code: &[u8]) -> bool {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
@@ -44,7 +44,7 @@ impl View<'_> {
 }
 
 impl Executor<'_> {
-    /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
+    /// Runs work outside of a transaction. `ends` is false if more statements may follow in the implicit transaction.
     pub(crate) async fn run_alone(
         &mut self,
         requirements: &Requirements,
@@ -187,7 +187,7 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
+    /// Whether the identity can go with the statement in one flush. It can if no reply is needed before the identity.
     fn can_identify_ahead(&mut self, analysis: &StatementAnalysis, options: TransactionOptions) -> bool {
         options.read_only != Some(true)
             && !self.link.settings.has_timeouts
@@ -230,7 +230,7 @@ impl Executor<'_> {
     }
 }
 
-/// The pause before a statement is run again after a conflict.
+/// The pause before a retry after a conflict.
 fn jittered(attempt: u32) -> std::time::Duration {
     let limit_us = (RERUN_PAUSE_US << attempt.min(RERUN_DOUBLINGS)).max(1);
     std::time::Duration::from_micros(getrandom::u64().map_or(limit_us, |random| random % limit_us))

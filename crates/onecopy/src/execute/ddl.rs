@@ -32,7 +32,7 @@ use crate::transaction::open::Transaction;
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
 
-/// Settings that can change the meaning of a schema change, beside those that can affect any statement.
+/// Settings that can change the meaning of a schema change, in addition to those that can affect any statement.
 const DEFINING_SETTINGS: [&str; 5] = [
     "check_function_bodies",
     "createrole_self_grant",
@@ -228,7 +228,8 @@ impl Executor<'_> {
         text: &[u8],
         before: crate::propagate::table_rewrite::Before,
     ) -> Result<(), Fault> {
-        // Functions may have written at the home. Their rows are replicated, and the functions do not run elsewhere.
+        // Functions may have written at the home. Their rows are replicated, and the functions do not run at other
+        // replicas.
         if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.txn.captured_rows() != rows {
             let (what, hint) = sql::refusal::DDL_WRITES;
             return Err(Refusal::unsupported(what, hint).into());
@@ -374,7 +375,7 @@ pub(crate) fn recorded(
 pub(crate) fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
     let column = match verb {
         Verb::Show(name) => name.as_str(),
-        // Its parameters need no values: rows are told by their places.
+        // Its parameters need no values, since rows are identified by their positions.
         Verb::ExplainRouting => ROUTING_COLUMN,
         _ => return describe_nothing(out, of_statement),
     };

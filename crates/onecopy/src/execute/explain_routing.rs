@@ -1,7 +1,7 @@
 //! EXPLAIN (ROUTING): shows Onecopy's analysis of a statement under the present catalogue.
 //!
-//! A server plans the statement first, on the session's own connection. So the client gets PostgreSQL's errors for a
-//! plain EXPLAIN, about names, types and the rights of its role. Parameters are NULL in this plan.
+//! A server plans the statement first, on the session's own connection. So the client gets PostgreSQL's errors about
+//! names, types and the rights of its role, as for a plain EXPLAIN. Parameters are NULL in this plan.
 //!
 //! Invariant: a role that may not EXPLAIN a statement learns nothing about it here, either.
 
@@ -23,7 +23,7 @@ use crate::transaction::view::View;
 pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
 /// The type of a parameter that the statement does not mention.
 const TEXT_OID: u32 = 25;
-/// A Bind cannot have more parameters.
+/// The most parameters of a Bind.
 const PARAMETERS_MAX: u32 = u16::MAX as u32;
 
 impl View<'_> {
@@ -80,8 +80,8 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    /// Has a server plan a statement with the rights that the session has now. An open transaction plans it where it is
-    /// open. Otherwise the anchor does, and no transaction begins.
+    /// Has a server plan a statement with the session's present rights. In an open transaction that is the server of
+    /// the transaction. Otherwise it is the anchor, and no transaction begins.
     async fn plan_unseen(&mut self, plan: Work<'_>) -> Result<Ended, Fault> {
         match &self.txn.state {
             Transaction::None | Transaction::Begun(_) => self.run_at_home_alone(None, plan).await,

@@ -13,14 +13,14 @@ use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::{Admission, RETRY_PAUSE};
 
-/// Sent before maintenance. Every connection begins with this setting, but code of the client may have changed it by
-/// `set_config`. Maintenance calls functions of indexes, and writes of these would be in no record.
+/// Sent before maintenance. Every connection begins with this setting, but the client's code may have changed it by
+/// `set_config`. Maintenance calls functions of indexes, and no record would have their writes.
 const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
 
 impl Executor<'_> {
-    /// Runs VACUUM and the like: at the anchor first, whose reply the client gets, then at each other replica as soon as
-    /// that is fresh. A warning names a replica where it fails; the data are the same there. `names` are the relations
-    /// that the statement names; temporary ones exist at the anchor alone.
+    /// Runs VACUUM and the like at the anchor first, whose reply the client gets. Then every other replica runs it as
+    /// soon as it is fresh. If it fails at a replica, the client gets a warning with the replica's name; the data there
+    /// are the same. `names` are the relations in the statement. Temporary relations exist at the anchor alone.
     pub(crate) async fn maintenance(
         &mut self,
         names: &[Name],
@@ -81,8 +81,8 @@ impl Executor<'_> {
         result
     }
 
-    /// Runs one statement at the anchor, outside of any transaction of ours. `before` is a statement of our own that goes
-    /// to the same connection first.
+    /// Runs one statement at the anchor, outside of any transaction of ours. `before` is a statement of our own that
+    /// goes to the same connection first.
     pub(crate) async fn run_at_home_alone(
         &mut self,
         before: Option<&str>,

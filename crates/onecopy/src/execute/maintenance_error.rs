@@ -1,17 +1,17 @@
-//! Why a maintenance command was not run at another replica than the anchor.
+//! Reasons why a maintenance command did not run at a replica other than the anchor.
 
 use std::fmt;
 
 use crate::backend::BackendError;
 
-/// A replica did not run VACUUM, ANALYZE or the like. The anchor has, so the client gets a warning.
+/// A replica did not run VACUUM, ANALYZE or the like. The anchor ran it, so the client gets a warning.
 #[derive(Debug)]
 pub(super) enum MaintenanceError {
     /// The replica is not up.
     NotUp,
-    /// No connection to it could be had.
+    /// No connection to the replica was available.
     NoConnection,
-    /// Its server refuses, or was lost.
+    /// The replica's server rejects the command, or was lost.
     Server(BackendError),
 }
 

@@ -1,8 +1,8 @@
 //! Runs one statement: chooses its place and transaction, and keeps its effects on the session.
 //!
 //! Both query protocols come here with [`Requirements`], which name the statements, and the [`Work`] that runs them.
-//! Outside of a transaction a bounded read goes to any replica that is fresh enough; anything else becomes an update
-//! transaction of its own. In a transaction everything runs where that is open.
+//! Outside of a transaction a bounded read goes to any replica that is fresh enough. Any other statement becomes an
+//! update transaction of its own. Inside a transaction every statement runs where the transaction is open.
 
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
@@ -75,7 +75,7 @@ impl Executor<'_> {
                 Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
             };
             if ended.is_err() {
-                // It may have been admitted and not run.
+                // The core may have admitted the statement, which then did not run.
                 self.link.executed();
             }
             if matches!(&ended, Ok(ended) if ended.error.is_none()) {
@@ -282,7 +282,7 @@ impl Executor<'_> {
         self.driver().gate(analysis.home_reads(), writes, analysis.execution.nowait).await
     }
 
-    /// The same after a statement of ours on the same connection.
+    /// Runs work at one replica like [`Self::read_at`], after a statement of ours on the same connection.
     pub(crate) async fn read_after(
         &mut self,
         before: Option<&str>,

@@ -1,18 +1,20 @@
-//! Runs a statement of an open transaction so that it can be rolled back and run again before the client sees anything of it.
+//! Runs a statement of an open transaction so that Onecopy can roll it back and retry it before the client sees any of
+//! its reply.
 //!
 //! Two events would cost the client its whole transaction, although the client caused neither:
 //!
 //! - Away from the anchor, the statement reaches the end of a leased range of a sequence. The server rejects it.
-//! - At READ COMMITTED, the statement writes rows that Onecopy could not predict ([`crate::classify::prediction`]), and a
-//!   transaction of another home has written them, too. One server would let it wait for the other transaction, and then see
-//!   the other's changes. So once the rows are known we reserve them. If another home holds one, we roll back to our
-//!   savepoint, which frees the rows here, wait, and run the statement again with a new snapshot, as READ COMMITTED promises.
-//!   It may write other rows then. After several attempts it waits for whole tables.
+//! - At READ COMMITTED, the statement writes rows that Onecopy could not predict ([`crate::classify::prediction`]), and
+//!   a transaction of another home has written them, too. One server would let it wait for the other transaction, and
+//!   then see the other's changes. So once the rows are known we reserve them. If another home holds one, we roll back
+//!   to our savepoint, which frees the rows here, wait, and run the statement again with a new snapshot, as READ
+//!   COMMITTED promises. It may write other rows then. After several attempts it waits for whole tables.
 //!
-//! Such a statement runs after a savepoint of our own, which goes with it and costs no round trip. The next savepoint releases
-//! it, if the client has set none in between. Otherwise it stays until the end of the transaction, where it has no effect.
+//! Such a statement runs after a savepoint of our own, which is sent with it and costs no round trip. The next
+//! savepoint releases it, if the client has set none in between. Otherwise it stays until the end of the transaction,
+//! where it has no effect.
 //!
-//! Invariant: a statement is not run again once the client has seen anything of it.
+//! Invariant: a statement is not retried once the client has seen any of its reply.
 
 use cluster::claims::Claims;
 use cluster::event::{AbortCause, Rival};
@@ -33,8 +35,7 @@ const SET: &str = "onecopy SAVEPOINT \"onecopy guard\"";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT \"onecopy guard\"";
 const RELEASE: &str = "onecopy RELEASE SAVEPOINT \"onecopy guard\"";
 
-/// How often a statement is run again. Each time the lease is larger; a statement that draws too many values fails in
-/// the end.
+/// The number of retries. Each retry requests a larger lease; a statement that draws too many values fails in the end.
 const RERUNS_MAX: u32 = 8;
 /// After this many conflicts a statement waits for all rows of its tables.
 const BY_ROWS_MAX: u32 = 5;
@@ -131,7 +132,7 @@ impl Executor<'_> {
         Ok(ended)
     }
 
-    /// Runs a statement after our savepoint. If it `is_again`, the savepoint exists already.
+    /// Runs a statement after our savepoint. With `is_again`, the savepoint exists already.
     async fn behind_savepoint(
         &mut self,
         work: Work<'_>,

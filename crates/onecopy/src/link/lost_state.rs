@@ -1,5 +1,5 @@
 //! State that a session has on one server connection alone. When that connection is lost, the session ends before
-//! Onecopy runs anything of it on another connection ([`crate::pool::pinned_state`]).
+//! Onecopy runs its statements on another connection ([`crate::pool::pinned_state`]).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Link {
         }
     }
 
-    /// Handles a message, or the end, of a pinned connection on which nothing was asked.
+    /// Handles an unrequested message, or the end, of a pinned connection.
     pub(crate) fn take_unasked(&mut self, replica: ReplicaId, has_ended: bool) -> Result<(), Fault> {
         let Some(server) = self.servers.find(replica) else { return Ok(()) };
         if has_ended {

@@ -1,6 +1,6 @@
 //! How each kind of node serves clients: the half of a kind that knows clients and threads.
 //!
-//! The other half, [`NodeKind`], belongs to the coordinator, which knows neither.
+//! The other half, [`NodeKind`], belongs to the coordinator, which knows neither clients nor threads.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ pub(crate) struct LoggedIn {
     pub(crate) client: Client,
     /// The settings of its start-up message.
     pub(crate) settings: Settings,
-    /// Its word in SHOW CLIENTS.
+    /// Its entry in SHOW CLIENTS.
     pub(crate) client_info: ClientInfo,
     /// Opens the servers to its role.
     pub(crate) secret: Secret,

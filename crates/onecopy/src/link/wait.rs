@@ -1,8 +1,9 @@
 //! How long a statement waits for its place, and which messages the session handles meanwhile.
 //!
 //! A read, or an update whose replica is not up, gives up after [`WAIT_MAX`]. An update that waits for transactions of
-//! other homes waits as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`.
-//! Meanwhile the lock-wait probe looks for deadlocks between homes ([`crate::replica::lock_wait_probe`]).
+//! other homes waits as long as they take, as on one server, within the client's `lock_timeout` and
+//! `statement_timeout`. Meanwhile the lock-wait probe looks for deadlocks between homes
+//! ([`crate::replica::lock_wait_probe`]).
 
 use std::time::Duration;
 

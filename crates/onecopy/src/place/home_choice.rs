@@ -1,13 +1,15 @@
-//! Where an update transaction may have its home, and how one ends that turns out to need the anchor.
+//! Decides where an update transaction may have its home, and ends a transaction elsewhere that needs the anchor.
 //!
-//! Example: `UPDATE t SET v = 1 WHERE k = 7` writes one row, known by its key, so any replica may be its home, and the core
-//! chooses one by conflicts and load. `CREATE TABLE`, cursors, notifications and statements whose rows the catalogue does
-//! not tell run at the anchor. Of an autocommit transaction the whole is known; of an interactive one the first statement,
-//! and how transactions with the same beginning went on ([`crate::database::workload_stats`]).
+//! Example: `UPDATE t SET v = 1 WHERE k = 7` writes one row, known by its key. So any replica may be its home, and the
+//! core chooses one by conflicts and load. `CREATE TABLE`, cursors, notifications, and statements whose rows the
+//! catalogue does not tell run at the anchor. All of an autocommit transaction is known. Of an interactive one only the
+//! first statement is known, and how transactions with the same beginning went on
+//! ([`crate::database::workload_stats`]).
 //!
-//! A transaction at another home may reach a statement that only the anchor can run. A query of the catalogues alone runs
-//! at the anchor, beside the transaction. A transaction that has only read restarts at the anchor, transparently. Any other
-//! fails with 40001, and the next transaction with the same beginning starts at the anchor.
+//! A transaction at another home may reach a statement that only the anchor can run. If that only queries the
+//! catalogues, it runs at the anchor, beside the transaction. A transaction that has only read restarts at the anchor,
+//! transparently. Any other transaction fails with 40001, and the next one with the same beginning starts at the
+//! anchor.
 //!
 //! Invariant: a transaction away from the anchor leaves nothing at its home but captured rows.
 
@@ -46,7 +48,7 @@ pub(crate) struct PlaceDecision {
     pub(crate) reason: AnchorReason,
     /// Away from the anchor, it runs only where these sequences are leased.
     pub(crate) draws: BTreeSet<SequenceId>,
-    /// It asks for values that were drawn before, which only their place knows.
+    /// It asks for values drawn earlier, which only one replica knows.
     pub(crate) asks_draws: bool,
     /// The version of the catalogue behind this decision.
     pub(crate) generation: Version,
@@ -55,7 +57,7 @@ pub(crate) struct PlaceDecision {
 }
 
 impl PlaceDecision {
-    /// For a statement whose rows are not known.
+    /// The request of a statement whose rows are not known.
     pub(crate) fn unbounded() -> Self {
         let (reads, writes) = (Reads::All, Claims::everything());
         Self {
@@ -76,7 +78,7 @@ impl PlaceDecision {
 /// How work outside of a transaction runs.
 #[derive(Debug)]
 pub(crate) enum AloneChoice {
-    /// As a read in a transaction of the server's own, at one replica if only that can answer.
+    /// As a read in a transaction of the server's own. The replica is given if only that one can answer.
     Read { reads: Reads, at: Option<ReplicaId> },
     /// As an update transaction.
     Update(Box<PlaceDecision>),
@@ -97,8 +99,8 @@ impl View<'_> {
         replica != self.link.anchor() && self.link.coordinator().view.is_outdated(generation)
     }
 
-    /// Rows that later statements will probably write, if the first statement writes none. Example: an order begins with a
-    /// SELECT of its customer. Whole tables are left out, since they would put every transaction at one home.
+    /// Rows that later statements will probably write, if the first statement writes none. Example: an order begins
+    /// with a SELECT of its customer. Whole tables are left out, since they would put every transaction at one home.
     fn predicted_rows(self, opening: &PlaceDecision) -> Claims {
         let is_placed = matches!(opening.home, Home::Any | Home::Drawing { .. });
         if !is_placed || !opening.writes.rows.is_empty() || opening.writes.everything {
@@ -109,7 +111,7 @@ impl View<'_> {
         Claims { rows, ..Claims::default() }
     }
 
-    /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
+    /// Before a statement of an open update transaction elsewhere: whether only the anchor can run that statement.
     pub(crate) fn is_away_for(self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.txn.state, Transaction::Update(update)
             if update.replica != self.link.anchor() && !analysis.may_leave_anchor)
@@ -117,7 +119,8 @@ impl View<'_> {
 }
 
 impl Placer<'_> {
-    /// Chooses for work outside of a transaction. `ends` is false when more may follow before the implicit transaction ends.
+    /// Chooses for work outside of a transaction. `ends` is false when more may follow before the implicit transaction
+    /// ends.
     pub(crate) fn choose_alone(
         &mut self,
         analysis: &StatementAnalysis,
@@ -125,7 +128,7 @@ impl Placer<'_> {
     ) -> impl Future<Output = Result<AloneChoice, Fault>> {
         async move {
             let nothing_runs = analysis.is_empty();
-            // A part of an implicit transaction may be followed by anything. State of the session at the anchor may give
+            // Any statement may follow a part of an implicit transaction. State of the session at the anchor may give
             // the statement another meaning, so the statement runs there, with capture.
             let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
             Ok(match &analysis.access {
@@ -219,7 +222,8 @@ impl Placer<'_> {
         }
     }
 
-    /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
+    /// Rolls the open transaction back, since its home was wrong. The next one with the same beginning starts at the
+    /// anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
         self.txn.retry_hints.needs_anchor = true;
@@ -234,7 +238,7 @@ impl Placer<'_> {
         Refusal::new(sqlstate::SERIALIZATION_FAILURE, why, hint).into()
     }
 
-    /// The open transaction has met something that only the anchor can do.
+    /// The open transaction has reached a statement that only the anchor can run.
     pub(crate) fn note_anchor_needed(&mut self) {
         if let Transaction::Update(update) = &mut self.txn.state {
             update.profile.needs_anchor = true;
@@ -242,7 +246,7 @@ impl Placer<'_> {
         self.driver().note_beginning();
     }
 
-    /// Whether reads may not leave the home: it has things of this session that other servers have not.
+    /// Whether reads must stay at the home, which has state of this session that other servers lack.
     pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
         let anchor = self.link.anchor();
         if self.link.servers.has_other_defaults() {
@@ -262,7 +266,7 @@ impl Placer<'_> {
     }
 }
 
-/// The isolation of a transaction inside of a server: SERIALIZABLE is ours to certify.
+/// The isolation of a transaction inside a server: Onecopy itself certifies SERIALIZABLE.
 pub(crate) fn inside(options: TransactionOptions) -> Isolation {
     match options.isolation.unwrap_or(Isolation::ReadCommitted) {
         Isolation::Serializable => Isolation::RepeatableRead,

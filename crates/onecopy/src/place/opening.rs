@@ -26,7 +26,8 @@ use crate::transaction::view::View;
 use crate::transaction::wait_stats::WaitStats;
 use crate::writeset::Capture;
 
-/// How often its home may be lost before anything of it has run there until the client is told.
+/// The number of times that the home may be lost before the transaction has run there. After that the client gets an
+/// error.
 const HOME_LOSSES_MAX: u32 = 500;
 
 impl View<'_> {
@@ -101,7 +102,7 @@ impl Placer<'_> {
         .instrument(stage_span!("place"))
     }
 
-    /// Begins an update transaction on the connection to its home. `asked` are the claims that it was admitted with.
+    /// Begins an update transaction on the connection to its home. `asked` are the claims that the core admitted.
     fn begin_at(
         &mut self,
         place: Assignment,
@@ -113,7 +114,8 @@ impl Placer<'_> {
         let Link { id, worker, servers, session_registration: SessionRegistration { progress, .. }, .. } =
             &mut *self.link;
         let server = servers.get(place.replica);
-        // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
+        // SERIALIZABLE is certified by Onecopy: PostgreSQL's own check could fail a COMMIT that is in the log (pitfalls
+        // 1.1).
         server.begin(inside(options), options.read_only == Some(true));
         let tenancy = server.move_in(*id);
         let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;

@@ -1,7 +1,7 @@
 //! The settings of a session that say where its transactions run: `onecopy.home` and `onecopy.sequences`.
 //!
-//! Example: `SET onecopy.home = 'replica-2'` makes update transactions of the session begin at replica 2, unless they need
-//! the anchor. No server hears of it: SET, RESET and SHOW are answered here.
+//! Example: `SET onecopy.home = 'replica-2'` makes update transactions of the session begin at replica 2, unless they
+//! need the anchor. Onecopy answers SET, RESET and SHOW of these settings itself; no server gets them.
 
 use cluster::ids::ReplicaId;
 use sql::{SetValue, Verb};
@@ -17,10 +17,10 @@ use crate::transaction::view::View;
 
 /// The default of `onecopy.home`.
 const HOME_AUTO: &str = "auto";
-/// The value of `onecopy.sequences` with which values are drawn at the anchor, in order.
+/// The value of `onecopy.sequences` that makes all draws happen at the anchor, in order.
 const SEQUENCES_ANCHOR: &str = "anchor";
 
-/// Where the session's update transactions begin, if they may run there.
+/// The place where the session's update transactions begin, if they may run there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HomePreference {
     /// The core chooses, once it is known that such transactions do not need the anchor.
@@ -71,7 +71,7 @@ impl View<'_> {
         }
     }
 
-    /// Where the session wants its update transactions to begin.
+    /// The place where the session wants its update transactions to begin.
     pub(crate) fn home_preference(self) -> HomePreference {
         self.link
             .settings
@@ -148,8 +148,9 @@ impl Placer<'_> {
         }
     }
 
-    /// Begins with the values that the start-up message, ALTER ROLE and ALTER DATABASE give to settings of our own. A wrong
-    /// value of the client's ends the session. A wrong one of the other two is returned as a warning, as PostgreSQL does.
+    /// Begins with the values that the start-up message, ALTER ROLE and ALTER DATABASE give to Onecopy's settings. A
+    /// wrong value from the client ends the session. A wrong value from the other two is returned as a warning, as in
+    /// PostgreSQL.
     pub(crate) fn begin_with_own(&mut self) -> Result<Vec<Refusal>, Fault> {
         let mut useless = Vec::new();
         for said in self.link.settings.take_own() {

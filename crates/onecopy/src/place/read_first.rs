@@ -1,14 +1,14 @@
-//! A transaction that is expected to read only, away from home.
+//! Runs a transaction that probably only reads away from home.
 //!
 //! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the
-//! transaction begins on any replica that is fresh enough, read-only there. It comes home with the first statement that is
-//! more than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
-//! its own, and every later one needs what an earlier one has seen (design.md section 3, visibility). Features that
-//! would show the move keep a transaction at home from the start: the time at which it began, portals that are read in
-//! parts, settings, savepoints, cursors.
+//! transaction begins on any replica that is fresh enough, read-only there. It moves home with the first statement that
+//! is more than a bounded read. Until then nothing depends on its place: at READ COMMITTED each statement has its own
+//! snapshot, and every later statement needs the state that an earlier one has seen (design.md section 3, visibility).
+//! Some features would show the move, and keep a transaction at home from the start: its start time, portals that are
+//! read in parts, settings, savepoints, cursors.
 //!
-//! Invariant: the client cannot notice the move, but by time. A loss of the replica, a hidden write and a refresh that
-//! cannot wait bring the transaction home, too, and the statement runs again if the client has seen nothing of it.
+//! Invariant: the client cannot notice the move, except by time. A lost replica, a hidden write and a refresh that
+//! cannot wait also bring the transaction home. Then the statement is retried if the client has seen none of its reply.
 
 use cluster::claims::Claims;
 use cluster::event::Reads;
@@ -51,8 +51,8 @@ impl Placer<'_> {
         Ok(may && !self.must_stay_home().await?)
     }
 
-    /// The error of a statement that seemed to read only, writes, and has sent rows to the client already. It replaces the
-    /// error of the server, which would make no sense to the client.
+    /// The error of a statement that looked like a read, writes, and has already sent rows to the client. It replaces
+    /// the error of the server, which would make no sense to the client.
     pub(crate) fn found_out_too_late(&mut self, result: &Result<Ended, Fault>) -> Fault {
         let out = &mut self.link.client.out;
         if let Ok(Ended { error: Some(body), .. }) = result
@@ -83,7 +83,7 @@ impl Placer<'_> {
             PlaceDecision { reads, writes, reason: AnchorReason::Interactive, ..PlaceDecision::unbounded() };
         let opened = self.open_update(options, opening, Boundary::Block).await;
         match opened {
-            // The statement for which it came asks for its own turn.
+            // The statement that caused the move asks for its own turn.
             Ok(()) => self.link.executed(),
             Err(_) => self.txn.state = Transaction::Begun(options),
         }

@@ -1,13 +1,13 @@
 //! Drawing from sequences away from the anchor, and asking for drawn values.
 //!
 //! A statement that may draw runs at another home only if that home holds a lease on a range of every sequence that the
-//! statement may draw from (`cluster::parts::sequences::leases`). The session requests missing leases. If the range ends in
-//! the middle of the statement, the server fails it, and the statement runs again at the anchor, transparently if the client
-//! has received nothing of it.
+//! statement may draw from (`cluster::parts::sequences::leases`). The session requests missing leases. If the range
+//! ends in the middle of the statement, the server fails it, and the statement runs again at the anchor, transparently
+//! if the client has received nothing of it.
 //!
-//! Only the server connection on which the session drew last can answer `currval` and `lastval`. The session remembers that
-//! connection ([`crate::pool::draws`]) and asks there. When it draws at another replica, it discards the values of the
-//! former connection, so an answer can be missing (55000) but not stale.
+//! Only the server connection on which the session drew last can answer `currval` and `lastval`. The session remembers
+//! that connection ([`crate::pool::draws`]) and asks there. When it draws at another replica, it discards the values of
+//! the former connection, so an answer can be missing (55000) but not stale.
 //!
 //! Invariant: at a replica that is not the anchor, a transaction draws only from leased ranges.
 
@@ -53,8 +53,8 @@ impl View<'_> {
         self.link.database().sequences().leases.is_any_refused(draws)
     }
 
-    /// Leases for a statement that may draw from these sequences at a replica. None if the replica lacks one, which is then
-    /// requested. A lease stays valid as long as the transaction holds it.
+    /// Leases for a statement that may draw from these sequences at a replica. None if the replica lacks one, which is
+    /// then requested. A lease stays valid as long as the transaction holds it.
     pub(crate) fn take_leases(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<HeldLeases> {
         let coordinator = self.link.coordinator();
         let mut uses = HeldLeases::new();
@@ -74,16 +74,17 @@ impl View<'_> {
         may.then_some(uses)
     }
 
-    /// A statement has run that may have set sequences. A rollback does not undo that, so transactions that begin from now
-    /// on may not draw from earlier leases.
+    /// A statement has run that may have set sequences. A rollback does not undo that. So transactions that begin from
+    /// now on may not draw from earlier leases.
     pub(crate) fn after_setting(self, analysis: &StatementAnalysis) {
         if analysis.sequences.calls_setval() {
             self.link.database().sequences().leases.void_all();
         }
     }
 
-    /// Whether a statement failed because the range of its replica has ended. Then a further range is requested, a longer
-    /// one if the range was too short for the same statement before. The replica may have become the anchor meanwhile.
+    /// Whether a statement failed because the range of its replica has ended. Then a further range is requested, a
+    /// longer one if the range was too short for the same statement before. The replica may have become the anchor
+    /// meanwhile.
     pub(crate) fn met_end_of_range(
         self,
         ended: &Ended,
@@ -180,7 +181,8 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Waits for the leases of a statement that asks for values drawn at a replica and draws others. It cannot run elsewhere.
+    /// Waits for the leases of a statement that asks for values drawn at a replica and also draws. It cannot run
+    /// elsewhere.
     pub(crate) async fn await_lease(
         &mut self,
         draws: &BTreeSet<SequenceId>,
@@ -241,8 +243,8 @@ impl Placer<'_> {
         }
     }
 
-    /// After a statement of the open transaction that began at `mark` of the output: one that met the end of a range has
-    /// cost the transaction, which is not the client's fault.
+    /// Handles the end of a statement that began at `mark` of the output. If it reached the end of a range, it has
+    /// aborted the transaction, without fault of the client.
     pub(crate) async fn after_draw(
         &mut self,
         analysis: &StatementAnalysis,

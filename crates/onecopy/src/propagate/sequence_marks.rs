@@ -57,8 +57,8 @@ impl Recorder<'_> {
         Ok(update.sequences.is_any() && update.options.read_only != Some(true))
     }
 
-    /// Checks the draws of an open update transaction away from the anchor. Marks cover its leases already. A transaction that
-    /// may have drawn more than its leases is refused.
+    /// Checks the draws of an open update transaction away from the anchor. Marks cover its leases already. Rejects a
+    /// transaction that may have drawn more than its leases.
     pub(crate) async fn check_leases(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));

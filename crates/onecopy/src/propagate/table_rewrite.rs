@@ -5,8 +5,9 @@
 //! replicas get the home's rows:
 //!
 //! - A new column with one value in all rows gets that constant as its default elsewhere (`sql::freeze_defaults`).
-//! - A rewritten table is emptied elsewhere before the statement, which then computes nothing, and filled with the home's
-//!   rows afterwards. DELETE empties it, because TRUNCATE stops at foreign keys and hides rows from older snapshots.
+//! - A rewritten table is emptied at the other replicas before the statement, so the statement computes no values
+//!   there. Afterwards it is filled with the home's rows. DELETE empties it, because TRUNCATE stops at foreign keys and
+//!   hides rows from older snapshots.
 //! - A table made from a query is made elsewhere without the query, then filled.
 //! - Only its query can fill a materialized view, so the query must give the same rows everywhere.
 //!
@@ -193,17 +194,17 @@ impl Recorder<'_> {
             self.txn.push_statement(&recorded_text(emptied.join("; ")))?;
         }
         self.txn.push_statement(&recorded)?;
-        // How far the sequences of new columns are goes into the record at the end, as always.
+        // The positions of new columns' sequences go into the record at the end, as always.
         self.ship(&computed.leaves).await
     }
 
     /// Puts all rows of tables into the record.
     async fn ship(&mut self, leaves: &[Leaf]) -> Result<(), Fault> {
         let xid = self.driver().own_text("SELECT pg_catalog.pg_current_xact_id()").await?;
-        // The rows are told apart by the lower half of the number.
+        // The lower half of the number tells the rows apart.
         let xid = xid.parse::<u64>().map_err(|_| broken("a transaction has no number"))? as u32;
         let policies = self.driver().own_text("SELECT pg_catalog.current_setting('row_security')").await?;
-        // With policies in the way the query fails, instead of leaving rows out.
+        // If policies apply, the query fails instead of leaving rows out.
         self.driver().own_query("SET LOCAL row_security = off").await?;
         let database = self.link.coordinator().database.served.id;
         for leaf in leaves {
@@ -249,8 +250,8 @@ impl Recorder<'_> {
     }
 }
 
-/// Why a query, as the server shows it, may give each replica other rows. The definition keeps the text of the query,
-/// so no value in it can be replaced.
+/// The reason why a query, as the server shows it, may give each replica other rows. The definition keeps the text of
+/// the query, so no value in it can be replaced.
 fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
     match sql::determinism(&Subject::new(query.trim_end().trim_end_matches(';')), catalogue) {
         Ok(Determinism::Deterministic) => None,

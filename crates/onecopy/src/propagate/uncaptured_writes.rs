@@ -26,8 +26,8 @@ const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
 const RESIDUE_WITH_DDL_SQL: &str = "SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
 impl Recorder<'_> {
-    /// Checks, before a statement that may change shared catalogues, that nothing else in the transaction has changed
-    /// them. Afterwards the locks could not tell one change from the other.
+    /// Checks that the transaction has changed shared catalogues in no other way. Runs before a statement that may
+    /// change them, since the locks could not tell one change from the other afterwards.
     pub(crate) async fn before_shared_change(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));

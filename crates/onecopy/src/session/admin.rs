@@ -1,9 +1,9 @@
-//! The database `onecopy`: the node speaks for itself, and takes commands.
+//! The database `onecopy`: it reports on the node, and takes commands.
 //!
-//! It answers over the simple and the extended protocol, so that psql and every driver can ask. It has no transactions
-//! and parses no SQL: a statement is a few words ([`command`]). The same database is also called `pgbouncer`, for
-//! programs made for PgBouncer. Commands and columns of both exist under both names where they make sense. `SHOW
-//! STATS` and `SHOW VERSION`, which differ, follow the name.
+//! It answers over the simple and the extended protocol, so that psql and every driver can query it. It has no
+//! transactions and parses no SQL: a statement is a few words ([`command`]). The same database is also called
+//! `pgbouncer`, for programs made for PgBouncer. Commands and columns of both exist under both names where they make
+//! sense. `SHOW STATS` and `SHOW VERSION` differ, and follow the name.
 
 mod bouncer;
 mod command;
@@ -50,7 +50,7 @@ pub(crate) struct Admin {
     skipping: bool,
 }
 
-/// Most prepared statements and portals of one client.
+/// The most prepared statements and portals of one client.
 const NAMES_MAX: usize = 1_000;
 
 impl Admin {
@@ -213,7 +213,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Returns when no session is in the middle of anything, and none begins anything before RESUME.
+    /// Returns once no session has work in progress and no session begins any before RESUME.
     async fn pause(&self) -> Result<Vec<Vec<String>>, Refusal> {
         let clients = &self.worker.local.sessions;
         if clients.is_paused() {

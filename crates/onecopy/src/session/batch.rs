@@ -26,15 +26,15 @@ pub(crate) struct Batch {
     pub(crate) requirements: Requirements,
     /// Approximate memory that it takes.
     pub(crate) bytes: usize,
-    /// Statements that were bound to portals and not executed so far.
+    /// Statements that were bound to portals and are not executed yet.
     pub(crate) bound: Vec<Arc<Statement>>,
-    /// The portals that it makes.
+    /// The portals that the batch makes.
     pub(crate) portals: Vec<Vec<u8>>,
-    /// It consists of Close messages.
+    /// The batch consists of Close messages.
     pub(crate) only_closes: bool,
-    /// It ends with a COPY from the client, so nothing may follow it in the same flush.
+    /// The batch ends with a COPY from the client, so no message may follow it in the same flush.
     pub(crate) copies_in: bool,
-    /// The values that its stand-ins ask for.
+    /// The values that the stand-ins of the batch ask for.
     pub(crate) asks: Asks,
 }
 
@@ -52,7 +52,7 @@ impl Batch {
         }
     }
 
-    /// Adds a message, or the one that servers get instead of it.
+    /// Adds a message, or its replacement for servers.
     pub(crate) fn push(
         &mut self,
         bytes: &Rc<[u8]>,
@@ -68,7 +68,7 @@ impl Batch {
 }
 
 impl Session {
-    /// Runs a batch and leaves an empty one; whether all went well.
+    /// Runs a batch and leaves an empty one. Returns whether all of it succeeded.
     pub(crate) async fn run_batch(&mut self, batch: &mut Batch, at_sync: bool) -> Result<bool, Fault> {
         if self.link.client.has_notices() {
             // The statement may take long.
@@ -102,7 +102,7 @@ impl Session {
         // A portal that was bound and not executed yet is to be executed later.
         batch.requirements.protocol.keeps_portal |= batch.bound.len() > batch.requirements.statements.len();
         let is_free = matches!(self.txn.state, Transaction::None | Transaction::Begun(_));
-        // A portal lives as long as its transaction. One that is executed later needs an open transaction.
+        // A portal lives as long as its transaction. If it is executed later, it needs an open transaction.
         let is_begun = matches!(self.txn.state, Transaction::Begun(_));
         if batch.requirements.is_empty() && !batch.bound.is_empty() && is_free && (is_begun || !at_sync) {
             batch.requirements.statements.append(&mut batch.bound);
@@ -147,7 +147,7 @@ impl Session {
     }
 }
 
-/// The statement, if it is one that the session answers itself.
+/// The statement, if the session answers it itself.
 pub(crate) fn own_statement(known: &Arc<PreparedStatement>) -> Option<Arc<Statement>> {
     let statement = single(known)?;
     let is_own = match &statement.verb {

@@ -1,4 +1,5 @@
-//! Transaction control: the session handles BEGIN, COMMIT, ROLLBACK and the like itself; servers get ours.
+//! Transaction control: the session handles BEGIN, COMMIT, ROLLBACK and the like itself. Servers get Onecopy's own
+//! commands.
 //!
 //! BEGIN is answered at once, and goes to a server with the first statement, whose analysis decides where the
 //! transaction runs. When the home of an explicit transaction is lost, the transaction is failed, as after any error,

@@ -23,8 +23,8 @@ use crate::execute::statement::refuse;
 use crate::pool::cached::NOTHING;
 use crate::relay::work::Work;
 
-/// A batch that takes more memory runs in parts. So the servers, and its own reading, slow down a client that sends
-/// without an end.
+/// A batch that takes more memory than this runs in parts. Thus the servers, and the session's own reading, slow down a
+/// client that sends without end.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Whether more messages belong to a batch.
@@ -35,7 +35,7 @@ enum BatchState {
 }
 
 impl Session {
-    /// Handles messages up to the next Flush or Sync; only a fault that ends the session is returned.
+    /// Handles messages up to the next Flush or Sync. Returns only a fault that ends the session.
     pub(crate) async fn extended(&mut self) -> Result<(), Fault> {
         let mut batch = Batch::new();
         loop {

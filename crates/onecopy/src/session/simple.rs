@@ -19,8 +19,8 @@ use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
 
 impl Session {
-    /// Handles the body of a Query. Only a fault that ends the session is returned. As in PostgreSQL, the session
-    /// survives a text that does not end where the message does.
+    /// Handles the body of a Query. Returns only a fault that ends the session. As in PostgreSQL, the session survives
+    /// a text that does not end where the message does.
     pub(crate) async fn query(&mut self, body: &[u8]) -> Result<(), Fault> {
         if let Some(sql) = body.strip_suffix(&[0]).filter(|sql| !sql.contains(&0)) {
             return self.simple_query(sql).await;
@@ -31,7 +31,7 @@ impl Session {
         Ok(())
     }
 
-    /// Handles the text of a Query, likewise.
+    /// Handles the text of a Query. Returns only a fault that ends the session.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
         let result = match self.link.script(sql).await {
             Ok(Some(script)) => self.run_script(&script, sql).await,
@@ -125,7 +125,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         if std::mem::take(&mut self.txn.must_tell_loss) && !matches!(statement.verb, Verb::Rollback { .. }) {
             if matches!(statement.verb, Verb::Commit { .. }) {
-                // A COMMIT that fails ends the transaction all the same.
+                // A COMMIT that fails still ends the transaction.
                 self.driver().end_local(false);
             }
             return Err(self.txn.loss());
@@ -145,7 +145,8 @@ impl Session {
             return Ok(Ended::default());
         }
         if statement.verb.is_dml() {
-            // It is neither transaction control nor special, but a function in it may set a setting or a seed.
+            // The statement is neither transaction control nor special, but a function in it may change a setting or a
+            // seed.
             Self::check_settings(statement)?;
             self.connector().note_traces(statement, text)?;
         } else {
@@ -191,7 +192,7 @@ impl Session {
             }
             other => {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
-                    // More than the transaction may be lost.
+                    // The loss may concern more than the transaction.
                     self.link.keep_state()?;
                     crate::local::count(&self.link.local().stats.aborted);
                 }

@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Runs SHOW, or DISCARD of a part.
+    /// Runs SHOW, or a DISCARD of one kind of state.
     async fn show_or_discard(
         &mut self,
         statement: &Arc<Statement>,
@@ -272,7 +272,7 @@ impl Session {
     }
 }
 
-/// The error of a statement that makes no sense outside of a transaction block.
+/// The error of a statement that is allowed only in a transaction block.
 fn outside_block(verb: &Verb) -> Refusal {
     let what = if matches!(verb, Verb::Lock) { "LOCK TABLE" } else { "DECLARE CURSOR" };
     Refusal::plain(

@@ -69,8 +69,8 @@ impl Requirements {
 }
 
 impl View<'_> {
-    /// Analyses statements that may write. Transactions that conflict with this one may know the present schema, so this
-    /// one has to know it, too.
+    /// Analyses statements that may write. Transactions that conflict with this one may know the present schema, so
+    /// this one has to know it, too.
     pub(crate) async fn analyse_update(self, requirements: &Requirements) -> StatementAnalysis {
         let mut analysis = requirements.analyse(self);
         // The core checks the catalogue of a read, alone or in a read-only transaction.

@@ -1,8 +1,9 @@
-//! The DETAIL of an error for a client whose transaction has lost: against which other transaction, and at which key.
+//! The DETAIL of an error for a client whose transaction was aborted: the other transaction and the key of the
+//! conflict.
 //!
-//! The core knows keys by numbers only. The error names their values where a statement of the client's own transaction has
-//! named them ([`sql::accesses::named`]), so no client learns values that it could not read. Of other rows, it names the
-//! table.
+//! The core knows keys by numbers only. The error names the values of a key where a statement of the client's own
+//! transaction has named them ([`sql::accesses::named`]). So no client learns values that it could not read. For other
+//! rows, the error names the table.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use wire::frame;
 
 use crate::classify::statement_analysis::StatementAnalysis;
 
-/// The keys of so many statements of one transaction are kept: of the first ones, and of the last.
+/// A transaction keeps the keys of this many statements: of the first ones, and of the last.
 const STATEMENTS_MAX: usize = 32;
 
 /// The keys that the statements of the open transaction have named.
@@ -24,13 +25,13 @@ const STATEMENTS_MAX: usize = 32;
 pub(crate) struct ConflictDetail(pub(crate) Vec<Arc<Accesses>>);
 
 impl ConflictDetail {
-    /// A transaction begins with this.
+    /// A transaction begins with these statements.
     pub(crate) fn begin(&mut self, analysis: &StatementAnalysis) {
         self.forget();
         self.add(analysis);
     }
 
-    /// It goes on with this.
+    /// The transaction goes on with these statements.
     pub(crate) fn add(&mut self, analysis: &StatementAnalysis) {
         if let Some(touched) = &analysis.touched {
             self.0.truncate(STATEMENTS_MAX - 1);
@@ -38,7 +39,6 @@ impl ConflictDetail {
         }
     }
 
-    /// The transaction is over.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -49,7 +49,7 @@ impl ConflictDetail {
     }
 }
 
-/// The columns and values of a key, if one of these has named it.
+/// The columns and values of a key, if one of these accesses has named it.
 pub(crate) fn key_of<'a>(
     meeting: Meeting,
     mut among: impl Iterator<Item = &'a Arc<Accesses>>,
@@ -78,14 +78,14 @@ pub(crate) fn waited(place: Option<String>, rival: Option<SessionId>) -> Option<
     Some(format!("This transaction waited for {place}, and {rival} waited for this transaction."))
 }
 
-/// Adds it to the first error behind a place in the output, if that has none.
+/// Adds a DETAIL to the first error after a position in the output, if that error has none.
 pub(crate) fn add_detail(out: &mut Vec<u8>, mark: usize, detail: &str) {
     let mut at = mark;
     while let Some(Ok(Some(found))) = out.get(at..).map(frame::next_frame) {
         let (is_error, size) = (found.tag == tag::ERROR_RESPONSE, found.bytes.len());
         if is_error && Fields::new(found.body()).get(b'D').is_none() {
             let field = [b"D", detail.as_bytes(), &[0]].concat();
-            // The last byte ends the fields.
+            // The last byte of the error ends its fields.
             out.splice(at + size - 1..at + size - 1, field.iter().copied());
             let length = u32::try_from(size - 1 + field.len()).unwrap_or(u32::MAX);
             out[at + 1..at + frame::HEADER_BYTES].copy_from_slice(&length.to_be_bytes());

@@ -1,21 +1,21 @@
 //! The definitions that a transaction relies on, and those that it replaces itself.
 //!
-//! Every statement of an update transaction reserves the relations that it uses, shared. A schema change that is known to
-//! concern certain relations reserves those alone ([`cluster::claims::definitions`]); any other one reserves everything. So
-//! `ALTER TABLE t` waits for transactions that use `t`, they wait for it, and others do not.
+//! Every statement of an update transaction reserves the relations that it uses, shared. A schema change with a known
+//! set of relations reserves those alone ([`cluster::claims::definitions`]). Any other schema change reserves
+//! everything. So `ALTER TABLE t` and transactions that use `t` wait for each other, and other transactions do not.
 //!
-//! That is a forecast. When the change has run, the home's own locks say which tables it has changed. If there was any
-//! other one, the change claims everything after all. And a schema change may be applied at a transaction's home after its
-//! statements were analysed. When the transaction ends, their analysis still holds unless one of those changes concerns a
-//! name in the statements ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims
-//! everything.
+//! The reservation is a forecast. After the change has run, the home's own locks show which tables it has changed. If
+//! there is an unexpected one, the change claims everything after all. A schema change may also be applied at a
+//! transaction's home after the statements of the transaction were analysed. At the end of the transaction that
+//! analysis still holds, unless such a change concerns a name in the statements ([`cluster::parts::schema_changes`]).
+//! If one does, the transaction may have had any effect, and claims everything.
 //!
-//! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both orders.
-//! The server's own locks guarantee that for the tables that a schema change opens, but not for the types, functions and
-//! schemas that it names. So a schema change that may give a name another meaning excludes all others until it commits, by
-//! a lock at the anchor.
+//! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both
+//! orders. The server's own locks guarantee that for the tables that a schema change opens. They do not for the types,
+//! functions and schemas that it names. So a schema change that may give a name another meaning takes a lock at the
+//! anchor, and excludes all others until it commits.
 //!
-//! Until a transaction commits, no catalogue knows its new definitions. A statement that uses one of them may do anything.
+//! Until a transaction commits, no catalogue knows its new definitions. A statement that uses one may have any effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,15 +29,15 @@ use sql::definition::{Redefined, of_relation};
 
 use crate::classify::statement_analysis::{StatementAnalysis, asked_for};
 
-/// So many statements are recognised that were there just before.
+/// The number of latest statements that are recognised when they run again.
 const RECENT_MAX: usize = 16;
-/// More names than this are not told apart.
+/// Beyond this number, names are not told apart.
 const NAMES_MAX: usize = 10_000;
 
-/// Of an update transaction.
+/// The definitions that an update transaction uses and replaces.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
-    /// The relations that it has asked for.
+    /// The relations that the transaction has reserved.
     asked: BTreeSet<u64>,
     pub(crate) mentioned: MentionedNames,
     pub(crate) own: OwnChanges,
@@ -83,9 +83,9 @@ impl MentionedNames {
 pub(crate) struct OwnChanges {
     pub(crate) is_anything: bool,
     pub(crate) names: BTreeSet<u64>,
-    /// The names of relations that it has made.
+    /// The names of relations that the transaction has made.
     pub(crate) made: BTreeSet<u64>,
-    /// The tables that it has made, or claims as a whole.
+    /// The tables that the transaction has made, or claims as a whole.
     pub(crate) tables: BTreeSet<TableId>,
 }
 
@@ -104,18 +104,18 @@ impl OwnChanges {
     }
 }
 
-/// One of the relations that `onecopy.changed` tells.
+/// A relation in the answer of `onecopy.changed`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Changed {
     name: String,
-    /// A table under capture has a number.
+    /// The number of a table under capture.
     id: Option<u32>,
 }
 
 /// The report of a server on a schema change that has run.
 #[derive(Debug)]
 pub(crate) struct SchemaChangeReport {
-    /// The relations that are locked against others.
+    /// The relations that the change has locked against other transactions.
     pub(crate) changed: Vec<u8>,
     /// The numbers of new objects.
     pub(crate) numbers: Vec<u8>,
@@ -127,7 +127,6 @@ impl Definitions {
         writes.shared.retain(|(table, name)| !is_definitions(*table) || !self.asked.contains(name));
     }
 
-    /// The transaction has reserved these names.
     pub(crate) fn note_asked(&mut self, names: Vec<u64>) {
         self.asked.extend(names);
     }
@@ -140,13 +139,13 @@ impl Definitions {
     }
 }
 
-/// The names of relations among the definitions to reserve.
+/// The names of relations among the claims.
 pub(crate) fn names_in(writes: &Claims) -> Vec<u64> {
     let names = writes.shared.iter().filter(|(table, _)| is_definitions(*table));
     names.map(|(_, name)| *name).collect()
 }
 
-/// The same, as they are read.
+/// The definitions that statements use, as reads.
 pub(crate) fn read(analysis: &StatementAnalysis) -> Reads {
     Reads::Rows(
         Footprint {

@@ -21,23 +21,23 @@ use crate::transaction::sequence_use::{LeaseUse, SequenceUse};
 use crate::transaction::update::Update;
 use crate::transaction::wait_stats::WaitStats;
 
-/// How often a single-statement transaction is run again, unseen.
+/// The number of transparent retries of a single-statement transaction.
 pub(crate) const RETRIES_MAX: u32 = 3;
-/// The pause before it is run again.
+/// The pause before a retry.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The transaction as the client sees it.
 #[derive(Debug)]
 pub(crate) enum Transaction {
-    /// None is open.
+    /// No transaction is open.
     None,
-    /// The client said BEGIN, and nothing has run yet.
+    /// The client said BEGIN, and no statement has run yet.
     Begun(TransactionOptions),
     /// A read-only transaction, open on one replica.
     Read(ReadOnly),
     /// A transaction that may write, open at its home.
     Update(Box<Update>),
-    /// The server where it was open is lost; it can only be rolled back.
+    /// The server of the transaction is lost, so the client can only roll it back.
     Lost(TransactionOptions),
 }
 
@@ -46,15 +46,16 @@ pub(crate) enum Transaction {
 pub(crate) struct ReadOnly {
     pub(crate) replica: ReplicaId,
     pub(crate) options: TransactionOptions,
-    /// The client may go on to write: it comes home then.
+    /// The client may go on to write. Then the transaction moves home.
     pub(crate) is_read_first: bool,
     /// Its snapshot outlives its statements.
     pub(crate) is_snapshot: bool,
-    /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so it is not always the first statement's.
+    /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so the first statement need not be the one that
+    /// takes it.
     pub(crate) has_snapshot: bool,
 }
 
-/// Where a statement may run.
+/// The place of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assignment {
     pub(crate) replica: ReplicaId,
@@ -65,47 +66,46 @@ pub(crate) struct Assignment {
 /// The answer to a request for a place.
 pub(crate) enum Admission {
     Granted(Assignment),
-    /// The catalogue was out of date; the present one is to be used.
+    /// The catalogue was out of date. The session must analyse the statement again with the present one.
     Reclassify,
     /// The transaction is over, or the replica where it is open is lost.
     Aborted(AbortCause),
 }
 
-/// The open transaction of a session; without one, the state with which the next one begins.
+/// The open transaction of a session. Without one, the state with which the next transaction begins.
 pub(crate) struct OpenTransaction {
     pub(crate) state: Transaction,
-    /// The open transaction can only be rolled back.
+    /// The client can only roll the open transaction back.
     pub(crate) failed: bool,
-    /// Of the open transaction.
+    /// The savepoints of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
     /// The declared, past and expected accesses of the open transaction.
     pub(crate) txn_profile: TxnProfile,
-    /// Of the open update transaction.
+    /// The waits of the open update transaction.
     pub(crate) wait_stats: WaitStats,
     /// The keys that its statements have named.
     pub(crate) named_rows: ConflictDetail,
-    /// Why, if it was not the loss of its home.
+    /// The reason of the loss, if it was not the loss of its home.
     pub(crate) loss: Option<Refusal>,
-    /// The transaction was lost while the client was silent: its next statement is told so.
+    /// The transaction was lost while the client was silent. Its next statement gets the error.
     pub(crate) must_tell_loss: bool,
-    /// Where the last update transaction was, or is.
+    /// The home of the present or last update transaction.
     pub(crate) last_home: ReplicaId,
-    /// Where its rows are written that draw from sequences.
+    /// The replica where the session's rows with sequence values are written.
     pub(crate) lease_use: LeaseUse,
     /// Changes for its next attempt.
     pub(crate) retry_hints: RetryHints,
-    /// Where its last statement ran.
+    /// The replica where the session's last statement ran.
     pub(crate) last_ran_at: Option<ReplicaId>,
-    /// Since when its present statement has a place.
+    /// The time when its present statement got a place.
     pub(crate) admitted_at: Instant,
-    /// How long a server is expected to take for it.
+    /// The expected run time of the statement at a server.
     pub(crate) cost_us: Option<u32>,
-    /// Tables that the client was warned of.
+    /// Tables for which the client got a warning.
     pub(crate) warned: BTreeSet<TableId>,
 }
 
 impl OpenTransaction {
-    /// No transaction is open yet.
     pub(crate) fn none(anchor: ReplicaId) -> Self {
         Self {
             state: Transaction::None,
@@ -126,7 +126,7 @@ impl OpenTransaction {
         }
     }
 
-    /// The client's transaction has lost its server: it is failed until the client ends it.
+    /// The client's transaction has lost its server. It is failed until the client ends it.
     pub(crate) fn lose(&mut self, options: TransactionOptions) {
         self.state = Transaction::Lost(options);
         self.failed = true;
@@ -145,7 +145,7 @@ impl OpenTransaction {
         self.loss.take().map_or(Fault::Lost(self.last_home), Fault::Rival)
     }
 
-    /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
+    /// Whether the transaction is certified even if its record may be empty. Not if the server lets it write nothing.
     pub(crate) fn must_certify(&self) -> bool {
         matches!(&self.state, Transaction::Update(update)
             if update.reads.may_have_written && update.options.read_only != Some(true))
@@ -159,7 +159,7 @@ impl OpenTransaction {
         matches!(&self.state, Transaction::Update(update) if update.preparation.is_identified())
     }
 
-    /// The status that the client is to be told.
+    /// The transaction status for ReadyForQuery.
     pub(crate) fn status(&self) -> Status {
         match self.state {
             Transaction::None => Status::Idle,
@@ -176,7 +176,7 @@ impl OpenTransaction {
         Admission::Granted(place)
     }
 
-    /// Whether the open transaction is away from home and may come back.
+    /// Whether the open transaction runs away from home and may move home.
     pub(crate) fn is_read_first(&self) -> bool {
         matches!(&self.state, Transaction::Read(read) if read.is_read_first)
     }
@@ -195,7 +195,7 @@ impl OpenTransaction {
         }
     }
 
-    /// How many rows of the open update transaction were captured so far.
+    /// The number of captured rows of the open update transaction.
     pub(crate) fn rows_captured(&self) -> u64 {
         match &self.state {
             Transaction::Update(update) => update.capture.record.rows(),
@@ -203,7 +203,8 @@ impl OpenTransaction {
         }
     }
 
-    /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
+    /// Notes a statement that wrote, or may have written, rows without capture. `rows_before` counts the rows captured
+    /// before it.
     pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
         if let Transaction::Update(update) = &mut self.state {
             let is_captured = update.capture.record.rows() != rows_before;
@@ -218,7 +219,7 @@ impl OpenTransaction {
         }
     }
 
-    /// After a statement that has taken the transaction's snapshot, if it keeps one.
+    /// Notes that a statement has taken the transaction's snapshot, if the transaction keeps one.
     pub(crate) fn note_snapshot(&mut self, takes_snapshot: bool, ended: &Result<Ended, Fault>) {
         if !takes_snapshot || !matches!(ended, Ok(ended) if ended.error.is_none()) {
             return;
@@ -243,14 +244,14 @@ impl OpenTransaction {
             Transaction::Update(update) if update.options.isolation <= Some(Isolation::ReadCommitted))
     }
 
-    /// A statement has run, or is about to. Rows that it did not reserve are asked for at the end.
+    /// A statement has run, or is about to run. Rows that it did not reserve are reserved at the end.
     pub(crate) fn note_unreserved(&mut self, is_reserved: bool) {
         if let Transaction::Update(update) = &mut self.state {
             update.has_unreserved_writes |= !is_reserved;
         }
     }
 
-    /// The client sets or ends savepoints of its own: ours may be gone, or lie under them.
+    /// The client sets or ends savepoints of its own. Our savepoint may be gone, or lie under them.
     pub(crate) fn leave_guard(&mut self) {
         if let Transaction::Update(update) = &mut self.state {
             update.server.has_own_savepoint = false;
@@ -264,7 +265,7 @@ impl OpenTransaction {
         }
     }
 
-    /// The server has undone the rows that were captured after the mark.
+    /// The server has rolled back the rows that were captured after the mark.
     pub(crate) fn forget_rows(&mut self, mark: Mark) {
         let Transaction::Update(update) = &mut self.state else { return };
         let capture = &mut update.capture;
@@ -273,7 +274,7 @@ impl OpenTransaction {
         capture.runs.forget_from(mark.elements());
     }
 
-    /// Whether the open transaction is one that the client did not ask for.
+    /// Whether the open transaction began without BEGIN.
     pub(crate) fn is_implicit(&self) -> bool {
         matches!(&self.state, Transaction::Update(update) if update.boundary.is_implicit())
     }
@@ -284,7 +285,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Where the open transaction is.
+    /// The replica where the transaction is open.
     pub(crate) fn open_at(&self) -> Option<ReplicaId> {
         match &self.state {
             Transaction::Update(update) => Some(update.replica),
@@ -303,7 +304,7 @@ impl OpenTransaction {
     }
 }
 
-/// How many rows a command tag says were written.
+/// The number of written rows in a command tag.
 fn rows_written(tag: &[u8]) -> u64 {
     let mut words = tag.split(|&byte| byte == b' ');
     let is_write = matches!(words.next(), Some(b"INSERT" | b"UPDATE" | b"DELETE" | b"MERGE" | b"COPY"));
@@ -315,12 +316,12 @@ fn too_large() -> Fault {
     Fault::Refused(crate::writeset::too_large())
 }
 
-/// Changes for the next attempt at a transaction that was undone.
+/// Changes for the next attempt at a transaction that was rolled back.
 #[derive(Debug, Default)]
 pub(crate) struct RetryHints {
-    /// Only the anchor could have run that.
+    /// Only the anchor could have run the transaction.
     pub(crate) needs_anchor: bool,
-    /// Rows that it wrote and another transaction held. The next attempt reserves them beforehand.
+    /// Rows that the transaction wrote while another one held them. The next attempt reserves them first.
     pub(crate) unreserved: Claims,
 }
 
@@ -328,8 +329,8 @@ pub(crate) struct RetryHints {
 #[derive(Debug)]
 pub(crate) struct Savepoint {
     pub(crate) name: String,
-    /// Of the record; `None` where nothing is captured.
+    /// The position in the record; `None` without capture.
     pub(crate) mark: Option<Mark>,
-    /// How many settings were staged.
+    /// The number of staged settings.
     pub(crate) staged: usize,
 }

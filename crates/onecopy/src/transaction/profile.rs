@@ -1,11 +1,11 @@
 //! The profile of the open transaction: its declared, past and expected accesses.
 //!
-//! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. The rest is
-//! predicted from how other transactions went on that began alike (`crate::database::workload_stats`, which learns
-//! from each transaction that commits). The stage *place* asks for a prediction by
-//! [`View::prediction`](crate::transaction::view::View::prediction).
+//! A client declares accesses with a comment on BEGIN or before the first statement, or with
+//! `SET LOCAL onecopy.access`. The other accesses are predicted: from how transactions with the same beginning went on.
+//! `crate::database::workload_stats` learns that from each transaction that commits. The stage *place* asks for a
+//! prediction by [`View::prediction`](crate::transaction::view::View::prediction).
 //!
-//! Invariant: a wrong prediction costs time, and nothing else. So a mistake in a comment is a warning.
+//! Invariant: a wrong prediction costs only time. So a mistake in a comment is a warning.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use sql::profile::{Declaration, Digests};
 
 use crate::client::sent::Sent;
 
-/// Of the open transaction; empty when there is none.
+/// The profile of the open transaction; empty when there is none.
 #[derive(Debug, Default)]
 pub(crate) struct TxnProfile {
     pub(crate) declared: Option<Declaration>,
@@ -23,25 +23,25 @@ pub(crate) struct TxnProfile {
     pub(crate) beginning: Vec<Sent>,
 }
 
-/// The accesses of the open transaction, as far as they are known ahead.
+/// The accesses of the open transaction that are known ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prediction {
-    /// Of its first statements and of all that is expected.
+    /// The accesses of its first statements, and all expected ones.
     pub(crate) accesses: Accesses,
-    /// Where this comes from.
+    /// The source of the prediction.
     pub(crate) origin: Origin,
 }
 
-/// Where a prediction comes from.
+/// The source of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The client said so.
+    /// The client declared it.
     Declared,
-    /// Other transactions began alike.
+    /// Earlier transactions had the same beginning.
     WorkloadStats {
-        /// In how many of them all was predicted, in thousandths.
+        /// The share of them whose accesses were all predicted, in thousandths.
         confidence: u32,
-        /// How many there were; older ones count less.
+        /// The number of them; older ones count less.
         seen: u32,
     },
 }

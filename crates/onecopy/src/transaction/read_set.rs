@@ -6,8 +6,8 @@ use sql::Isolation;
 
 use crate::classify::footprint::settle;
 
-/// At SERIALIZABLE a transaction reserves the rows that it reads by key: one that reads and then writes waits instead of
-/// failing.
+/// At SERIALIZABLE a transaction reserves the rows that it reads by key. So a transaction that reads and then writes
+/// waits instead of failing.
 pub(crate) fn lock_reads(isolation: Isolation, reads: &Reads, writes: &mut Claims) {
     if let (Isolation::Serializable, Reads::Rows(rows)) = (isolation, reads) {
         writes.rows.extend(rows.rows.iter().filter(|(table, _)| !writes.tables.contains(table)));
@@ -21,13 +21,12 @@ pub(crate) fn lock_reads(isolation: Isolation, reads: &Reads, writes: &mut Claim
 pub(crate) struct ReadSet {
     rows: Footprint,
     everything: bool,
-    /// A statement may have written. It has found present rows and read those of its snapshot, so the transaction leaves a
-    /// record that is certified, even if nothing is left of the write.
+    /// A statement may have written. It has met present rows as well as rows of its snapshot. So the transaction leaves
+    /// a record that is certified, even if no write is left.
     pub(crate) may_have_written: bool,
 }
 
 impl ReadSet {
-    /// One more statement.
     pub(crate) fn add(&mut self, reads: &Reads) {
         match reads {
             Reads::Tables(tables) => {
@@ -39,7 +38,7 @@ impl ReadSet {
         settle(&mut self.rows);
     }
 
-    /// All of it.
+    /// Takes all reads.
     pub(crate) fn take(&mut self) -> Reads {
         if self.everything { Reads::All } else { Reads::Rows(std::mem::take(&mut self.rows).into()) }
     }

@@ -6,7 +6,7 @@ use sql::{DdlFacts, Name};
 
 use super::definitions::Definitions;
 
-/// Schema changes after which the catalogue is still right about everything but the relations that they name.
+/// Kinds of schema change after which the catalogue is still right about everything but the relations that they name.
 const CONCERNS_NAMED: [&str; 6] =
     ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
 
@@ -17,8 +17,8 @@ pub(crate) struct SchemaState {
     changes: Option<SchemaChanges>,
     /// The definitions that it uses and replaces.
     pub(crate) definitions: Definitions,
-    /// Statements of its own may have changed roles or other things that all databases share: how many changes of such
-    /// things there were after the last one.
+    /// Set if statements of the transaction may have changed roles or other objects that all databases share. Holds the
+    /// number of changes of such objects after the last such statement.
     pub(crate) shared_changes: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct SchemaState {
 struct SchemaChanges {
     /// Bare names of relations.
     relations: BTreeSet<String>,
-    /// One may concern anything.
+    /// A schema change may concern any object.
     everything: bool,
 }
 

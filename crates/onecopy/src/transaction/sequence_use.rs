@@ -1,7 +1,9 @@
-//! How the open transaction uses sequences, which leases it draws from, and where its rows that draw are written.
+//! The use of sequences by the open transaction, its leases, and the place where its rows with drawn values are
+//! written.
 //!
-//! At its end a transaction that may have drawn asks its home how far the sequences are ([`crate::propagate::sequence_marks`]).
-//! Example: after `INSERT INTO t DEFAULT VALUES`, where `t.id` is serial, [`Extent::DrawsFrom`] holds one sequence.
+//! At its end, a transaction that may have drawn values asks its home for the positions of the sequences
+//! ([`crate::propagate::sequence_marks`]). Example: after `INSERT INTO t DEFAULT VALUES`, where `t.id` is serial,
+//! [`Extent::DrawsFrom`] holds one sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,20 +25,21 @@ pub(crate) struct SequenceUse {
     answer: Answer,
     /// The marks for the record, once they are known.
     marks: Option<Vec<Sequence>>,
-    /// The transaction began where sequences are leased to, not at the anchor.
+    /// The transaction began at a replica with leases, not at the anchor.
     pub(crate) is_leased: bool,
-    /// The leases that it draws from there.
+    /// The leases that it draws from.
     pub(crate) leases: HeldLeases,
 }
 
-/// How much a transaction may have done to sequences. Each step includes the ones before it, and nothing leads back but [`SequenceUse::take_set`].
+/// The possible effects of a transaction on sequences. Each step includes the ones before it. Only
+/// [`SequenceUse::take_set`] leads back.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Extent {
-    /// Statements may have drawn from these.
+    /// Statements may have drawn from these sequences.
     DrawsFrom(BTreeSet<SequenceId>),
-    /// Statements may have drawn from any, but set none.
+    /// Statements may have drawn from any sequence, but set none.
     DrawsFromAny,
-    /// Statements may have set any, without saying so.
+    /// Statements may have set any sequence, without saying so.
     MaySet,
     /// Statements say that they set sequences.
     Sets,
@@ -48,7 +51,7 @@ impl Default for Extent {
     }
 }
 
-/// The home's answer to the question how far the sequences are.
+/// The home's answer to the question for the positions of the sequences.
 #[derive(Debug, Default)]
 enum Answer {
     #[default]
@@ -59,7 +62,7 @@ enum Answer {
 }
 
 impl SequenceUse {
-    /// A statement is about to run: which sequences it may draw from or set.
+    /// Notes which sequences a statement may draw from or set, before it runs.
     pub(crate) fn note(&mut self, analysis: &StatementAnalysis, catalogue: &Catalogue) {
         if analysis.sequences.sets != SetsSequences::No {
             self.set();
@@ -74,12 +77,13 @@ impl SequenceUse {
         }
     }
 
-    /// Something ran that may do anything with any sequence.
+    /// Code ran that may draw from any sequence and set it.
     pub(crate) fn may_set_any(&mut self) {
         self.raise(Extent::MaySet);
     }
 
-    /// A statement says that it sets sequences, or is a schema change, which may make, change or restart any.
+    /// A statement says that it sets sequences, or is a schema change, which may create, change or restart any
+    /// sequence.
     pub(crate) fn set(&mut self) {
         self.raise(Extent::Sets);
     }
@@ -93,14 +97,13 @@ impl SequenceUse {
         }
     }
 
-    /// The answer of the home does not cover later draws.
+    /// Later draws make the home's answer outdated.
     fn forget_answer(&mut self) {
         if let Answer::Known(..) = self.answer {
             self.answer = Answer::None;
         }
     }
 
-    /// Rows were written to a table.
     pub(crate) fn written(&mut self, table: TableId, catalogue: &Catalogue) {
         match catalogue.draws(table) {
             None => {}
@@ -118,12 +121,12 @@ impl SequenceUse {
         }
     }
 
-    /// Whether the home has to be asked.
+    /// Whether the home has to report the sequences.
     pub(crate) fn is_any(&self) -> bool {
         !matches!(&self.extent, Extent::DrawsFrom(ids) if ids.is_empty())
     }
 
-    /// The sequences that may have been drawn from; `None` for any.
+    /// The sequences that the transaction may have drawn from; `None` for any.
     pub(crate) fn known(&self) -> Option<&BTreeSet<SequenceId>> {
         match &self.extent {
             Extent::DrawsFrom(ids) => Some(ids),
@@ -136,7 +139,7 @@ impl SequenceUse {
         self.extent >= Extent::MaySet
     }
 
-    /// Whether a statement has said that it sets sequences, which is asked once.
+    /// Whether a statement has said that it sets sequences. Returns true once.
     pub(crate) fn take_set(&mut self) -> bool {
         let sets = self.extent == Extent::Sets;
         if sets {
@@ -145,7 +148,8 @@ impl SequenceUse {
         sets
     }
 
-    /// Whether the question goes with the identity, if it is to; then, when it was asked.
+    /// Returns whether the question goes with the identity. `may` allows that, and `reading` is the time of the
+    /// question.
     pub(crate) fn ask(&mut self, may: bool, reading: impl FnOnce() -> Reading) -> bool {
         if let Answer::Known(..) = self.answer {
             return false;
@@ -155,7 +159,7 @@ impl SequenceUse {
         asks
     }
 
-    /// The answer to the question that went with the identity.
+    /// Takes the answer to the question that went with the identity.
     pub(crate) fn answered(&mut self, answer: Option<&[u8]>, database: DatabaseId) -> Result<(), Fault> {
         match (&self.answer, answer) {
             (Answer::Asked(reading), Some(answer)) => self.tell(*reading, answer, database),
@@ -164,7 +168,7 @@ impl SequenceUse {
         }
     }
 
-    /// The home has answered the question of this reading.
+    /// Takes the home's answer to the question of this reading.
     pub(crate) fn tell(
         &mut self,
         reading: Reading,
@@ -177,7 +181,7 @@ impl SequenceUse {
         Ok(())
     }
 
-    /// The answer of the home, which is used once.
+    /// Takes the home's answer, which is used once.
     pub(crate) fn take_answer(&mut self) -> Option<(Reading, Vec<State>)> {
         match std::mem::take(&mut self.answer) {
             Answer::Known(reading, states) => Some((reading, states)),
@@ -188,7 +192,7 @@ impl SequenceUse {
         }
     }
 
-    /// The record needs these marks, and no more.
+    /// The record needs exactly these marks.
     pub(crate) fn mark(&mut self, marks: Vec<Sequence>) {
         self.marks = Some(marks);
     }
@@ -207,13 +211,13 @@ impl SequenceUse {
         self.marks.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The argument of [`STATES_CALL`] as a binary parameter; NULL asks about all.
+    /// The argument of [`STATES_CALL`] as a binary parameter; NULL asks about all sequences.
     pub(crate) fn parameter(&self) -> Option<Vec<u8>> {
         const INT4_OID: i32 = 23;
         let ids = self.known()?;
         let count = i32::try_from(ids.len()).ok()?;
         let mut array = Vec::with_capacity(20 + 8 * ids.len());
-        // One dimension, no NULL, its length, counted from 1.
+        // The header of the array: one dimension, no NULL, the element type, the length, and the lower bound 1.
         for number in [1, 0, INT4_OID, count, 1] {
             array.extend_from_slice(&number.to_be_bytes());
         }
@@ -233,15 +237,15 @@ impl SequenceUse {
     }
 }
 
-/// Leases that a transaction draws from. As long as it has them they stay valid for it.
+/// Leases that a transaction draws from. They stay valid for the transaction as long as it holds them.
 pub(crate) type HeldLeases = BTreeMap<SequenceId, Use>;
 
-/// Where a session's rows are written that draw from sequences by defaults.
+/// The replica where a session writes rows whose defaults draw from sequences.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseUse {
-    /// Where that was last.
+    /// The last such replica.
     pub(crate) last_at: Option<ReplicaId>,
-    /// The ranges that the present transaction, or the last one, draws from.
+    /// The ranges that the present or the last transaction draws from.
     pub(crate) ranges: BTreeMap<SequenceId, u64>,
 }
 

@@ -1,8 +1,8 @@
-//! The state of an update transaction at its home, in parts: what it wrote, read, locked, drew and redefined so far, and
-//! how far its commit is prepared.
+//! The state of an update transaction at its home, in parts: its writes, reads, locks, drawn values and schema changes
+//! so far, and the preparation of its commit.
 //!
-//! Example: after `BEGIN; UPDATE t SET v = 1 WHERE k = 7` the row is in `capture`, `boundary` says that the client ends the
-//! transaction, and `preparation` is empty until COMMIT.
+//! Example: after `BEGIN; UPDATE t SET v = 1 WHERE k = 7` the row is in `capture`, and `boundary` says that the client
+//! ends the transaction. `preparation` is empty until COMMIT.
 
 use std::collections::BTreeSet;
 
@@ -20,25 +20,24 @@ pub(crate) struct Update {
     pub(crate) identity: Identity,
     pub(crate) replica: ReplicaId,
     pub(crate) boundary: Boundary,
-    /// As the client asked for it, with the session's defaults put in.
+    /// The client's options, completed by the session's defaults.
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
-    /// It has written rows that it has not reserved before, nor since.
+    /// The transaction has written rows without a reservation, and has not reserved them since.
     pub(crate) has_unreserved_writes: bool,
     pub(crate) sequences: SequenceUse,
     pub(crate) schema: SchemaState,
     pub(crate) unseen: UnseenEffects,
     pub(crate) server: ServerState,
     pub(crate) profile: HomeProfile,
-    /// At SERIALIZABLE.
+    /// The reads at SERIALIZABLE.
     pub(crate) reads: ReadSet,
-    /// The oldest catalogue by which one of its statements was analysed.
+    /// The oldest catalogue that analysed one of its statements.
     pub(crate) generation: Version,
     pub(crate) preparation: Preparation,
 }
 
 impl Update {
-    /// One that has done nothing yet.
     pub(crate) fn new(
         identity: Identity,
         replica: ReplicaId,
@@ -65,25 +64,25 @@ impl Update {
     }
 }
 
-/// How the transaction ends.
+/// The end of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boundary {
-    /// The client, which has said BEGIN.
+    /// The client ends it, after its BEGIN.
     Block,
-    /// The query string or the batch of which it is a part.
+    /// It ends with the query string or batch that it is part of.
     Implicit,
-    /// Its only statement, which is run again if another transaction was first.
+    /// It ends with its only statement, which is retried if another transaction was first.
     Statement,
 }
 
 impl Boundary {
-    /// The client did not say BEGIN.
+    /// Whether the client did not say BEGIN.
     pub(crate) fn is_implicit(self) -> bool {
         self != Self::Block
     }
 }
 
-/// Effects of the transaction, or possible ones, that capture does not see.
+/// Certain or possible effects of the transaction that capture does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnseenEffects {
     suspicion: Suspicion,
@@ -93,19 +92,19 @@ pub(crate) struct UnseenEffects {
     pub(crate) has_uncounted: bool,
 }
 
-/// Why the home has to be asked for the writes of the transaction.
+/// The reason to ask the home for the writes of the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Suspicion {
     #[default]
     None,
-    /// A statement wrote rows, by its tag, of which none was captured.
+    /// By its tag a statement wrote rows, but none was captured.
     RowsMissing,
-    /// A statement ran whose effects are not bounded.
+    /// A statement with unbounded effects ran.
     Unbounded,
 }
 
 impl UnseenEffects {
-    /// A statement ran whose effects are not bounded: it may have touched anything.
+    /// A statement with unbounded effects ran. It may have written any object.
     pub(crate) fn suspect(&mut self) {
         self.suspicion = Suspicion::Unbounded;
     }
@@ -114,14 +113,14 @@ impl UnseenEffects {
         self.suspicion == Suspicion::Unbounded
     }
 
-    /// A statement has ended: how many rows it wrote by its tag, and whether any row of it was captured.
+    /// Notes the end of a statement: the rows that it wrote by its tag, and whether capture saw any of its rows.
     pub(crate) fn note_written(&mut self, rows_by_tag: u64, is_captured: bool) {
         if !is_captured && (self.has_uncounted || rows_by_tag > 0) {
             self.suspicion = self.suspicion.max(Suspicion::RowsMissing);
         }
     }
 
-    /// Whether the home has to be asked for writes beside the captured rows.
+    /// Whether the home has to report writes beside the captured rows.
     pub(crate) fn must_ask_home(self, has_captured: bool) -> bool {
         self.suspicion > Suspicion::None || (self.has_locks && !has_captured)
     }
@@ -130,9 +129,9 @@ impl UnseenEffects {
 /// The state of the transaction at the home's server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerState {
-    /// A statement has run that takes the snapshot which REPEATABLE READ keeps.
+    /// A statement has taken the snapshot that REPEATABLE READ keeps.
     pub(crate) has_snapshot: bool,
-    /// A savepoint of ours was set before the last statement that may have to be undone.
+    /// Our savepoint was set before the last statement that can be rolled back alone.
     pub(crate) has_own_savepoint: bool,
     /// A WITH HOLD cursor is open. Its query runs inside COMMIT and may fail there.
     pub(crate) has_held_cursor: bool,
@@ -141,11 +140,11 @@ pub(crate) struct ServerState {
 /// For the workload statistics: whether a transaction with the same beginning can leave the anchor.
 #[derive(Clone, Debug)]
 pub(crate) struct HomeProfile {
-    /// The template that the transaction began with, until it is learned from.
+    /// The template that the transaction began with, until the statistics have learned it.
     pub(crate) template: Option<TemplateId>,
     /// Only the anchor can be its home.
     pub(crate) needs_anchor: bool,
-    /// It has only read, in a way that does not show where, so it can still move.
+    /// It has only read, and the client cannot see where, so it can still move.
     pub(crate) is_movable: bool,
     /// The sequences that its statements may have drawn from by defaults.
     pub(crate) draws: BTreeSet<SequenceId>,
@@ -157,12 +156,12 @@ impl Default for HomeProfile {
     }
 }
 
-/// How far the commit is prepared at the home.
+/// The preparation of the commit at the home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preparation {
-    /// The number that the home drew when the identity was inserted; it orders transactions whose locks came first.
+    /// The number that the home drew when the identity was inserted. It tells later which transaction locked first.
     pub(crate) lock_lsn: Option<u64>,
-    /// Rows of the transaction are in a file, which was given to the log.
+    /// Rows of the transaction are in a file, which the log has.
     pub(crate) has_file: bool,
 }
 

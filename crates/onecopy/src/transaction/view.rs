@@ -3,7 +3,7 @@
 use crate::link::Link;
 use crate::transaction::open::OpenTransaction;
 
-/// A session, to be looked at.
+/// Read access to a session.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) link: &'a Link,

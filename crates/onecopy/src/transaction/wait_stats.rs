@@ -1,6 +1,6 @@
-//! How an update transaction away from the anchor divides its time between waiting for other homes and work.
+//! The time of an update transaction away from the anchor: its waits for other homes and its work.
 //!
-//! The coordinator concludes from it where such transactions begin (`coordinator/workload_stats/`). The client's own time
+//! From it the coordinator decides where such transactions begin (`coordinator/workload_stats/`). The client's own time
 //! counts for neither.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use cluster::ids::ReplicaId;
 use sql::TemplateId;
 use tokio::time::Instant;
 
-/// Of the transaction that is open, or of the last one.
+/// The times of the open transaction, or of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct WaitStats {
     /// The template of its first statement; none if the workload statistics cannot learn from it.
@@ -26,8 +26,8 @@ impl WaitStats {
         Self { template, anchor, ..Self::default() }
     }
 
-    /// The lesson of a transaction that was away from the anchor all the time: its template, how long it waited, and how
-    /// long it worked.
+    /// The result of a transaction that was away from the anchor all the time: its template, its wait time and its work
+    /// time.
     pub(crate) fn lesson(
         self,
         anchor: ReplicaId,
@@ -37,12 +37,12 @@ impl WaitStats {
         Some((template, self.waited, self.worked))
     }
 
-    /// It has waited for its place since then.
+    /// Adds a wait for a place that began then.
     pub(crate) fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
     }
 
-    /// A server has worked for it since then.
+    /// Adds work of a server that began then.
     pub(crate) fn worked(&mut self, since: Instant) {
         self.worked += since.elapsed();
     }

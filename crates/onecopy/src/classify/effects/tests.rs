@@ -1,4 +1,4 @@
-//! What the parts of an analysis say of statements, by their texts.
+//! Checks the parts of an analysis of statements, given as texts.
 
 use sql::{Analyzer, Contents, Limits, Volatility};
 

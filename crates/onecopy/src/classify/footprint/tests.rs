@@ -1,4 +1,4 @@
-//! What statements are said to read and to write, beside what captured rows claim.
+//! Checks the reads and writes that statements announce, against the claims of captured rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,8 +22,8 @@ const SERIAL: TableId = DatabaseId::FIRST.table(4);
 const LINE: TableId = DatabaseId::FIRST.table(5);
 const NOTE: TableId = DatabaseId::FIRST.table(6);
 
-/// `parent(id, mail unique)`, `child(id, p -> parent)`, `log(a, b)` without a key, `serial(id serial, v)`, `line(a, b, c)`
-/// with the key (a, b) and an index on c, `note(n, p -> parent)` without a key.
+/// `parent(id, mail unique)`, `child(id, p -> parent)`, `log(a, b)` without a key, `serial(id serial, v)`,
+/// `line(a, b, c)` with the key (a, b) and an index on c, `note(n, p -> parent)` without a key.
 fn catalogue() -> Catalogue {
     let column = |name: &str| Column {
         name: name.to_owned(),
@@ -80,7 +80,7 @@ fn touched(text: &str) -> Accesses {
     accesses
 }
 
-/// Each time as of another transaction.
+/// Each call stands for another transaction.
 fn writes(text: &str) -> Claims {
     static OWN: AtomicU64 = AtomicU64::new(0);
     forecast(&touched(text), OWN.fetch_add(1, Ordering::Relaxed), &catalogue())
@@ -98,7 +98,7 @@ fn image<const N: usize>(values: [i32; N]) -> Vec<u8> {
     image
 }
 
-/// What captured rows claim.
+/// The claims of captured rows.
 fn captured(push: impl FnOnce(&mut RecordBuilder)) -> Claims {
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     push(&mut builder);
@@ -106,7 +106,7 @@ fn captured(push: impl FnOnce(&mut RecordBuilder)) -> Claims {
     claimed.into_iter().next().map(|one| one.claims).unwrap_or_default()
 }
 
-/// Whether a read needs what the rows wrote.
+/// Whether a read needs the writes of these rows.
 fn needs(text: &str, written: &Claims) -> bool {
     let read = reads(text);
     let row =
@@ -185,7 +185,7 @@ fn unique_values_and_parents_meet() {
     assert!(child.overlaps(&writes("select * from parent where id = 1 for update")));
     assert!(!child.overlaps(&writes("delete from parent where id = 2")));
     assert!(!child.overlaps(&writes("insert into child values (6, 1)")));
-    // What keeps the key of a parent does not touch who relies on it.
+    // An update that keeps the key of a parent does not conflict with its children.
     let beside = writes("update parent set mail = 12 where id = 1");
     assert!(!child.overlaps(&beside) && beside.tables.is_empty());
     assert!(child.overlaps(&writes("update parent set id = 9 where id = 1")));
@@ -229,7 +229,7 @@ fn a_forecast_meets_what_is_captured() {
     }
 }
 
-/// Rows of small numbers, and conditions that know something of them.
+/// Rows of small numbers, and conditions that determine some of their columns.
 const DOMAIN: i32 = 2;
 
 fn lines() -> impl Iterator<Item = [i32; 3]> {
@@ -326,7 +326,7 @@ fn other_groups_are_not_waited_for() {
         let (mine, theirs) = (writes(one), writes(other));
         assert!(!mine.overlaps(&theirs) && mine.tables.is_empty(), "{one}: {mine:?}; {other}: {theirs:?}");
     }
-    // A reference to a row that goes waits, and of these rows the keys are not known.
+    // Deleting a row makes new references to it wait. The keys of these rows are not known.
     assert_eq!(writes("delete from parent where mail = 1").tables, [PARENT]);
     assert_eq!(writes("update parent set id = 5 where mail = 1").tables, [PARENT]);
 }
@@ -386,7 +386,7 @@ fn what_only_the_rows_tell_is_not_foreseen() {
     }
 }
 
-/// After a version that made one row of `line` of another.
+/// The index after a version that changed one row of `line` into another.
 fn updated(old: [i32; 3], new: [i32; 3]) -> VersionIndex {
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     builder.push_update(LINE, &image(old), &image(new)).unwrap();
@@ -405,7 +405,7 @@ fn read_of(text: &str) -> Reads {
 
 #[test]
 fn whoever_reads_columns_needs_who_changed_them() {
-    // What is asked, and what it answers about a row.
+    // The values that a condition knows of a row.
     type Answer = fn(&[i32; 3]) -> Vec<i32>;
     let queries: [(&str, Answer); 7] = [
         ("select * from line where", |row| row.to_vec()),

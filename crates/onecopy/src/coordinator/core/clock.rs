@@ -1,7 +1,7 @@
 //! The time of the core, which has no clock of its own, and the wake-up for which it asked last.
 //!
-//! The core collects refreshes into batches: it asks to be woken up when the pause of a batch is over. A later wish replaces
-//! an earlier one.
+//! The core collects refreshes into batches: it asks to be woken up when the pause of a batch is over. A later wish
+//! replaces an earlier one.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The questions that the core answers under its lock, at once.
 //!
-//! A session waits for none of these answers, so it can ask them in the middle of its work. A core on another node could not
-//! be asked like this: DESIGN section 4 lists what each question would need.
+//! A session waits for none of these answers, so it can ask them in the middle of its work. A core on another node
+//! could not be asked like this: DESIGN section 4 lists what each question would need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Core {
         self.query(Cluster::replicas)
     }
 
-    /// What a replica holds. In a kind of node without a core each one holds everything.
+    /// The holdings of a replica. In a kind of node without a core each replica holds everything.
     pub(crate) fn holdings(&self, replica: ReplicaId) -> Holdings {
         self.query(|core| core.holdings(replica))
     }
@@ -44,7 +44,7 @@ impl Core {
         self.query(|core| core.voids_lent(since))
     }
 
-    /// Waits and aborts by table, the worst first.
+    /// Waits and aborts by table, the highest counts first.
     pub(crate) fn conflicts(&self) -> Vec<Count> {
         self.query(Cluster::conflicts)
     }
@@ -69,7 +69,7 @@ impl Core {
         self.query(Cluster::snapshots)
     }
 
-    /// A transaction of another home that has written some of this since the session's transaction began.
+    /// A transaction of another home that has written some of these claims since the session's transaction began.
     pub(crate) fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
         self.query(|core| core.earlier_writer(session, claims))
     }

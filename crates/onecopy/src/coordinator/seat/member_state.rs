@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum MemberState {
-    /// It joined while the node ran, and has not been up yet.
+    /// The replica joined while the node ran, and has not been up yet.
     New,
-    /// It is a member.
     Member,
-    /// It was a member.
+    /// The replica was a member.
     Left,
 }
 
@@ -31,7 +30,8 @@ impl MemberCell {
         }
     }
 
-    /// The replica is up: no longer new. One that has left stays so, since its driver may still be at work.
+    /// The replica is up, so it is no longer new. A replica that has left stays in that state, since its driver may
+    /// still be at work.
     pub(super) fn arrive(&self) {
         let (new, member) = (MemberState::New as u8, MemberState::Member as u8);
         let _ = self.0.compare_exchange(new, member, Ordering::AcqRel, Ordering::Acquire);

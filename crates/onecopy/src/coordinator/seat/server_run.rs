@@ -1,10 +1,10 @@
-//! The present run of a replica's server, as connections to it know it: how to prove that a connection is of this run, and which
-//! connections are cut when the server is given up.
+//! The present run of a replica's server, as connections to it see it. It gives the proof that a connection belongs to
+//! this run, and lists the connections to cut when the server is given up.
 //!
 //! A server that crashes may lose the end of its WAL. Without the proof a session could go on with a connection to the
 //! restarted server and read a state that lacks acknowledged commits.
 //!
-//! Invariant: from the moment the server is given up no connection of before can be proven, and none stays open.
+//! Invariant: once the server is given up, no earlier connection can be proven, and none stays open.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{Connection, ConnectionList, ListedConnection};
 
-/// The run of a server that its agent vouches for, if there is one.
+/// The run of a server that its agent vouches for, if any.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRun {
     proof: Mutex<Proof>,
@@ -24,7 +24,7 @@ pub(crate) struct ServerRun {
     connections: ConnectionList,
 }
 
-/// The default one is of no run.
+/// Identifies a run; the default value belongs to no run.
 #[derive(Debug, Default)]
 struct Proof {
     incarnation: Incarnation,
@@ -32,7 +32,7 @@ struct Proof {
 }
 
 impl ServerRun {
-    /// The agent is connected to this run. The query returns a row on a connection to it, and to no other.
+    /// The agent is connected to this run. The query returns a row only on a connection to this run.
     pub(crate) fn begin(&self, incarnation: Incarnation, proof_sql: String) {
         *self.proof() = Proof { incarnation, sql: proof_sql };
     }
@@ -42,7 +42,7 @@ impl ServerRun {
         self.connections.enter(connection)
     }
 
-    /// Gives the server up: connections of before are cut, and tasks that wait for the server are woken. Returns the number of
+    /// Gives the server up: cuts its connections and wakes the tasks that wait for the server. Returns the number of
     /// connections.
     pub(crate) fn give_up(&self) -> usize {
         *self.proof() = Proof::default();
@@ -50,8 +50,8 @@ impl ServerRun {
         self.connections.cut()
     }
 
-    /// Runs `work` with a server of this incarnation; `None` if the server is given up meanwhile. A connection that is being
-    /// opened is not entered yet, and a server whose postmaster hangs never answers it.
+    /// Runs `work` with a server of this incarnation; `None` if the server is given up meanwhile. This guards the
+    /// opening of a connection, which is not entered yet: a server whose postmaster hangs never answers it.
     pub(crate) async fn unless_given_up<W: Future>(
         &self,
         incarnation: Incarnation,
@@ -74,7 +74,8 @@ impl ServerRun {
         self.proof().incarnation
     }
 
-    /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
+    /// The query that must return a row on a connection of this incarnation; `None` if the incarnation is not the
+    /// present one.
     pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
         let proof = self.proof();
         (proof.incarnation == incarnation).then(|| proof.sql.clone())

@@ -1,45 +1,47 @@
-//! Which transactions may begin away from the anchor, by the template that they begin with.
+//! Finds transactions that may begin away from the anchor, by their first template.
 //!
-//! Of an interactive transaction only the first statement is known when its home is chosen. If those that began alike so
-//! far never needed the anchor, this one is not likely to. A wrong guess costs a move, or an error that says to repeat it;
-//! so one that needed the anchor once counts until it has not for a while. Those that drew from sequences begin elsewhere
-//! only where these are lent to, and not as long as the anchor has room.
+//! When the home of an interactive transaction is chosen, only its first statement is known. If earlier transactions
+//! with the same beginning never needed the anchor, this one probably does not either. A wrong guess costs a move to
+//! the anchor, or an error that asks the client to retry. So a template that needed the anchor once counts as needing
+//! it until it has not for a while. Transactions that draw from sequences begin elsewhere only where these are leased,
+//! and not while the anchor has room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::ids::SequenceId;
 use sql::TemplateId;
 
-/// So often a template must have been seen without need of the anchor.
+/// The number of runs without need of the anchor before a template may leave it.
 const SURE: u32 = 3;
-/// So often after it needed the anchor.
+/// The same number after a run that needed the anchor.
 const SURE_AGAIN: u32 = 300;
-/// Most templates that are remembered.
+/// The most templates that are remembered.
 const BEGINNINGS_MAX: usize = 4_096;
-/// Who draws from more sequences than this begins at the anchor.
+/// A transaction that draws from more sequences than this begins at the anchor.
 const DRAWS_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 struct Beginning {
-    /// How often it did not need the anchor since it last did.
+    /// The number of runs without need of the anchor since the last run that needed it.
     free: u32,
     wanted: u32,
     last: u64,
-    /// What any of them drew from.
+    /// The sequences that any of these transactions drew from.
     draws: BTreeSet<SequenceId>,
 }
 
-/// All of them.
+/// The history by first template.
 #[derive(Debug, Default)]
 pub(super) struct Beginnings {
     of: BTreeMap<TemplateId, Beginning>,
-    /// The catalogue that all this was learned under.
+    /// The generation of the catalogue behind this history.
     generation: u64,
     runs: u64,
 }
 
 impl Beginnings {
-    /// A transaction that began with this template needed the anchor, or not, and drew from these sequences.
+    /// A transaction with this first template has ended: whether it needed the anchor, and the sequences that it drew
+    /// from.
     pub(super) fn note(
         &mut self,
         template: TemplateId,
@@ -74,7 +76,7 @@ impl Beginnings {
         }
     }
 
-    /// If a transaction that begins with this template may be expected not to need the anchor: what it may draw from.
+    /// The sequences that a transaction with this first template may draw from. `None` if it probably needs the anchor.
     pub(super) fn may_leave(&self, template: TemplateId, generation: u64) -> Option<&BTreeSet<SequenceId>> {
         let known = self.of.get(&template).filter(|_| self.generation == generation)?;
         let may = known.free >= known.wanted && known.draws.len() <= DRAWS_MAX;

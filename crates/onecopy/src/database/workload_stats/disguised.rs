@@ -1,7 +1,7 @@
-//! Statements that have written although they seemed to read only.
+//! Statements that have written although they looked like reads.
 //!
-//! The server has stopped them, wherever they were. Of one the client may have had rows by then, so that it could not be run
-//! again unseen; but those that come after it run where they may write, from the beginning.
+//! The server has stopped such a statement. If rows were already sent, Onecopy could not retry it transparently. Later
+//! statements of its kind start where they may write.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,20 @@ use std::sync::{Mutex, PoisonError};
 
 use sql::TemplateId;
 
-/// Most that are remembered. It takes a function that is not what its schema says, so there are none, or a few.
+/// The most statements that are remembered. A statement gets here only through a function that does not do what its
+/// definition says, so there are few or none.
 const KNOWN_MAX: usize = 256;
 
-/// All of them.
+/// All such statements.
 #[derive(Debug, Default)]
 pub(super) struct Disguised {
-    /// There are some: nearly always there are none.
+    /// Whether there are any. Nearly always there are none.
     is_any: AtomicBool,
-    /// With the generation of the catalogue that let them seem so.
+    /// Each with the generation of the catalogue by which it looked like a read.
     known: Mutex<VecDeque<(TemplateId, u64)>>,
 }
 
 impl Disguised {
-    /// One more.
     pub(super) fn note(&self, template: TemplateId, generation: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(one, _)| *one != template);
@@ -33,7 +33,7 @@ impl Disguised {
         self.is_any.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is one, and the schema has not changed since.
+    /// Whether the statement is known to write, and the schema has not changed since.
     pub(super) fn has(&self, template: TemplateId, generation: u64) -> bool {
         self.is_any.load(Ordering::Relaxed)
             && self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&(template, generation))

@@ -1,30 +1,31 @@
-//! Which transactions had better begin at the anchor, because elsewhere they wait more than they work, by the template that
-//! they begin with.
+//! Finds transactions that should begin at the anchor, by their first template, because elsewhere they wait more than
+//! they work.
 //!
-//! Homes wait for each other where their transactions conflict, or read what others have just written. Where that is most of
-//! what happens, several homes are slower than one. Nobody can tell beforehand; so it is measured, and who waited most of
-//! its time begins at the anchor for a while. Then it is tried again, each time after twice as long.
+//! Homes wait for each other where their transactions conflict, or read rows that others have just written. If
+//! transactions mostly wait, several homes are slower than one. This cannot be predicted, so Onecopy measures it.
+//! Transactions of a kind that waited most of the time begin at the anchor for a while. Then Onecopy tries other homes
+//! again, each time after twice as long.
 //!
-//! Deviation: conflict-aware scheduling knows no such rule, since there all replicas run every update.
+//! Deviation: conflict-aware scheduling has no such rule, since all replicas run every update there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sql::TemplateId;
 
-/// Most templates that are remembered.
+/// The most templates that are remembered.
 const STRAINS_MAX: usize = 4_096;
-/// Weight of the newest transaction in the running means: one part in this many.
+/// The weight of the newest transaction in the running means is one part in this many.
 const MEAN_WEIGHT: u64 = 8;
-/// So many transactions are looked at before anything is concluded.
+/// The number of transactions to measure before any conclusion.
 const RUNS_MIN: u32 = 8;
-/// After so many without a conclusion all is well.
+/// After this many transactions without a conclusion, the history counts as good.
 const RUNS_WELL: u32 = 1_000;
-/// Waiting is too much when it is so many times the work, ...
+/// Transactions wait too much if they wait this many times as long as they work, ...
 const WAITED_PER_WORKED: u64 = 8;
 /// ... and longer than this.
 const WAITED_MIN_US: u64 = 2_000;
-/// How long the first stay at the anchor lasts, and the longest.
+/// The first stay at the anchor, and the longest.
 const STAY_MIN: Duration = Duration::from_secs(10);
 const STAY_MAX: Duration = Duration::from_mins(10);
 
@@ -33,13 +34,13 @@ struct WaitEntry {
     waited_us: u64,
     worked_us: u64,
     runs: u32,
-    /// It begins at the anchor up to this time.
+    /// Transactions with this template begin at the anchor until this time.
     until: Duration,
     stay: Duration,
     last: u64,
 }
 
-/// All of them.
+/// The waits by first template.
 #[derive(Debug, Default)]
 pub(super) struct WaitHistory {
     of: BTreeMap<TemplateId, WaitEntry>,
@@ -47,7 +48,7 @@ pub(super) struct WaitHistory {
 }
 
 impl WaitHistory {
-    /// A transaction that began with this template, away from the anchor, has ended.
+    /// A transaction with this first template has ended away from the anchor.
     pub(super) fn note(&mut self, template: TemplateId, waited: Duration, worked: Duration, now: Duration) {
         self.runs += 1;
         let last = self.runs;
@@ -59,7 +60,7 @@ impl WaitHistory {
             WaitEntry { waited_us: 0, worked_us: 0, runs: 0, until: Duration::ZERO, stay: STAY_MIN, last };
         let known = self.of.entry(template).or_insert(new);
         known.last = last;
-        // It began before that was concluded.
+        // The transaction began before that conclusion.
         if known.until > now {
             return;
         }
@@ -80,7 +81,7 @@ impl WaitHistory {
         }
     }
 
-    /// Whether a transaction that begins with this template had better begin at the anchor.
+    /// Whether a transaction with this first template should begin at the anchor.
     pub(super) fn stays(&self, template: TemplateId, now: Duration) -> bool {
         self.of.get(&template).is_some_and(|known| known.until > now)
     }

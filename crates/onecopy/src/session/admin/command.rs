@@ -9,12 +9,12 @@ use crate::config::hba::Right;
 use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
 
-/// Which program the client knows.
+/// The program for which the client was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Onecopy's own.
+    /// Onecopy's own dialect.
     Own,
-    /// PgBouncer's, where they differ.
+    /// PgBouncer's dialect, where the two differ.
     PgBouncer,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Command {
     Show(View),
     /// Compare the replicas.
     Verify,
-    /// Something about a replica.
+    /// A command about a replica.
     Replica(Order),
     /// PAUSE: let open transactions end, and none begin.
     Pause,
@@ -150,7 +150,7 @@ impl Command {
         }
     }
 
-    /// The group of commands that it belongs to, if some kinds of node do not have it.
+    /// The group of commands that this command belongs to, if some kinds of node lack the group.
     pub(super) fn feature(&self) -> Option<Feature> {
         match self {
             Self::Replica(Order::Check | Order::Rebuild(_)) => None,
@@ -173,7 +173,7 @@ impl Command {
         }
     }
 
-    /// The columns of its answer.
+    /// The columns of the command's answer.
     pub(super) fn columns(&self, dialect: Dialect) -> Vec<&'static str> {
         let columns = match self {
             Self::Show(view) => view.columns(dialect),

@@ -45,7 +45,7 @@ pub(crate) enum Order {
     Undrain(String),
 }
 
-/// The order in a statement; `None` when it is something else. Words are in any case, a name is as it is written.
+/// Reads the order in a statement; `None` if it is no such order. Words may be in any case; a name keeps its case.
 pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
     let text = String::from_utf8_lossy(sql).into_owned();
     let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
@@ -93,7 +93,7 @@ impl Order {
         }
     }
 
-    /// The columns of its answer.
+    /// The columns of the order's answer.
     pub(crate) fn columns(&self) -> &'static str {
         match self {
             Self::Check => check::COLUMNS,
@@ -158,7 +158,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Drains a replica, and tells the client every second for which sessions it waits.
+/// Drains a replica. Every second it tells the client which sessions it waits for.
 async fn drain(
     coordinator: &Coordinator,
     replica: ReplicaId,
@@ -195,7 +195,7 @@ async fn refill(
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
     members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
-    // An error about the remains of its server does not matter: the copy replaces them.
+    // An error about the remains of its server is ignored: the copy replaces them.
     let _ = members::dismiss(coordinator, replica).await.map_err(refused)?;
     let gone = |error: MemberError| {
         let message = format!("replica \"{name}\" is no longer a member, and was not filled: {error}");
@@ -230,7 +230,7 @@ fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>> {
     vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
 }
 
-/// Waits, as long as needed, until no session uses a drained replica. Returns whether that is so.
+/// Waits, without a limit, until no session uses a drained replica. Returns whether that is so.
 async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) -> bool {
     let deadline = Instant::now() + DRAIN_MAX;
     let mut tell = Instant::now() + NOTICE_EVERY;
@@ -251,7 +251,6 @@ async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Cli
     }
 }
 
-/// The replica of this name.
 fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
     coordinator.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
         Refusal::new(

@@ -9,20 +9,19 @@ use commitlog::NEWEST_IDENTITIES;
 use crate::coordinator::identities::IDENTITY_BYTES;
 use crate::link::Worker;
 
-/// The memory of one kind.
+/// The memory that one kind of data uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Its name.
     pub(super) name: &'static str,
-    /// How many.
+    /// The number of items.
     pub(super) entries: usize,
-    /// Their bytes, roughly.
+    /// Their approximate size in bytes.
     pub(super) bytes: usize,
-    /// There are never more bytes than this, roughly.
+    /// The approximate limit in bytes.
     pub(super) limit_bytes: usize,
 }
 
-/// All kinds.
+/// The memory of all kinds of data.
 pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     let Worker { coordinator, local, pools, .. } = worker;
     let keys = coordinator.core.keys_remembered();

@@ -23,7 +23,7 @@ const CATCHING_UP_VERSIONS: u64 = 1_000;
 /// The state of a transaction that waits for others.
 const WAITING: &str = "waiting";
 
-/// Most templates that are shown.
+/// The most templates that SHOW prints.
 const TEMPLATES_MAX: usize = 1_000;
 
 /// The rows of a table, in the order of its columns.
@@ -54,7 +54,7 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
 }
 
 fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    // The one whose applied set holds trimming up.
+    // The replica whose applied set holds back trimming.
     let slowest = coordinator.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
     let slowest = slowest.map(|status| coordinator.seats[usize::from(status.replica.0)].name.clone());
     vec![vec![
@@ -136,7 +136,7 @@ fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
         let row = [shown.session.to_string(), home, state.to_owned(), age(shown.age_s), snapshot];
         rows.push(row.into_iter().chain(sizes).chain(waits_for(coordinator, waits.as_ref())).collect());
     }
-    // With their first statement: they are open nowhere yet.
+    // Transactions that wait with their first statement are open nowhere yet.
     for waits in waiting.values() {
         let age = age(coordinator.core.age_s(waits.since));
         let (home, snapshot) = (home(coordinator, waits.home), String::new());
