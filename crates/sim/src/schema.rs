@@ -219,9 +219,9 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     placement
 }
 
-/// Whether the replica has a copy of the row. Definitions are at every replica, since no placement restricts them.
+/// Whether the replica has a copy of the row. Definitions are at every replica, whatever holds the rows of their tables.
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
-    placement.holdings(ReplicaId(replica as u16)).holds(key.table_id())
+    key.table == CATALOGUE || placement.holdings(ReplicaId(replica as u16)).holds(key.table_id())
 }
 
 /// Whether some replica holds only part of the tables.
