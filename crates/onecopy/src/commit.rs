@@ -9,6 +9,7 @@
 
 pub(crate) mod reserve;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use cluster::claims::{Claimed, Claims};
@@ -132,8 +133,8 @@ impl Committer<'_> {
 
     /// Commits the open update transaction. After success the client may be answered; after an error the transaction
     /// is rolled back. The COMMIT at home may still have to be sent: see [`crate::link::settling`].
-    pub(crate) fn commit_home(&mut self) -> impl Future<Output = Result<(), Fault>> {
-        async move {
+    pub(crate) async fn commit_home(&mut self) -> Result<(), Fault> {
+        let stage = pin!(async move {
             match self.prepare_commit().await {
                 Ok(true) => self.commit_kept().await,
                 Ok(false) => self.commit_unlogged().await,
@@ -146,8 +147,8 @@ impl Committer<'_> {
                     Err(fault)
                 }
             }
-        }
-        .instrument(stage_span!("commit"))
+        });
+        stage.instrument(stage_span!("commit")).await
     }
 
     /// Takes every step that can fail. Returns whether the transaction leaves a record.

@@ -94,6 +94,9 @@ impl<F: Future> Future for InSession<F> {
 
 /// Makes the span of a stage, inside the span of the session for which this thread works. If debug lines are off, the
 /// span is disabled, and costs a comparison when it is made or entered.
+///
+/// Pin the work of a stage before it goes into a span: `instrument` takes the work itself, which for most stages is 4 to
+/// 8 kB, and copies it twice. That was a thirtieth of the proxy's time.
 macro_rules! stage_span {
     ($name:literal) => {
         tracing::debug_span!(parent: &$crate::logging::enclosing_span(), $name)

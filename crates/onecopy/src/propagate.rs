@@ -9,6 +9,8 @@ pub(crate) mod subtransactions;
 pub(crate) mod table_rewrite;
 pub(crate) mod uncaptured_writes;
 
+use std::pin::pin;
+
 use tracing::Instrument;
 
 use crate::drive::Driver;
@@ -33,8 +35,8 @@ pub(crate) struct Survey {
 
 impl Recorder<'_> {
     /// Finds the traces of the open update transaction. Writes that cannot be replicated are rejected.
-    pub(crate) fn survey(&mut self) -> impl Future<Output = Result<Survey, Fault>> {
-        async move {
+    pub(crate) async fn survey(&mut self) -> Result<Survey, Fault> {
+        let stage = pin!(async move {
             let Transaction::Update(update) = &self.txn.state else {
                 return Err(broken("no update transaction is open"));
             };
@@ -51,14 +53,14 @@ impl Recorder<'_> {
                 self.mark_sequences(false).await?;
             }
             Ok(Survey { leaves_record, draws })
-        }
-        .instrument(stage_span!("propagate"))
+        });
+        stage.instrument(stage_span!("propagate")).await
     }
 
     /// Completes the record of the open update transaction, the last step that can fail before the record goes to the
     /// log.
-    pub(crate) fn complete_record(&mut self, draws: bool) -> impl Future<Output = Result<(), Fault>> {
-        async move {
+    pub(crate) async fn complete_record(&mut self, draws: bool) -> Result<(), Fault> {
+        let stage = pin!(async move {
             if let Transaction::Update(update) = &self.txn.state
                 && (update.capture.broken.is_some() || update.capture.runs.has_nested())
             {
@@ -86,7 +88,7 @@ impl Recorder<'_> {
             }
             tracing::debug!(rows = update.capture.record.rows(), "the record is complete");
             Ok(())
-        }
-        .instrument(stage_span!("propagate"))
+        });
+        stage.instrument(stage_span!("propagate")).await
     }
 }

@@ -1,5 +1,7 @@
 //! Waits until the coordinator admits a statement of the open transaction, and says where it runs.
 
+use std::pin::pin;
+
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Needs, Reads};
 use cluster::ids::Version;
@@ -111,12 +113,8 @@ impl Driver<'_> {
 
     /// Asks the coordinator for a place and waits for it. With `nowait` the statement fails rather than wait for
     /// transactions of other homes.
-    pub(crate) fn place(
-        &mut self,
-        event: Event,
-        nowait: bool,
-    ) -> impl Future<Output = Result<Admission, Fault>> {
-        async move {
+    pub(crate) async fn place(&mut self, event: Event, nowait: bool) -> Result<Admission, Fault> {
+        let stage = pin!(async move {
             self.link.session_registration.mailbox.forget_cancel();
             let target = self.view().target(&event);
             let is_inside = matches!(event, Event::Statement { .. });
@@ -159,8 +157,8 @@ impl Driver<'_> {
                     Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
                 }
             }
-        }
-        .instrument(stage_span!("order"))
+        });
+        stage.instrument(stage_span!("order")).await
     }
 
     /// Withdraws a statement that waits. Its open update transaction goes on.

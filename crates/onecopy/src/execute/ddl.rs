@@ -4,6 +4,7 @@
 //! trigger. Then new tables get their capture triggers, and the statement goes into the record with its role, search
 //! path and settings. Every other replica runs it from the record, in version order.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
@@ -99,15 +100,15 @@ impl View<'_> {
 
 impl Executor<'_> {
     /// Runs a statement that changes the schema; `None` if it is about temporary objects, and so an ordinary one.
-    pub(crate) fn schema_change(
+    pub(crate) async fn schema_change(
         &mut self,
         statement: &Arc<Statement>,
         facts: &DdlFacts,
         text: &[u8],
         work: Work<'_>,
         alone: bool,
-    ) -> impl Future<Output = Result<Option<Ended>, Fault>> {
-        async move {
+    ) -> Result<Option<Ended>, Fault> {
+        let stage = pin!(async move {
             if facts.concurrently {
                 return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
             }
@@ -118,8 +119,8 @@ impl Executor<'_> {
                 return self.maintenance(&[], text, work).await.map(Some);
             }
             self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
-        }
-        .instrument(stage_span!("execute"))
+        });
+        stage.instrument(stage_span!("execute")).await
     }
 
     /// Runs one schema change in the open transaction, or in one of its own.

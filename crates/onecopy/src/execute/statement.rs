@@ -4,6 +4,8 @@
 //! Outside of a transaction a bounded read goes to any replica that is fresh enough. Any other statement becomes an
 //! update transaction of its own. Inside a transaction every statement runs where the transaction is open.
 
+use std::pin::pin;
+
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::{TransactionOptions, Verb};
@@ -40,13 +42,13 @@ impl View<'_> {
 impl Executor<'_> {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
     /// output. The error of the server, if there was one, is both in the result and in the output.
-    pub(crate) fn run(
+    pub(crate) async fn run(
         &mut self,
         requirements: &Requirements,
         work: Work<'_>,
         ends: bool,
-    ) -> impl Future<Output = Result<Ended, Fault>> {
-        async move {
+    ) -> Result<Ended, Fault> {
+        let stage = pin!(async move {
             tracing::debug!(statements = requirements.statements.len(), "statements run");
             let started = tokio::time::Instant::now();
             self.txn.admitted_at = started;
@@ -85,8 +87,8 @@ impl Executor<'_> {
                 self.view().note_time(requirements, times);
             }
             ended
-        }
-        .instrument(stage_span!("execute"))
+        });
+        stage.instrument(stage_span!("execute")).await
     }
 
     /// The first statement after BEGIN decides where the transaction is.

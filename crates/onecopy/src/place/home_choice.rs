@@ -14,6 +14,7 @@
 //! Invariant: a transaction away from the anchor leaves nothing at its home but captured rows.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 use cluster::claims::Claims;
 use cluster::event::{Home, Reads};
@@ -121,12 +122,12 @@ impl View<'_> {
 impl Placer<'_> {
     /// Chooses for work outside of a transaction. `ends` is false when more may follow before the implicit transaction
     /// ends.
-    pub(crate) fn choose_alone(
+    pub(crate) async fn choose_alone(
         &mut self,
         analysis: &StatementAnalysis,
         ends: bool,
-    ) -> impl Future<Output = Result<AloneChoice, Fault>> {
-        async move {
+    ) -> Result<AloneChoice, Fault> {
+        let stage = pin!(async move {
             let nothing_runs = analysis.is_empty();
             // Any statement may follow a part of an implicit transaction. State of the session at the anchor may give
             // the statement another meaning, so the statement runs there, with capture.
@@ -147,8 +148,8 @@ impl Placer<'_> {
                     AloneChoice::Update(Box::new(opening))
                 }
             })
-        }
-        .instrument(stage_span!("place"))
+        });
+        stage.instrument(stage_span!("place")).await
     }
 
     /// The request with which an interactive transaction begins.

@@ -1,6 +1,7 @@
 //! Opens an update transaction at its home: asks the coordinator for a place, gets a connection, sends BEGIN with the
 //! first statement.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
@@ -38,13 +39,13 @@ impl View<'_> {
 
 impl Placer<'_> {
     /// Opens an update transaction at its home: its BEGIN is in the output, before the first statement.
-    pub(crate) fn open_update(
+    pub(crate) async fn open_update(
         &mut self,
         options: TransactionOptions,
         opening: PlaceDecision,
         boundary: Boundary,
-    ) -> impl Future<Output = Result<(), Fault>> {
-        async move {
+    ) -> Result<(), Fault> {
+        let stage = pin!(async move {
             self.link.settle().await;
             let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
             self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
@@ -98,8 +99,8 @@ impl Placer<'_> {
                     }
                 }
             }
-        }
-        .instrument(stage_span!("place"))
+        });
+        stage.instrument(stage_span!("place")).await
     }
 
     /// Begins an update transaction on the connection to its home. `asked` are the claims that the core admitted.
