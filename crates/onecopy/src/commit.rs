@@ -18,7 +18,6 @@ use cluster::ids::{Identity, Version};
 use cluster::record::RecordBuilder;
 use commitlog::LogRefusal;
 use sql::Isolation;
-use tracing::Instrument;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
@@ -30,7 +29,7 @@ use crate::coordinator::mailbox::Note;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal, broken};
 use crate::local::memory_budget::Phase;
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::propagate::{Recorder, Survey};
 use crate::relay::Expected;
 use crate::transaction::open::{RETRY_PAUSE, Transaction};
@@ -148,7 +147,7 @@ impl Committer<'_> {
                 }
             }
         });
-        stage.instrument(stage_span!("commit")).await
+        in_stage(stage_span!("commit"), stage).await
     }
 
     /// Takes every step that can fail. Returns whether the transaction leaves a record.

@@ -11,11 +11,9 @@ pub(crate) mod uncaptured_writes;
 
 use std::pin::pin;
 
-use tracing::Instrument;
-
 use crate::drive::Driver;
 use crate::error::{Fault, broken};
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::transaction::open::Transaction;
 use crate::transaction::stage::stage;
 
@@ -54,7 +52,7 @@ impl Recorder<'_> {
             }
             Ok(Survey { leaves_record, draws })
         });
-        stage.instrument(stage_span!("propagate")).await
+        in_stage(stage_span!("propagate"), stage).await
     }
 
     /// Completes the record of the open update transaction, the last step that can fail before the record goes to the
@@ -89,6 +87,6 @@ impl Recorder<'_> {
             tracing::debug!(rows = update.capture.record.rows(), "the record is complete");
             Ok(())
         });
-        stage.instrument(stage_span!("propagate")).await
+        in_stage(stage_span!("propagate"), stage).await
     }
 }

@@ -7,7 +7,6 @@ use cluster::event::{Effect, Event, Home, Needs, Reads};
 use cluster::ids::Version;
 use sql::Isolation;
 use tokio::time::Instant;
-use tracing::Instrument;
 
 use crate::client::cancel::CancelState;
 use crate::client::ending::{cancelled, ended};
@@ -16,7 +15,7 @@ use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{Wait, WaitTarget, is_free};
 use crate::local::session_registry::Activity;
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::transaction::UPDATE_COST_US;
 use crate::transaction::definitions::names_in;
 use crate::transaction::open::{Admission, Assignment, Transaction};
@@ -158,7 +157,7 @@ impl Driver<'_> {
                 }
             }
         });
-        stage.instrument(stage_span!("order")).await
+        in_stage(stage_span!("order"), stage).await
     }
 
     /// Withdraws a statement that waits. Its open update transaction goes on.

@@ -14,7 +14,6 @@ use cluster::record::{KEEPS_LENT, NUMBERS};
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
 };
-use tracing::Instrument;
 use wire::{encode, sqlstate};
 
 use super::explain_routing::ROUTING_COLUMN;
@@ -23,7 +22,7 @@ use crate::classify::requirements::Requirements;
 use crate::client::own_settings::Severity;
 use crate::error::{Fault, Refusal, broken};
 use crate::execute::Executor;
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::place::home_choice::PlaceDecision;
 use crate::propagate::table_rewrite::oid_of;
 use crate::relay::Ended;
@@ -120,7 +119,7 @@ impl Executor<'_> {
             }
             self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
         });
-        stage.instrument(stage_span!("execute")).await
+        in_stage(stage_span!("execute"), stage).await
     }
 
     /// Runs one schema change in the open transaction, or in one of its own.

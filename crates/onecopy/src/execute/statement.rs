@@ -9,7 +9,6 @@ use std::pin::pin;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::{TransactionOptions, Verb};
-use tracing::Instrument;
 use wire::backend::Status;
 
 use crate::classify::requirements::Requirements;
@@ -19,7 +18,7 @@ use crate::database::workload_stats::StatementTimes;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::local::count;
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::place::home_choice::inside;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
@@ -88,7 +87,7 @@ impl Executor<'_> {
             }
             ended
         });
-        stage.instrument(stage_span!("execute")).await
+        in_stage(stage_span!("execute"), stage).await
     }
 
     /// The first statement after BEGIN decides where the transaction is.

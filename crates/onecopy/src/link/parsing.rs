@@ -1,16 +1,16 @@
 //! Parses statements of the client, on the thread of the session or on a parser thread ([`crate::classify::parsing`]).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use sql::{Script, SyntaxError};
-use tracing::Instrument;
 use wire::sqlstate;
 
 use crate::classify::parsing::{SHORT_BYTES_MAX, too_complex};
 use crate::client::Client;
 use crate::error::{Fault, Refusal};
 use crate::link::{Link, Worker};
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 
 impl Link {
     /// Parses a query string; `None` when our parser does not accept it.
@@ -46,13 +46,13 @@ impl Worker {
             Ok(script) => return Ok(Ok(script)),
             Err(unknown) => unknown,
         };
-        let parsing = async {
+        let stage = pin!(async {
             tracing::debug!(bytes = text.len(), "no cache has the text");
             if text.len() <= SHORT_BYTES_MAX && !sql::is_parser_busy() {
                 let understood = unknown.parse(text);
                 return Ok((unknown, understood));
             }
-            let mut parsing = std::pin::pin!(self.parsers.parse(unknown, text));
+            let mut parsing = pin!(self.parsers.parse(unknown, text));
             loop {
                 tokio::select! {
                     biased;
@@ -64,8 +64,8 @@ impl Worker {
                     }
                 }
             }
-        };
-        let (unknown, understood) = parsing.instrument(stage_span!("parse")).await?;
+        });
+        let (unknown, understood) = in_stage(stage_span!("parse"), stage).await?;
         Ok(understood.map(|understood| self.analyzer.borrow_mut().keep(unknown, understood)))
     }
 }

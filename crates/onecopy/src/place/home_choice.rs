@@ -20,14 +20,13 @@ use cluster::claims::Claims;
 use cluster::event::{Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Isolation, TemplateId, TransactionOptions};
-use tracing::Instrument;
 use wire::sqlstate;
 
 use super::own_settings::HomePreference;
 use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::place::Placer;
 use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::open::Transaction;
@@ -149,7 +148,7 @@ impl Placer<'_> {
                 }
             })
         });
-        stage.instrument(stage_span!("place")).await
+        in_stage(stage_span!("place"), stage).await
     }
 
     /// The request with which an interactive transaction begins.

@@ -8,13 +8,12 @@ use cluster::claims::Claims;
 use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::Nonce;
 use sql::{Because, Isolation, TransactionOptions};
-use tracing::Instrument;
 use wire::sqlstate;
 
 use crate::client::cancel::CancelState;
 use crate::error::{Fault, Refusal, broken};
 use crate::link::{Link, SessionRegistration};
-use crate::logging::stage_span;
+use crate::logging::{in_stage, stage_span};
 use crate::place::Placer;
 use crate::place::home_choice::{PlaceDecision, inside};
 use crate::transaction::anchor_reason::AnchorReason;
@@ -100,7 +99,7 @@ impl Placer<'_> {
                 }
             }
         });
-        stage.instrument(stage_span!("place")).await
+        in_stage(stage_span!("place"), stage).await
     }
 
     /// Begins an update transaction on the connection to its home. `asked` are the claims that the core admitted.
