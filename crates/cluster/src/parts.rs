@@ -2,9 +2,11 @@
 
 pub mod alarms;
 pub mod balancer;
+pub mod chains;
 pub mod claim_index;
 pub mod conflicts;
 pub mod drawing;
+pub mod groups;
 pub mod in_flight;
 pub mod loads;
 pub mod lock_lsns;
@@ -19,3 +21,4 @@ pub mod server_waits;
 pub mod unfinished_writers;
 pub mod version_index;
 pub mod waiting;
+pub mod workers;

@@ -93,6 +93,41 @@ impl<O: Owner> ClaimIndex<O> {
         found
     }
 
+    /// Owners before this one that conflict, without those behind which another of them stands already.
+    ///
+    /// Among the owners of one key, the last one that claims it alone conflicts with all before it. So this owner conflicts with
+    /// nothing that neither is in the set nor conflicts with a later owner, and so on, up to one in the set. The set holds the
+    /// last owner that conflicts, and is as large as owners that share a key are many, not as long as the line behind the key.
+    pub fn nearest_before(&self, before: O, claims: &Claims) -> BTreeSet<O> {
+        let everything = self.everything.range(..before).next_back().copied();
+        let mut found: BTreeSet<O> = everything.into_iter().collect();
+        let from = everything.unwrap_or(O::FIRST);
+        if claims.everything {
+            found.extend(self.all.range(from..before));
+            return found;
+        }
+        for table in &claims.tables {
+            let from = from.max(last(&self.whole, *table, before).unwrap_or(O::FIRST));
+            found.extend(self.touched.range((*table, from)..(*table, before)).map(|(_, owner)| *owner));
+        }
+        let beside = [
+            (&claims.rows, &[&self.shared, &self.groups][..]),
+            (&claims.shared, &[&self.groups]),
+            (&claims.groups, &[&self.shared]),
+        ];
+        for (rows, others) in beside {
+            for row in rows {
+                let alone = last(&self.rows, *row, before).max(last(&self.whole, row.0, before));
+                found.extend(alone.filter(|owner| *owner >= from));
+                let from = from.max(alone.unwrap_or(O::FIRST));
+                for set in others {
+                    found.extend(set.range((*row, from)..(*row, before)).map(|(_, owner)| *owner));
+                }
+            }
+        }
+        found
+    }
+
     /// An owner comes with its claims.
     pub fn insert(&mut self, owner: O, claims: &Claims) {
         self.all.insert(owner);
@@ -176,7 +211,18 @@ mod tests {
                 .map(|(owner, _)| owner)
                 .collect();
             prop_assert_eq!(index.last_before(before, &asked), expected.last().copied());
-            prop_assert_eq!(index.all_before(before, &asked), expected);
+            prop_assert_eq!(index.all_before(before, &asked), expected.clone());
+            let nearest = index.nearest_before(before, &asked);
+            prop_assert!(nearest.is_subset(&expected), "{:?} of {:?}", nearest, expected);
+            let mut behind = nearest.clone();
+            while let Some(more) = behind.iter().find_map(|owner| {
+                let of_owner = index.nearest_before(*owner, &many[*owner as usize - 1]);
+                of_owner.into_iter().find(|owner| !behind.contains(owner))
+            }) {
+                behind.insert(more);
+            }
+            prop_assert!(behind.is_superset(&expected), "{:?} reach {:?} of {:?}", nearest, behind, expected);
+            prop_assert_eq!(nearest.last(), expected.last());
         }
     }
 }
