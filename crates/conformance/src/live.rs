@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sim::check::Promise;
 use sim::dice::Dice;
 use sim::history::History;
 use testbed::build;
@@ -122,6 +123,10 @@ pub(crate) struct Options {
     /// Replication protocol, as for `onecopy up --protocol`.
     #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
+
+    /// The promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions.
+    #[arg(long, value_name = "NAME", default_value = "as-asked")]
+    promise: Promise,
 
     /// Folder of PostgreSQL's programs [default: ONECOPY_PG_BIN, else the newest installed release].
     #[arg(long, value_name = "FOLDER")]
@@ -352,7 +357,7 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
         write(path, &run.history)?;
     }
     let begin = Instant::now();
-    let verdict = verdict::condemn(&run.history, options.keys);
+    let verdict = verdict::condemn(&run.history, options.keys, options.promise);
     let mut report = tell(options, run);
     let mut is_wrong = !run.tally.wrong.is_empty();
     let mut line = |text: String| report.push_str(&(text + "\n"));
@@ -369,20 +374,24 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
         is_wrong |= !is_same;
         line(format!("{}{}", if is_same { "verified " } else { "WRONG replicas: " }, columns.join(" | ")));
     }
-    if let Some(verdict) = &verdict {
-        is_wrong = true;
-        let path = options.history.clone().map_or_else(
-            || std::env::temp_dir().join(format!("onecopy-check-live-{}.jsonl", std::process::id())),
-            |path| path.with_extension("finding.jsonl"),
-        );
-        write(&path, &verdict.shown_by)?;
-        for finding in verdict.findings.iter().take(TOLD) {
-            line(format!("WRONG {finding}"));
+    match &verdict {
+        Err(verdict) => {
+            is_wrong = true;
+            let path = options.history.clone().map_or_else(
+                || std::env::temp_dir().join(format!("onecopy-check-live-{}.jsonl", std::process::id())),
+                |path| path.with_extension("finding.jsonl"),
+            );
+            write(&path, &verdict.shown_by)?;
+            for finding in verdict.findings.iter().take(TOLD) {
+                line(format!("WRONG {finding}"));
+            }
+            let count = verdict.findings.len();
+            line(format!("{count} findings; T0 is the first line of {}", path.display()));
         }
-        let count = verdict.findings.len();
-        line(format!("{count} findings; T0 is the first line of {}", path.display()));
-    } else {
-        line("the history could be that of one PostgreSQL".to_owned());
+        Ok(allowed) if options.promise == Promise::AsAsked => {
+            line(format!("the history could be that of one PostgreSQL; it has {allowed}"));
+        }
+        Ok(allowed) => line(format!("the history keeps the promise {}; it has {allowed}", options.promise)),
     }
     if is_wrong { Err(Fault::Wrong(report)) } else { Ok(report) }
 }

@@ -6,15 +6,21 @@
 //! | `reads` | a transaction reads committed data and its own writes only |
 //! | `registers` | a value computed from a read replaces exactly the value that was read |
 //! | `bank` | the total of all accounts is always the same |
+//! | `promise` | what the judges hold a history to |
 //! | `snapshots` | in one order of commits each statement (READ COMMITTED) or transaction (REPEATABLE READ) saw the state of one moment between being sent and being answered |
+//! | `parallel` | Parallel Snapshot Isolation: each snapshot has, with a commit, all that this commit saw |
 //! | `serializable` | the SERIALIZABLE transactions have an order that keeps real time |
+//! | `allowed` | how often a clean history shows what its promise allows |
 //! | `graph` | the search for a cycle, and its name |
 //!
 //! The judges know nothing of the system, so they judge histories of real servers, too. The simulator itself checks
 //! what only it can see: replicas that differ, violated constraints, transactions that wait for ever.
 
+mod allowed;
 mod bank;
 mod graph;
+mod parallel;
+mod promise;
 mod reads;
 mod registers;
 mod serializable;
@@ -27,6 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::history::{Element, History, Outcome, Scan, Transaction};
+
+pub use allowed::Allowed;
+pub use promise::{Promise, Sessions, UnknownPromise};
 
 /// The kind of a violation, with its name in the literature if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,18 +97,36 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Judges a history; empty means that nothing is wrong with it.
-pub fn judge(history: &History) -> Vec<Finding> {
+/// What the judges say of a history.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Judgement {
+    /// What is wrong; empty if nothing is.
+    pub findings: Vec<Finding>,
+    /// What the promise allows and one PostgreSQL might not show; counted only if nothing is wrong.
+    pub allowed: Allowed,
+}
+
+/// Judges whether a history keeps a promise.
+pub fn judge(history: &History, promise: Promise) -> Judgement {
     let index = Index::new(history);
     let mut findings = writes::check(history, &index);
     findings.extend(reads::check(history, &index));
-    if findings.is_empty() {
-        findings.extend(registers::check(history, &index));
-        findings.extend(bank::check(history));
-        findings.extend(snapshots::check(history, &index));
-        findings.extend(serializable::check(history, &index));
+    if !findings.is_empty() {
+        return Judgement { findings, allowed: Allowed::default() };
     }
-    findings
+    findings.extend(registers::check(history, &index));
+    findings.extend(bank::check(history));
+    let (age, sessions) = (promise.age(), promise.sessions());
+    let graph = snapshots::graph(history, &index, age, sessions);
+    let allowed = Allowed::count(&graph, promise);
+    if let Promise::Parallel(_) = promise {
+        findings.extend(parallel::check(graph));
+    } else {
+        findings.extend(graph.judge(age));
+        findings.extend(serializable::check(history, &index, age, sessions));
+    }
+    let allowed = if findings.is_empty() { allowed } else { Allowed::default() };
+    Judgement { findings, allowed }
 }
 
 /// The writes of all transactions, and their final positions.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use cluster::protocols::onecopy::ONECOPY;
-use sim::check::{self, Anomaly};
+use sim::check::{self, Anomaly, Promise};
 use sim::dice::Dice;
 use sim::history::History;
 use sim::mutants::MUTANTS;
@@ -36,6 +36,9 @@ struct Options {
     /// Judge this history in JSON lines instead of running seeds.
     #[arg(long, value_name = "JSON LINES")]
     history: Option<String>,
+    /// With --history, the promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions.
+    #[arg(long, value_name = "NAME", requires = "history", default_value = "as-asked")]
+    promise: Promise,
     /// Compare the hashes of seeds 0 to 1,999 with `crates/sim/hashes.txt`, and print the seeds that differ.
     #[arg(long)]
     hashes: bool,
@@ -84,7 +87,7 @@ impl std::fmt::Debug for Failed {
 fn main() -> Result<(), Failed> {
     let options = Options::parse();
     if let Some(text) = &options.history {
-        return judge(text);
+        return judge(text, options.promise);
     }
     if options.mutants {
         return hunt(&options);
@@ -134,13 +137,14 @@ fn compare_hashes(prints_table: bool) -> Result<(), Failed> {
 }
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
-fn judge(text: &str) -> Result<(), Failed> {
+fn judge(text: &str, promise: Promise) -> Result<(), Failed> {
     match History::from_json_lines(text) {
         Ok(history) => {
-            let findings = check::judge(&history);
+            let check::Judgement { findings, allowed } = check::judge(&history, promise);
             for finding in &findings {
                 println!("{finding}");
             }
+            println!("allowed: {allowed}");
             println!("{} transactions, {} findings", history.transactions.len(), findings.len());
             if findings.is_empty() { Ok(()) } else { Err(Failed(findings.len() as u64)) }
         }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::check::{self, Anomaly, Finding};
+use crate::check::{self, Anomaly, Finding, Promise};
 use crate::dice::Dice;
 use crate::history::{ClientError, History};
 use crate::program::Plan;
@@ -61,7 +61,7 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
         Err(cause) => return Verdict::of_panic(&*cause),
     };
     // Violations that clients can see come before those that only the inside shows.
-    let mut findings = check::judge(&report.history);
+    let mut findings = check::judge(&report.history, Promise::AsAsked).findings;
     findings.extend(report.findings);
     Verdict {
         findings,

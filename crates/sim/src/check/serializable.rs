@@ -2,14 +2,18 @@
 //!
 //! Each is one point of a graph without transactions of other levels, since PostgreSQL guarantees nothing about those
 //! together. Real time is our own guarantee. Statements that failed or were rolled back to a savepoint count as reads.
+//!
+//! Where snapshots may be old, a transaction that writes nothing may take any place before its end.
 
-use super::graph::{Edge, Graph};
+use super::graph::{Age, Edge, Graph, Kind};
+use super::promise::{SessionOrder, Sessions};
 use super::{Finding, Index};
 use crate::history::{History, Level, Outcome, Transaction};
 
 /// The graph of SERIALIZABLE transactions.
-pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
+pub(super) fn check(history: &History, index: &Index, age: Age, sessions: Sessions) -> Option<Finding> {
     let mut graph = Graph::default();
+    let mut order = SessionOrder::new(sessions);
     let mut points = vec![None; history.transactions.len()];
     for (number, transaction) in history.transactions.iter().enumerate() {
         if !counts(number, transaction, index) {
@@ -17,7 +21,12 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
         }
         let begin_us = transaction.statements.first().map_or(0, |statement| statement.begin_us);
         let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);
-        points[number] = Some(graph.point(format!("T{number}"), begin_us, end_us));
+        let kind = if transaction.writes().next().is_some() { Kind::Commit } else { Kind::Snapshot };
+        let point = graph.point(kind, format!("T{number}"), begin_us, end_us);
+        points[number] = Some(point);
+        if transaction.outcome == Outcome::Committed {
+            order.follow(transaction.session, point, &mut graph);
+        }
     }
     let point_of = |element: &u64| points[*index.writers.get(element)?];
     for list in index.finals.values() {
@@ -53,7 +62,7 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
             }
         }
     }
-    graph.judge()
+    graph.judge(age)
 }
 
 /// Whether it is SERIALIZABLE and took effect.

@@ -7,13 +7,19 @@
 //! something itself (docs/explanation/simulation.md, "What is known to be open").
 //!
 //! So this judge covers READ COMMITTED, REPEATABLE READ (snapshot isolation) and stale reads at once.
+//!
+//! Where snapshots may be old (generalised snapshot isolation: Elnikety, Pedone, Zwaenepoel, SRDS 2005), each is still the state
+//! between two commits, and commits keep their order in real time. A transaction above READ COMMITTED then overwrites only
+//! what its snapshot has, except that it may insert a row again that was deleted since. Unless sessions keep their order,
+//! a session need not see its own earlier commits.
 
-use super::graph::{Edge, Graph};
-use super::{Finding, Index};
+use super::Index;
+use super::graph::{Age, Edge, Graph, Kind};
+use super::promise::{SessionOrder, Sessions};
 use crate::history::{Element, History, Outcome, Seen, Statement, Transaction};
 
 /// The graph of commits and snapshots.
-pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
+pub(super) fn graph(history: &History, index: &Index, age: Age, sessions: Sessions) -> Graph {
     let mut graph = Graph::default();
     let commits: Vec<Option<usize>> = history
         .transactions
@@ -26,11 +32,18 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
         let writers: Vec<usize> = writers.collect();
         writers.windows(2).for_each(|pair| graph.edge(pair[0], pair[1], Edge::Ww));
     }
+    let mut order = SessionOrder::new(sessions);
     for (number, transaction) in history.transactions.iter().enumerate() {
-        let mut looks = Looks { number, commits: &commits, index, graph: &mut graph };
-        looks.add(transaction);
+        let mut looks = Looks { number, commits: &commits, index, graph: &mut graph, order: &mut order };
+        let snapshot = looks.add(transaction);
+        if let Some(snapshot) = snapshot.filter(|_| age == Age::Any && transaction.keeps_snapshot()) {
+            looks.overwrite(snapshot, transaction);
+        }
+        if let Some(commit) = commits[number].filter(|_| transaction.outcome == Outcome::Committed) {
+            order.follow(transaction.session, commit, &mut graph);
+        }
     }
-    graph.judge()
+    graph
 }
 
 fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: &mut Graph) -> Option<usize> {
@@ -38,7 +51,7 @@ fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: 
         return None;
     }
     let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);
-    Some(graph.point(format!("T{number}"), transaction.finish_us, end_us))
+    Some(graph.point(Kind::Commit, format!("T{number}"), transaction.finish_us, end_us))
 }
 
 /// Whether the reply shows that the statement took a snapshot. A failed one may not have taken any.
@@ -54,10 +67,12 @@ struct Looks<'a> {
     commits: &'a [Option<usize>],
     index: &'a Index,
     graph: &'a mut Graph,
+    order: &'a mut SessionOrder,
 }
 
 impl Looks<'_> {
-    fn add(&mut self, transaction: &Transaction) {
+    /// Returns the last snapshot.
+    fn add(&mut self, transaction: &Transaction) -> Option<usize> {
         let number = self.number;
         let answered = || transaction.statements.iter().enumerate().filter(|(_, s)| s.end_us != 0);
         let mut snapshot = None;
@@ -73,10 +88,17 @@ impl Looks<'_> {
                         let first = data.next().unwrap_or(statement);
                         let taken = std::iter::once(first).chain(data).find(|s| has_shown(s));
                         let taken = taken.filter(|s| s.end_us != 0).unwrap_or(statement);
-                        self.graph.point(format!("S{number}"), first.begin_us, Some(taken.end_us))
+                        let name = format!("S{number}");
+                        self.graph.point(Kind::Snapshot, name, first.begin_us, Some(taken.end_us))
                     }
-                    None => self.graph.point(format!("T{number}.{place}"), begin_us, Some(end_us)),
+                    None => {
+                        let name = format!("T{number}.{place}");
+                        self.graph.point(Kind::Statement, name, begin_us, Some(end_us))
+                    }
                 };
+                if snapshot != Some(point) {
+                    self.order.follow(transaction.session, point, self.graph);
+                }
                 snapshot = Some(point);
                 statement.reads.iter().for_each(|seen| self.look(point, seen));
                 for scan in &statement.scans {
@@ -91,8 +113,23 @@ impl Looks<'_> {
                 statement.locked.iter().for_each(|seen| self.look(commit, seen));
             }
             for seen in &statement.latest {
-                let point = self.graph.point(format!("T{number}.{place}!"), begin_us, Some(end_us));
+                let name = format!("T{number}.{place}!");
+                let point = self.graph.point(Kind::Check, name, begin_us, Some(end_us));
                 self.look(point, seen);
+            }
+        }
+        snapshot
+    }
+
+    /// What the transaction overwrote was in its snapshot. An INSERT has no row to start from.
+    fn overwrite(&mut self, snapshot: usize, transaction: &Transaction) {
+        for write in transaction.writes() {
+            let Some((row, place)) = self.index.places.get(&write.element).copied() else { continue };
+            let base = self.index.without_own(self.number, &self.index.list(row)[..place]);
+            let last = base.last().filter(|element| !self.index.gone.contains(element));
+            let writer = last.and_then(|element| self.commits[*self.index.writers.get(element)?]);
+            if let Some(writer) = writer {
+                self.graph.edge(writer, snapshot, Edge::Ww);
             }
         }
     }

@@ -1,8 +1,11 @@
 //! Hand-made histories: each anomaly, and similar histories without it.
 //!
-//! [`brute_force`] compares the judges with a search through all orders, on tiny random histories.
+//! [`brute_force`] and [`every_visibility`] compare the judges with a search through all orders, on tiny random histories.
+//! [`promises`] has the anomalies that one promise allows and another forbids.
 
 mod brute_force;
+mod every_visibility;
+mod promises;
 
 use super::*;
 use crate::history::{Level, Seen, Statement, Transaction, Write};
@@ -57,8 +60,13 @@ fn single(
 }
 
 fn anomalies(transactions: Vec<Transaction>, finals: &[(u32, &[Element])]) -> Vec<Anomaly> {
+    found(Promise::AsAsked, transactions, finals)
+}
+
+fn found(promise: Promise, transactions: Vec<Transaction>, finals: &[(u32, &[Element])]) -> Vec<Anomaly> {
     let finals = finals.iter().map(|(row, list)| seen(*row, list)).collect();
-    judge(&History { transactions, finals, total: None }).into_iter().map(|finding| finding.anomaly).collect()
+    let judgement = judge(&History { transactions, finals, total: None }, promise);
+    judgement.findings.into_iter().map(|finding| finding.anomaly).collect()
 }
 
 #[test]
@@ -294,6 +302,7 @@ fn money_from_nowhere() {
         look.statements[0].total = Some(total);
         History { transactions: vec![look], finals: Vec::new(), total: Some(800) }
     };
+    let judge = |history: &History| judge(history, Promise::AsAsked).findings;
     assert_eq!(judge(&look(800)), []);
     assert_eq!(judge(&look(790))[0].anomaly, Anomaly::WrongTotal);
     let mut own = look(790);

@@ -1,21 +1,25 @@
 //! The definition by brute force: does any order of commits and snapshots, within real time, explain every read?
 
 use super::*;
+use crate::check::graph::Age;
 use crate::dice::Dice;
 
-struct Moment {
-    begin_us: u64,
-    end_us: u64,
-    reads: Vec<(u32, Vec<Element>)>,
+/// A snapshot with reads, or a commit with writes.
+pub(super) struct Moment {
+    pub(super) begin_us: u64,
+    pub(super) end_us: u64,
+    pub(super) reads: Vec<(u32, Vec<Element>)>,
     scans: Vec<Scan>,
-    writes: Vec<(u32, Element)>,
+    pub(super) writes: Vec<(u32, Element)>,
     /// The moment of the same transaction that must come before.
-    after: Option<usize>,
+    pub(super) after: Option<usize>,
+    /// The number of the transaction.
+    pub(super) of: usize,
 }
 
-fn moments(history: &History) -> Vec<Moment> {
+pub(super) fn moments(history: &History) -> Vec<Moment> {
     let mut moments: Vec<Moment> = Vec::new();
-    for transaction in &history.transactions {
+    for (of, transaction) in history.transactions.iter().enumerate() {
         let keeps = transaction.level != ReadCommitted;
         let mut before = None;
         for (place, statement) in transaction.statements.iter().enumerate() {
@@ -33,6 +37,7 @@ fn moments(history: &History) -> Vec<Moment> {
                 scans: statement.scans.clone(),
                 writes: Vec::new(),
                 after: before,
+                of,
             });
             before = Some(moments.len() - 1);
         }
@@ -46,6 +51,7 @@ fn moments(history: &History) -> Vec<Moment> {
                 scans: Vec::new(),
                 writes,
                 after: before,
+                of,
             });
         }
     }
@@ -125,6 +131,7 @@ fn draw(dice: &mut Dice, levels: &[Level], scans: u64) -> History {
             scan.found = (0..2).map(&mut beginning).filter(|seen| !seen.list.is_empty()).collect();
         }
     }
+    history.transactions.iter_mut().for_each(|transaction| transaction.session = dice.below(2) as u32);
     history.finals = (0..2).map(|row| seen(row, &lists[row as usize])).collect();
     history
 }
@@ -139,8 +146,8 @@ fn is_plain(history: &History) -> bool {
     })
 }
 
-/// Draws and compares this many histories, and returns how many were good and bad.
-fn compare(
+/// Draws and compares many histories, and returns how many were good and bad.
+pub(super) fn compare(
     levels: &[Level],
     scans: u64,
     expected: impl Fn(&History, &Index) -> bool,
@@ -163,12 +170,16 @@ fn compare(
     (good, bad)
 }
 
+fn judged_snapshots(history: &History, index: &Index) -> Option<Finding> {
+    snapshots::graph(history, index, Age::Present, Sessions::Apart).judge(Age::Present)
+}
+
 #[test]
 fn snapshots_agree_with_every_order() {
     let every_order =
         |history: &History, index: &Index| explains(&moments(history), 0, &BTreeMap::new(), index);
     let same = |one, other| one == other;
-    let (good, bad) = compare(&[ReadCommitted, RepeatableRead], 0, every_order, snapshots::check, same);
+    let (good, bad) = compare(&[ReadCommitted, RepeatableRead], 0, every_order, judged_snapshots, same);
     assert!(good > 2_000 && bad > 2_000, "both kinds occur: {good} good, {bad} bad");
 }
 
@@ -178,12 +189,16 @@ fn scans_are_never_judged_too_hard() {
     let every_order =
         |history: &History, index: &Index| explains(&moments(history), 0, &BTreeMap::new(), index);
     let is_fair = |is_good: bool, is_clean: bool| !is_good || is_clean;
-    let (good, bad) = compare(&[ReadCommitted, RepeatableRead], 50, every_order, snapshots::check, is_fair);
+    let (good, bad) = compare(&[ReadCommitted, RepeatableRead], 50, every_order, judged_snapshots, is_fair);
     assert!(good > 1_000 && bad > 1_000, "both kinds occur: {good} good, {bad} bad");
 }
 
 /// The same for SERIALIZABLE: does any order of whole transactions explain every read?
-fn explains_serially(open: &[&Transaction], rows: &BTreeMap<u32, Vec<Element>>, end: &Index) -> bool {
+pub(super) fn explains_serially(
+    open: &[&Transaction],
+    rows: &BTreeMap<u32, Vec<Element>>,
+    end: &Index,
+) -> bool {
     if open.is_empty() {
         return rows.iter().all(|(row, list)| end.list(*row) == list);
     }
@@ -210,7 +225,9 @@ fn serializable_agrees_with_every_order() {
         let all: Vec<&Transaction> = history.transactions.iter().collect();
         explains_serially(&all, &BTreeMap::new(), index)
     };
+    let judged =
+        |history: &History, index: &Index| serializable::check(history, index, Age::Present, Sessions::Apart);
     let same = |one, other| one == other;
-    let (good, bad) = compare(&[Serializable], 0, every_order, serializable::check, same);
+    let (good, bad) = compare(&[Serializable], 0, every_order, judged, same);
     assert!(good > 2_000 && bad > 2_000, "both kinds occur: {good} good, {bad} bad");
 }
