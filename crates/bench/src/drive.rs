@@ -25,10 +25,12 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use sim::dice::Dice;
 use tokio::time::{sleep, sleep_until};
 
-pub(crate) use draw::{date, day_ahead, exponential, letters};
+pub(crate) use draw::{date, day_ahead, exponential, letters, now};
 pub(crate) use fill::Fill;
 pub(crate) use ledger::{Account, Ledger};
-pub(crate) use session::{Endpoints, Heard, Isolation, Session, Texts, Transaction, connect};
+pub(crate) use session::{
+    Added, Call, Endpoints, Heard, Isolation, Session, Texts, Transaction, Tries, connect,
+};
 pub(crate) use tally::{Kind, SLICE, Slice, Tally};
 pub(crate) use value::{Cents, Rate, Text, cents, rate};
 
@@ -240,13 +242,13 @@ async fn work(
             shared.tally.borrow_mut().unsent += turns.left(due);
             break;
         }
-        session.retries = 0;
+        session.tries = Tries::default();
         let outcome = actor.act(&mut session).await;
         let is_lost = matches!(outcome, Err(Refusal::Lost(_)));
         let stuck =
             outcome.as_ref().err().filter(|why| matches!(why, Refusal::Stuck(_))).map(ToString::to_string);
         let trouble = outcome.err().map(|why| why.to_string());
-        let ended = Ended { kind: next.kind, due, sent, retries: session.retries, trouble };
+        let ended = Ended { kind: next.kind, due, sent, tries: session.tries, trouble };
         shared.tally.borrow_mut().add(&ended, Instant::now());
         if let Some(why) = stuck {
             return Err(Fault::Database(format!("client {number}: {why}")));

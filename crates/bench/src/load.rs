@@ -19,7 +19,7 @@ use crate::judge;
 use crate::micro::{Micro, Shape};
 use crate::rubbos::Rubbos;
 use crate::rubis::Rubis;
-use crate::tpcc::{self, Tpcc};
+use crate::tpcc::{self, Form, Tpcc};
 use crate::tpcw::{self, Mix, Tpcw};
 
 /// Between two lines about how far it is.
@@ -42,6 +42,8 @@ pub(crate) enum Load {
     Bulk,
     /// Order entry.
     Tpcc,
+    /// The same as calls of procedures, each a whole transaction.
+    TpccCall,
     /// A book shop, 95 % browsing.
     TpcwBrowsing,
     /// A book shop, 80 % browsing.
@@ -81,6 +83,7 @@ impl Load {
     pub(crate) fn tables(self) -> &'static str {
         match self {
             Self::Tpcc => "tpcc",
+            Self::TpccCall => "tpcc-call",
             Self::TpcwBrowsing | Self::TpcwShopping | Self::TpcwOrdering => "tpcw",
             Self::RubisBidding | Self::RubisBrowsing => "rubis",
             Self::RubbosSubmission | Self::RubbosBrowsing => "rubbos",
@@ -95,6 +98,12 @@ impl Load {
             let scale = tpcw::Scale { items: size.items.unwrap_or(1_000), browsers: size.scale };
             Box::new(Tpcw { scale, mix })
         };
+        let tpcc = |form| {
+            let full = tpcc::Scale::full(size.scale);
+            let items = size.items.unwrap_or(full.items);
+            let customers = size.customers.unwrap_or(full.customers);
+            Box::new(Tpcc { scale: tpcc::Scale { items, customers, ..full }, form })
+        };
         let rubbos = |is_browsing| Box::new(Rubbos { stories: 100 * size.scale, is_browsing });
         match self {
             Self::PointRead => micro(Shape::PointRead),
@@ -103,12 +112,8 @@ impl Load {
             Self::TpcB => micro(Shape::TpcB),
             Self::LargeRows => micro(Shape::LargeRows),
             Self::Bulk => micro(Shape::BulkLoad),
-            Self::Tpcc => {
-                let full = tpcc::Scale::full(size.scale);
-                let items = size.items.unwrap_or(full.items);
-                let customers = size.customers.unwrap_or(full.customers);
-                Box::new(Tpcc { scale: tpcc::Scale { items, customers, ..full } })
-            }
+            Self::Tpcc => tpcc(Form::Statements),
+            Self::TpccCall => tpcc(Form::Calls),
             Self::TpcwBrowsing => tpcw(Mix::Browsing),
             Self::TpcwShopping => tpcw(Mix::Shopping),
             Self::TpcwOrdering => tpcw(Mix::Ordering),
@@ -301,13 +306,16 @@ async fn course_of(
 fn table(workload: &dyn Workload, outcome: &Outcome) -> String {
     let tally = &outcome.tally;
     let mut text = format!(
-        "{}: {:.1} a second; {} failed, {} retries, {} due and not sent; the clients used {:.2} of a processor\n\n\
+        "{}: {:.1} a second, {:.1} committed; {} failed, {} retries, {} of them for 40001, {} due and not sent; the clients \
+         used {:.2} of a processor\n\n\
          | interaction | done | p50 ms | p90 ms | p99 ms | max ms | limit ms | failed | retries |\n\
          |---|---|---|---|---|---|---|---|---|\n",
         workload.name(),
         tally.throughput(),
+        tally.committed() as f64 / tally.seconds(),
         tally.failed(),
         tally.retries(),
+        tally.conflicts(),
         tally.unsent,
         outcome.driver,
     );
@@ -328,7 +336,7 @@ fn table(workload: &dyn Workload, outcome: &Outcome) -> String {
             ms(0.99),
             ms(1.0),
             kind.failed(),
-            kind.retries
+            kind.tries.retries
         );
         for (trouble, count) in &kind.troubles {
             *troubles.entry(trouble).or_default() += count;

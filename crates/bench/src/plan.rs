@@ -316,6 +316,28 @@ impl Plan {
         Ok(())
     }
 
+    /// What tells a load apart from those of the plan that are called the same.
+    pub(crate) fn apart(&self, course: &Course) -> String {
+        let kin = || self.loads.iter().filter(|other| other.load == course.load);
+        let mut apart = String::new();
+        if kin().any(|other| other.scale != course.scale) {
+            apart += &format!(", scale {}", course.scale);
+        }
+        let clients = |course: &Course| (course.clients, course.clients_per_server);
+        if kin().any(|other| clients(other) != clients(course)) {
+            apart += &match course.clients {
+                Some(count) => format!(", clients {count}"),
+                None => format!(", clients {} a server", course.clients(1)),
+            };
+        }
+        if let Some(level) =
+            course.isolation.as_ref().filter(|_| kin().any(|o| o.isolation != course.isolation))
+        {
+            apart += &format!(", {level}");
+        }
+        apart
+    }
+
     /// The loads, grouped by those that share their tables.
     pub(crate) fn groups(&self) -> Result<Vec<Vec<Course>>, Fault> {
         let mut groups: Vec<(&str, Size, Vec<Course>)> = Vec::new();
@@ -385,6 +407,16 @@ mod tests {
         let limited =
             Plan::parse(&TEXT.replace("seconds = 3", "seconds = 3\ncores_per_server = 0.1")).unwrap();
         assert_eq!(limited.measured(), plan.measured() + SETTLING * (3 * 2 * 2));
+    }
+
+    #[test]
+    fn loads_of_one_name_are_told_apart() {
+        let more = "[[load]]\nload = 'tpcc'\nclients = 4\nscale = 2\nisolation = 'serializable'\n\
+            [[load]]\nload = 'tpcc'\nclients = 4\nscale = 3\nisolation = 'serializable'\n";
+        let plan = Plan::parse(&format!("{TEXT}{more}")).unwrap();
+        let apart: Vec<String> = plan.loads.iter().map(|course| plan.apart(course)).collect();
+        let four = |scale: i32| format!(", scale {scale}, clients 4, serializable");
+        assert_eq!(apart, ["", ", scale 2, clients 8 a server", "", &four(2), &four(3)]);
     }
 
     #[test]

@@ -173,7 +173,8 @@ fn notes(plan: &Plan) -> Vec<String> {
          transactions say so (READ ONLY); with `streaming`, clients send them to all servers in turn. After every run replicas, \
          rules and what clients were told are checked; a few times a second reads are probed for staleness. \
          `servers us each` is the processor time of all servers for each interaction, failed ones included, which is what \
-         bounds how many there can be.",
+         bounds how many there can be; `us per commit` is the same for each interaction that was committed, and `40001 per \
+         commit` counts what clients were told before they tried again.",
         plan.rounds,
         plan.seconds,
         plan.warm_up_s,
@@ -270,12 +271,13 @@ impl Bench<'_> {
                 let (entrant, running) = &mut contestants[next];
                 self.next += 1;
                 let Some(contestant) = running else { continue };
-                self.tell(&format!("{}, {}, round {round}", load.load, contestant.name));
+                let apart = self.plan.apart(load);
+                self.tell(&format!("{}{apart}, {}, round {round}", load.load, contestant.name));
                 let mut course = measure::course(self.plan, load, entrant.servers())?;
                 // Rounds differ, contestants within one do not.
                 course.seed = course.seed.wrapping_add(u64::from(round) << 32);
                 let limit = self.limit();
-                let order = Order { workload: &*workload, course: &course, entrant, round, limit };
+                let order = Order { workload: &*workload, apart, course: &course, entrant, round, limit };
                 match measure::run(&order, contestant, self.environment) {
                     Ok(run) => results.runs.push(run),
                     Err(fault) => {

@@ -1,7 +1,7 @@
 //! TPC-C: terminals of a wholesale supplier, with the five transactions of the specification.
 //!
 //! Source: the TPC-C specification as summed up in `workloads/tpcc.md`; the statements are those of
-//! `workloads/tpcc/transactions.sql`. A terminal has a warehouse of its own, ten terminals a warehouse, the mix is
+//! `workloads/tpcc/transactions.sql`, or one call for each transaction (`calls`). A terminal has a warehouse of its own, ten terminals a warehouse, the mix is
 //! 45/43/4/4/4. One New-Order in a hundred names an item that is not there, and is rolled back by its client. Keying
 //! and think times are kept when the pace asks for them, else a terminal is always busy.
 //!
@@ -9,6 +9,7 @@
 //! since the transactions keep them all (the eleventh in a form that Delivery keeps too). A smaller scale has fewer items
 //! and customers; everything else follows from them as in the specification.
 
+mod calls;
 mod orders;
 mod payments;
 mod population;
@@ -59,30 +60,54 @@ impl Scale {
     }
 }
 
+/// How terminals send transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Statement by statement.
+    Statements,
+    /// As calls of procedures and functions.
+    Calls,
+}
+
 /// The workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tpcc {
     /// How large it is.
     pub(crate) scale: Scale,
+    /// What is sent.
+    pub(crate) form: Form,
 }
 
 impl Workload for Tpcc {
     fn name(&self) -> String {
-        "tpcc".to_owned()
+        match self.form {
+            Form::Statements => "tpcc".to_owned(),
+            Form::Calls => "tpcc-call".to_owned(),
+        }
     }
 
     fn texts(&self) -> Texts {
-        Rc::new(schema().queries)
+        match self.form {
+            Form::Statements => Rc::new(schema().queries),
+            Form::Calls => calls::texts(),
+        }
     }
 
     fn populate<'a>(&'a self, fill: &'a Fill<'a>) -> LocalBoxFuture<'a, Result<(), Fault>> {
-        Box::pin(population::fill(self.scale, schema().schema, fill))
+        Box::pin(async move {
+            population::fill(self.scale, schema().schema, fill).await?;
+            match self.form {
+                Form::Statements => Ok(()),
+                Form::Calls => fill.say(calls::PROCEDURES).await,
+            }
+        })
     }
 
     fn actor(&self, number: usize, dice: Dice) -> Box<dyn Actor> {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         Box::new(Terminal {
             scale: self.scale,
+            form: self.form,
             warehouse: number / DISTRICTS % self.scale.warehouses + 1,
             district: number % DISTRICTS + 1,
             dice,
@@ -156,6 +181,7 @@ impl Kind {
 /// One terminal.
 struct Terminal {
     scale: Scale,
+    form: Form,
     warehouse: i32,
     district: i32,
     dice: Dice,
@@ -173,12 +199,17 @@ impl Actor for Terminal {
 
     fn act<'a>(&'a mut self, session: &'a mut Session) -> LocalBoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            match self.next {
-                Kind::NewOrder => self.new_order(session).await,
-                Kind::Payment => self.payment(session).await,
-                Kind::OrderStatus => self.order_status(session).await,
-                Kind::Delivery => self.delivery(session).await,
-                Kind::StockLevel => self.stock_level(session).await,
+            match (self.form, self.next) {
+                (Form::Statements, Kind::NewOrder) => self.new_order(session).await,
+                (Form::Statements, Kind::Payment) => self.payment(session).await,
+                (Form::Statements, Kind::OrderStatus) => self.order_status(session).await,
+                (Form::Statements, Kind::Delivery) => self.delivery(session).await,
+                (Form::Statements, Kind::StockLevel) => self.stock_level(session).await,
+                (Form::Calls, Kind::NewOrder) => self.call_new_order(session).await,
+                (Form::Calls, Kind::Payment) => self.call_payment(session).await,
+                (Form::Calls, Kind::OrderStatus) => self.call_order_status(session).await,
+                (Form::Calls, Kind::Delivery) => self.call_delivery(session).await,
+                (Form::Calls, Kind::StockLevel) => self.call_stock_level(session).await,
             }
         })
     }

@@ -28,6 +28,16 @@ pub(crate) fn day_ahead(days: i32) -> Text {
     Text((OffsetDateTime::now_utc().date() + Days::days(days.into())).to_string())
 }
 
+/// This moment, as a server reads it.
+pub(crate) fn now() -> Text {
+    Text(instant(OffsetDateTime::now_utc()))
+}
+
+fn instant(at: OffsetDateTime) -> String {
+    let (date, (hour, minute, second, us)) = (at.date(), at.time().as_hms_micro());
+    format!("{date} {hour:02}:{minute:02}:{second:02}.{us:06}+00")
+}
+
 /// The date so many days after 1970-01-01.
 pub(crate) fn date(day: i64) -> String {
     (OffsetDateTime::UNIX_EPOCH.date() + Days::days(day)).to_string()
@@ -41,6 +51,8 @@ mod tests {
     fn days_are_dates() {
         assert_eq!((date(0), date(11_016)), ("1970-01-01".into(), "2000-02-29".into()));
         assert_eq!(date(20_513), "2026-03-01");
+        let at = OffsetDateTime::UNIX_EPOCH + Days::milliseconds(3_725_042);
+        assert_eq!(instant(at), "1970-01-01 01:02:05.042000+00");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! do. Reads that are said to be reads go to the reader, where the contestant has one; else they go
 //! where everything goes, as `BEGIN READ ONLY`.
 
+mod call;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,10 +14,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use testbed::refusal::Refusal;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::ledger::Ledger;
+use call::again_and_again;
+pub(crate) use call::{Added, Call};
 
 /// How long a statement may take; longer is for ever.
 const STATEMENT_MAX: Duration = Duration::from_mins(1);
@@ -84,8 +89,26 @@ pub(crate) struct Session {
     declares: bool,
     /// The acknowledgements that it received.
     pub(crate) ledger: Ledger,
-    /// How often a transaction was tried again, since this was last set to 0.
+    /// How transactions fared since this was last reset.
+    pub(crate) tries: Tries,
+}
+
+/// How the transactions of an interaction fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tries {
+    /// Tried again.
     pub(crate) retries: u64,
+    /// Of these, because of 40001.
+    pub(crate) conflicts: u64,
+    /// Rolled back in the end because the client wanted it.
+    pub(crate) undone: u64,
+}
+
+impl Tries {
+    fn again(&mut self, why: &str) {
+        self.retries += 1;
+        self.conflicts += u64::from(why.starts_with(SqlState::T_R_SERIALIZATION_FAILURE.code()));
+    }
 }
 
 impl Session {
@@ -102,7 +125,8 @@ impl Session {
         };
         let main = Connection::open(&endpoints.main, texts).await?;
         let declares = endpoints.declares;
-        Ok(Self { main, reader, isolation, declares, ledger: Ledger::default(), retries: 0 })
+        let (ledger, tries) = (Ledger::default(), Tries::default());
+        Ok(Self { main, reader, isolation, declares, ledger, tries })
     }
 
     /// The statements sent to the main endpoint since the last call. Empty before the first one.
@@ -129,7 +153,7 @@ impl Session {
         body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let begin = format!("BEGIN ISOLATION LEVEL {}", self.isolation.words());
-        run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
+        run(&mut self.main, &mut self.ledger, &mut self.tries, &begin, body).await
     }
 
     /// The same, with the tables that it touches, for those who want to know them.
@@ -139,7 +163,7 @@ impl Session {
         body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let begin = format!("BEGIN{} ISOLATION LEVEL {}", self.declared(tables), self.isolation.words());
-        run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
+        run(&mut self.main, &mut self.ledger, &mut self.tries, &begin, body).await
     }
 
     fn declared(&self, tables: &str) -> String {
@@ -156,7 +180,7 @@ impl Session {
             _ => Isolation::RepeatableRead,
         };
         let begin = format!("BEGIN ISOLATION LEVEL {}", level.words());
-        run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
+        run(&mut self.main, &mut self.ledger, &mut self.tries, &begin, body).await
     }
 
     /// Runs a transaction that only reads, these tables.
@@ -168,7 +192,7 @@ impl Session {
         let declared = self.declared(tables);
         let begin = format!("BEGIN{declared} ISOLATION LEVEL {} READ ONLY", self.isolation.words());
         let connection = self.reader.as_mut().unwrap_or(&mut self.main);
-        run(connection, &mut self.ledger, &mut self.retries, &begin, body).await
+        run(connection, &mut self.ledger, &mut self.tries, &begin, body).await
     }
 
     /// Runs a transaction that only reads.
@@ -178,22 +202,13 @@ impl Session {
     ) -> Result<T, Refusal> {
         let begin = format!("BEGIN ISOLATION LEVEL {} READ ONLY", self.isolation.words());
         let connection = self.reader.as_mut().unwrap_or(&mut self.main);
-        run(connection, &mut self.ledger, &mut self.retries, &begin, body).await
+        run(connection, &mut self.ledger, &mut self.tries, &begin, body).await
     }
 
     /// Runs a statement that reads, by itself.
     pub(crate) async fn look(&mut self, name: &'static str, values: Values<'_>) -> Result<Vec<Row>, Refusal> {
         let connection = self.reader.as_mut().unwrap_or(&mut self.main);
-        let mut tries = 0;
-        loop {
-            match connection.rows(name, values).await {
-                Err(Refusal::Again(_)) if tries < TRIES_MAX => tries += 1,
-                outcome => {
-                    self.retries += tries;
-                    return outcome;
-                }
-            }
-        }
+        again_and_again(connection, &mut self.tries, name, values).await
     }
 
     /// Runs a statement that writes, by itself; `entered` counts when it is acknowledged.
@@ -203,14 +218,14 @@ impl Session {
         values: Values<'_>,
         entered: &[(&'static str, i64)],
     ) -> Result<u64, Refusal> {
-        let mut tries = 0;
+        let mut tries = 1;
         let outcome = loop {
             match self.main.execute(name, values).await {
-                Err(Refusal::Again(_)) if tries < TRIES_MAX => tries += 1,
+                Err(Refusal::Again(why)) if tries < TRIES_MAX => self.tries.again(&why),
                 outcome => break outcome,
             }
+            tries += 1;
         };
-        self.retries += tries;
         match &outcome {
             Ok(_) => self.ledger.tell(entered),
             Err(Refusal::Lost(_) | Refusal::Stuck(_)) => self.ledger.doubt(entered),
@@ -224,7 +239,7 @@ impl Session {
 async fn run<T>(
     connection: &mut Connection,
     ledger: &mut Ledger,
-    retries: &mut u64,
+    counted: &mut Tries,
     begin: &str,
     body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
@@ -242,7 +257,11 @@ async fn run<T>(
             body(&mut transaction).await
         };
         let why = match outcome.await {
-            Ok(value) if is_undone => return connection.mark("ROLLBACK", Heard::End).await.map(|()| value),
+            Ok(value) if is_undone => {
+                connection.mark("ROLLBACK", Heard::End).await?;
+                counted.undone += 1;
+                return Ok(value);
+            }
             Ok(value) => match connection.mark("COMMIT", Heard::End).await {
                 Ok(()) => {
                     ledger.tell(&entered);
@@ -260,11 +279,11 @@ async fn run<T>(
         if matches!(why, Refusal::Again(_) | Refusal::Told(_)) {
             connection.say("ROLLBACK").await?;
         }
-        if !matches!(why, Refusal::Again(_)) || tries == TRIES_MAX {
-            return Err(why);
+        match why {
+            Refusal::Again(why) if tries < TRIES_MAX => counted.again(&why),
+            why => return Err(why),
         }
         tries += 1;
-        *retries += 1;
     }
 }
 
@@ -320,6 +339,8 @@ struct Connection {
     client: Client,
     texts: Texts,
     prepared: BTreeMap<&'static str, Statement>,
+    /// The level that statements by themselves have, if it was set.
+    level: Option<Isolation>,
     /// The statements sent, if they are recorded.
     heard: Option<Vec<Heard>>,
 }
@@ -328,7 +349,16 @@ impl Connection {
     async fn open(config: &Config, texts: &Texts) -> Result<Self, Refusal> {
         let client = connect(config).await?;
         let (config, texts) = (config.clone(), Rc::clone(texts));
-        Ok(Self { config, client, texts, prepared: BTreeMap::new(), heard: None })
+        Ok(Self { config, client, texts, prepared: BTreeMap::new(), level: None, heard: None })
+    }
+
+    /// Sets the level of statements by themselves.
+    async fn isolate(&mut self, level: Isolation) -> Result<(), Refusal> {
+        if self.level != Some(level) {
+            self.say(&format!("SET default_transaction_isolation = '{}'", level.words())).await?;
+            self.level = Some(level);
+        }
+        Ok(())
     }
 
     async fn prepared(&mut self, name: &'static str) -> Result<Statement, Refusal> {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use super::session::Tries;
+
 /// The longest time that is told apart, in microseconds: ten minutes.
 const LONGEST_US: u64 = 600_000_000;
 /// Significant decimal digits of a time.
@@ -33,15 +35,16 @@ pub(crate) struct Kind {
     pub(crate) service_us: Histogram<u64>,
     /// Failures by their words.
     pub(crate) troubles: BTreeMap<String, u64>,
-    /// Transactions that were tried again.
-    pub(crate) retries: u64,
+    /// How its transactions fared, besides.
+    pub(crate) tries: Tries,
 }
 
 impl Kind {
     fn new() -> Self {
         let histogram =
             Histogram::new_with_bounds(1, LONGEST_US, DIGITS).expect("these bounds are allowed ones");
-        Self { response_us: histogram.clone(), service_us: histogram, troubles: BTreeMap::new(), retries: 0 }
+        let (troubles, tries) = (BTreeMap::new(), Tries::default());
+        Self { response_us: histogram.clone(), service_us: histogram, troubles, tries }
     }
 
     /// How many succeeded.
@@ -77,8 +80,8 @@ pub(crate) struct Ended {
     pub(crate) due: Instant,
     /// When it was sent.
     pub(crate) sent: Instant,
-    /// How often a transaction of it was tried again.
-    pub(crate) retries: u64,
+    /// How its transactions fared.
+    pub(crate) tries: Tries,
     /// Why it failed, if it did.
     pub(crate) trouble: Option<String>,
 }
@@ -118,7 +121,9 @@ impl Tally {
             return;
         }
         let kind = self.kinds.entry(ended.kind).or_insert_with(Kind::new);
-        kind.retries += ended.retries;
+        kind.tries.retries += ended.tries.retries;
+        kind.tries.conflicts += ended.tries.conflicts;
+        kind.tries.undone += ended.tries.undone;
         match &ended.trouble {
             None => {
                 kind.response_us.saturating_record(micros(ended.due));
@@ -162,7 +167,17 @@ impl Tally {
 
     /// How many transactions were tried again.
     pub(crate) fn retries(&self) -> u64 {
-        self.kinds.values().map(|kind| kind.retries).sum()
+        self.kinds.values().map(|kind| kind.tries.retries).sum()
+    }
+
+    /// How many transactions were tried again because of 40001.
+    pub(crate) fn conflicts(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.tries.conflicts).sum()
+    }
+
+    /// How many interactions succeeded without being undone at their client's wish.
+    pub(crate) fn committed(&self) -> u64 {
+        self.done() - self.kinds.values().map(|kind| kind.tries.undone).sum::<u64>().min(self.done())
     }
 
     /// Successes in a second.
@@ -185,7 +200,8 @@ mod tests {
     use super::*;
 
     fn ended(due: Instant, sent: Instant, trouble: Option<&str>) -> Ended {
-        Ended { kind: "k", due, sent, retries: 1, trouble: trouble.map(str::to_owned) }
+        let tries = Tries { retries: 1, conflicts: 1, undone: u64::from(trouble.is_none()) };
+        Ended { kind: "k", due, sent, tries, trouble: trouble.map(str::to_owned) }
     }
 
     #[test]
@@ -198,6 +214,7 @@ mod tests {
         tally.add(&ended(at(1900), at(1900), Some("23505 twice")), at(1950));
         tally.add(&ended(at(1990), at(1990), None), at(2001));
         assert_eq!((tally.done(), tally.failed(), tally.retries()), (1, 1, 2));
+        assert_eq!((tally.committed(), tally.conflicts()), (0, 2));
         let kind = &tally.kinds["k"];
         // The response counts from when it was due.
         assert!(kind.response_us.value_at_quantile(0.5).abs_diff(150_000) < 200);

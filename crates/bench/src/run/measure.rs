@@ -32,6 +32,8 @@ const TOLERANCE: f64 = 1.3;
 /// A run to be made: its load, contestant and limit.
 pub(crate) struct Order<'a> {
     pub(crate) workload: &'a dyn Workload,
+    /// What tells it apart from the plan's other loads of that workload.
+    pub(crate) apart: String,
     pub(crate) course: &'a Course,
     pub(crate) entrant: &'a Entrant,
     pub(crate) round: u32,
@@ -185,8 +187,10 @@ fn summed(
         peak_mb: bytes / 1e6,
     });
     let servers_cores = later.servers_cores(earlier);
+    let servers_sum: f64 = servers_cores.iter().sum();
+    let committed = tally.committed() as f64 / tally.seconds();
     Ok(Run {
-        load: order.workload.name(),
+        load: order.workload.name() + &order.apart,
         contestant: contestant.name.clone(),
         family: if contestant.name == order.entrant.name() {
             order.entrant.family()
@@ -198,15 +202,18 @@ fn summed(
         seed: order.course.seed,
         clients: order.course.clients,
         throughput: tally.throughput(),
+        committed,
         response_ms: Quantiles::of(&tally.response_us()),
         kinds: result::kinds(tally),
         failed: tally.failed(),
         retries: tally.retries(),
+        conflicts_each: tally.conflicts() as f64 / tally.committed().max(1) as f64,
         unsent: tally.unsent,
         late: result::late(order.workload, tally),
         driver_cores: later.our_cores(earlier),
         middleware,
-        servers_us_each: us_each(servers_cores.iter().sum()),
+        servers_us_each: us_each(servers_sum),
+        servers_us_per_commit: servers_sum * 1e6 / committed.max(1.0 / tally.seconds()),
         beyond: order.limit.map_or_else(Vec::new, |limit| beyond(limit, &servers_cores)),
         servers_cores,
         strangers: later.strangers(earlier),

@@ -56,7 +56,7 @@ fn throughput(results: &Results, load: &str) -> Picture {
         series: series.collect(),
         has_marks: true,
     };
-    Picture { file: format!("throughput-{load}"), lines }
+    Picture { file: format!("throughput-{}", file_name(load)), lines }
 }
 
 fn times(results: &Results, load: &str) -> Picture {
@@ -77,7 +77,12 @@ fn times(results: &Results, load: &str) -> Picture {
         series: series.collect(),
         has_marks: true,
     };
-    Picture { file: format!("times-{load}"), lines }
+    Picture { file: format!("times-{}", file_name(load)), lines }
+}
+
+/// The name of a load without what does not belong into the name of a file.
+fn file_name(load: &str) -> String {
+    load.replace(", ", "-").replace(' ', "-")
 }
 
 fn timeline(loss: &Loss) -> Vec<Picture> {

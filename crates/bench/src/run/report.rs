@@ -134,9 +134,10 @@ fn table(text: &mut String, results: &Results, load: &str) {
     first.retain(|run| run.counts());
     let _ = writeln!(
         text,
-        "## {load}\n\n| contestant | clients | a second (least to most) | : {} | p50 ms | p90 ms | p99 ms | failed | \
-         retries | middleware us each, MB | servers us each | servers' cores | clients' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-        names[0]
+        "## {load}\n\n| contestant | clients | a second (least to most) | : {first} | committed | p50 ms | p90 ms | p99 ms | failed | \
+         retries | 40001 per commit | middleware us each, MB | servers us each | us per commit, : {first} | servers' cores | \
+         clients' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        first = names[0]
     );
     let mut remarks = Vec::new();
     for name in &names {
@@ -157,35 +158,43 @@ fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
     let spread = |value: &dyn Fn(&Run) -> f64| Spread::of(runs.iter().map(|run| value(run)));
     let median = |value: &dyn Fn(&Run) -> f64| spread(value).map_or(0.0, |spread| spread.median);
     let Some(throughput) = spread(&|run| run.throughput) else {
-        let _ = writeln!(text, "| {name} | | no run counts | | | | | | | | | | | {} |", answers(&wrong));
+        let _ =
+            writeln!(text, "| {name} | | no run counts | | | | | | | | | | | | | | {} |", answers(&wrong));
         return;
     };
     // Within a round, so that what the machine does besides hits both.
-    let ratios = runs.iter().filter_map(|run| {
-        let base = first.iter().find(|base| base.round == run.round)?;
-        Some(run.throughput / base.throughput)
-    });
-    let ratio = Spread::of(ratios).map_or_else(String::new, |ratio| {
-        format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.least, ratio.most)
-    });
+    let ratio = |value: &dyn Fn(&Run) -> f64| {
+        let ratios = runs.iter().filter_map(|run| {
+            let base = first.iter().find(|base| base.round == run.round)?;
+            Some(value(run) / value(base))
+        });
+        Spread::of(ratios).map_or_else(String::new, |ratio| {
+            format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.least, ratio.most)
+        })
+    };
     let middleware = runs.iter().find_map(|run| run.middleware).map_or_else(String::new, |_| {
         let each = median(&|run| run.middleware.map_or(0.0, |it| it.us_each));
         format!("{each:.0}, {:.0}", median(&|run| run.middleware.map_or(0.0, |it| it.peak_mb)))
     });
     let _ = writeln!(
         text,
-        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.0} | {:.2} | {:.2} \
-         | {} |",
+        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {} | {:.1} | {:.2} | {:.2} | {:.2} | {} | {} | {:.3} | {middleware} | {:.0} | \
+         {:.0}, {} | {:.2} | {:.2} | {} |",
         runs[0].clients,
         throughput.median,
         throughput.least,
         throughput.most,
+        ratio(&|run| run.throughput),
+        median(&|run| run.committed),
         median(&|run| run.response_ms.p50),
         median(&|run| run.response_ms.p90),
         median(&|run| run.response_ms.p99),
         runs.iter().map(|run| run.failed).sum::<u64>(),
         retries(&runs),
+        median(&|run| run.conflicts_each),
         median(&|run| run.servers_us_each),
+        median(&|run| run.servers_us_per_commit),
+        ratio(&|run| run.servers_us_per_commit),
         median(&|run| run.servers_cores.iter().sum()),
         median(&|run| run.driver_cores),
         answers(&wrong)
@@ -260,16 +269,19 @@ pub(super) mod tests {
             seed: 1,
             clients: 4,
             throughput,
+            committed: throughput,
             response_ms: Quantiles { p50: 1.0, p90: 2.0, p99: 3.0, max: 4.0 },
             kinds: BTreeMap::new(),
             failed: 0,
             retries: 0,
+            conflicts_each: 0.25,
             unsent: 0,
             late: Vec::new(),
             driver_cores: 0.1,
             middleware: None,
             servers_cores: vec![0.5],
             servers_us_each: 5e3,
+            servers_us_per_commit: 1e6 / throughput,
             beyond: Vec::new(),
             strangers: 0.0,
             probe_reads: 10,
@@ -371,6 +383,8 @@ pub(super) mod tests {
             "{text}"
         );
         assert!(line("| b |").contains("| 1.00 (0.50 to 1.50) |"), "{text}");
+        assert!(line("| a |").contains("| 0.250 |"), "40001 per commit: {text}");
+        assert!(line("| b |").contains("| 6650, 1.33 (0.67 to 2.00) |"), "us per commit: {text}");
         assert!(line("| b |").ends_with("| **WRONG** (1) |"), "{text}");
         assert!(text.contains("- b: too noisy") && !text.contains("- a: too noisy"), "{text}");
         assert!(text.contains("- b: 2 of 9 probing reads were stale"), "{text}");

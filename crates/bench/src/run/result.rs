@@ -96,10 +96,14 @@ pub(crate) struct Run {
     pub(crate) clients: usize,
     /// Interactions in a second.
     pub(crate) throughput: f64,
+    /// Interactions in a second that were committed; the rest was undone because its input demanded it.
+    pub(crate) committed: f64,
     pub(crate) response_ms: Quantiles,
     pub(crate) kinds: BTreeMap<String, Kind>,
     pub(crate) failed: u64,
     pub(crate) retries: u64,
+    /// How often clients were told 40001 and tried again, for each interaction that was committed.
+    pub(crate) conflicts_each: f64,
     /// Due in an open loop, and not sent by the end.
     pub(crate) unsent: u64,
     /// Kinds of which fewer than nine in ten came within the limit of the workload.
@@ -111,6 +115,8 @@ pub(crate) struct Run {
     pub(crate) servers_cores: Vec<f64>,
     /// The processor time of all servers for each interaction.
     pub(crate) servers_us_each: f64,
+    /// The same for each interaction that was committed.
+    pub(crate) servers_us_per_commit: f64,
     /// Servers that used more than they may have: then it counts for nothing.
     pub(crate) beyond: Vec<String>,
     /// How much of the machine strangers used, from 0 to 1.
@@ -163,6 +169,10 @@ pub(crate) struct Kind {
     pub(crate) response_ms: Quantiles,
     pub(crate) service_ms: Quantiles,
     pub(crate) retries: u64,
+    /// Of these, because of 40001.
+    pub(crate) conflicts: u64,
+    /// Undone because the input demanded it.
+    pub(crate) undone: u64,
     pub(crate) troubles: BTreeMap<String, u64>,
 }
 
@@ -173,7 +183,9 @@ pub(crate) fn kinds(tally: &Tally) -> BTreeMap<String, Kind> {
             done: kind.done(),
             response_ms: Quantiles::of(&kind.response_us),
             service_ms: Quantiles::of(&kind.service_us),
-            retries: kind.retries,
+            retries: kind.tries.retries,
+            conflicts: kind.tries.conflicts,
+            undone: kind.tries.undone,
             troubles: kind.troubles.clone(),
         };
         ((*name).to_owned(), result)

@@ -188,9 +188,10 @@ fn statement(name: &str, texts: &Texts) -> Result<Arc<sql::Statement>, Fault> {
 
 /// Simulates every contestant that ran this load and can be simulated.
 pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[Run]) -> Vec<Simulated> {
+    let label = load.load.clone() + &plan.apart(load);
     let measured = |entrant: &Entrant| {
         let name = entrant.name();
-        let is_meant = |run: &&Run| run.load == load.load && run.contestant == name && run.counts();
+        let is_meant = |run: &&Run| run.load == label && run.contestant == name && run.counts();
         let of = runs.iter().filter(is_meant);
         Spread::of(of.map(|run| run.throughput)).map(|spread| spread.median)
     };
@@ -210,7 +211,7 @@ pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[R
         };
         let outcome = run(&scenario, None);
         let name = entrant.name();
-        let is_meant = |run: &&Run| run.load == load.load && run.contestant == name && run.counts();
+        let is_meant = |run: &&Run| run.load == label && run.contestant == name && run.counts();
         let of: Vec<&Run> = runs.iter().filter(is_meant).collect();
         simulated.push(beside(
             &of,

@@ -10,10 +10,10 @@ use crate::drive::{Cents, Session, Transaction, cents};
 const BEFORE_DISTRICTS: usize = 1;
 
 /// One line of an order that comes in.
-struct Line {
-    item: i32,
-    supply: i32,
-    quantity: i32,
+pub(super) struct Line {
+    pub(super) item: i32,
+    pub(super) supply: i32,
+    pub(super) quantity: i32,
 }
 
 /// Whom a terminal asks about.
@@ -60,10 +60,15 @@ impl Terminal {
     }
 
     pub(super) async fn new_order(&mut self, session: &mut Session) -> Result<(), Refusal> {
+        let (whose, lines) = self.draw_order();
+        session.update(async |transaction| new_order(transaction, whose, &lines).await).await
+    }
+
+    /// Warehouse, district and customer of an order, and its lines.
+    pub(super) fn draw_order(&mut self) -> ((i32, i32, i32), Vec<Line>) {
         let (w, d) = (self.warehouse, between(&mut self.dice, 1, DISTRICTS));
         let c = customer(&mut self.dice, self.scale.customers);
-        let lines = self.draw_lines();
-        session.update(async |transaction| new_order(transaction, (w, d, c), &lines).await).await
+        ((w, d, c), self.draw_lines())
     }
 
     fn draw_lines(&mut self) -> Vec<Line> {
@@ -80,9 +85,24 @@ impl Terminal {
         (1..=count).map(line).collect()
     }
 
-    pub(super) async fn order_status(&mut self, session: &mut Session) -> Result<(), Refusal> {
+    /// Warehouse, district and customer of an Order-Status.
+    pub(super) fn draw_question(&mut self) -> (i32, i32, Whom) {
         let (w, d) = (self.warehouse, between(&mut self.dice, 1, DISTRICTS));
-        let whom = self.whom();
+        (w, d, self.whom())
+    }
+
+    /// Warehouse and carrier of a Delivery.
+    pub(super) fn draw_delivery(&mut self) -> (i32, i32) {
+        (self.warehouse, between(&mut self.dice, 1, 10))
+    }
+
+    /// Warehouse, district and threshold of a Stock-Level.
+    pub(super) fn draw_level(&mut self) -> (i32, i32, i32) {
+        (self.warehouse, self.district, between(&mut self.dice, 10, 20))
+    }
+
+    pub(super) async fn order_status(&mut self, session: &mut Session) -> Result<(), Refusal> {
+        let (w, d, whom) = self.draw_question();
         session
             .read(async |transaction| {
                 let c = whom.find(transaction, w, d).await?;
@@ -96,7 +116,7 @@ impl Terminal {
     }
 
     pub(super) async fn delivery(&mut self, session: &mut Session) -> Result<(), Refusal> {
-        let (w, carrier) = (self.warehouse, between(&mut self.dice, 1, 10));
+        let (w, carrier) = self.draw_delivery();
         session
             .update(async |transaction| {
                 for d in 1..=DISTRICTS {
@@ -108,8 +128,7 @@ impl Terminal {
     }
 
     pub(super) async fn stock_level(&mut self, session: &mut Session) -> Result<(), Refusal> {
-        let (w, d) = (self.warehouse, self.district);
-        let threshold = between(&mut self.dice, 10, 20);
+        let (w, d, threshold) = self.draw_level();
         session
             .read(async |transaction| {
                 let next: i32 = transaction.row("getNextOrder", &[&w, &d]).await?.get(0);

@@ -13,25 +13,29 @@ const CREDIT: usize = 9;
 const DATA_MAX: usize = 500;
 
 /// The subject of a payment.
-struct Payment {
-    w: i32,
-    d: i32,
+pub(super) struct Payment {
+    pub(super) w: i32,
+    pub(super) d: i32,
     /// The customer's warehouse and district.
-    customer_w: i32,
-    customer_d: i32,
-    whom: Whom,
-    amount: Cents,
+    pub(super) customer_w: i32,
+    pub(super) customer_d: i32,
+    pub(super) whom: Whom,
+    pub(super) amount: Cents,
 }
 
 impl Terminal {
     pub(super) async fn payment(&mut self, session: &mut Session) -> Result<(), Refusal> {
+        let payment = self.draw_payment();
+        session.update(async |transaction| pay(transaction, &payment).await).await
+    }
+
+    pub(super) fn draw_payment(&mut self) -> Payment {
         let (w, d) = (self.warehouse, between(&mut self.dice, 1, DISTRICTS));
         let is_remote = self.scale.warehouses > 1 && self.dice.percent(15);
         let (customer_w, customer_d) =
             if is_remote { (self.other_warehouse(), between(&mut self.dice, 1, DISTRICTS)) } else { (w, d) };
         let amount = cents(i64::from(between(&mut self.dice, 100, 500_000)));
-        let payment = Payment { w, d, customer_w, customer_d, whom: self.whom(), amount };
-        session.update(async |transaction| pay(transaction, &payment).await).await
+        Payment { w, d, customer_w, customer_d, whom: self.whom(), amount }
     }
 }
 

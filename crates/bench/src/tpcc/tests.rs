@@ -1,12 +1,16 @@
 //! TPC-C on a real server at a small scale: the population, every transaction, and that each condition can fail.
 
-use super::{DISTRICTS, Kind, Scale, Tpcc};
+use testbed::refusal::Refusal;
+
+use super::{DISTRICTS, Form, Kind, Scale, Tpcc};
 use crate::drive::tests::{Server, course, run_until_seen, run_well};
-use crate::drive::{Course, Isolation, Workload};
+use crate::drive::{Course, Isolation, Session, Workload};
 use crate::judge;
 use crate::load::{open, populate, runtime};
 
-const SMALL: Tpcc = Tpcc { scale: Scale { warehouses: 2, items: 200, customers: 30 } };
+const SMALL: Tpcc =
+    Tpcc { scale: Scale { warehouses: 2, items: 200, customers: 30 }, form: Form::Statements };
+const CALLS: Tpcc = Tpcc { form: Form::Calls, ..SMALL };
 
 #[test]
 fn every_transaction_runs_and_the_conditions_hold() {
@@ -23,12 +27,107 @@ fn every_transaction_runs_and_the_conditions_hold() {
 }
 
 #[test]
+fn every_call_runs_and_the_conditions_hold() {
+    let server = Server::start();
+    runtime().unwrap().block_on(async {
+        let endpoints = server.endpoints();
+        let kinds = vec!["Delivery", "NewOrder", "OrderStatus", "Payment", "StockLevel"];
+        let entered = vec!["orders", "payments", "deliveries"];
+        run_until_seen(&CALLS, &endpoints, &course(8, 1_500), (kinds, entered)).await;
+        for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+            let course = Course { isolation, seed: 8, ..course(8, 1_000) };
+            let tally = run_well(&CALLS, &endpoints, &course, false).await.tally;
+            assert!(tally.conflicts() > 0, "eight clients on two warehouses at {isolation:?}: {tally:?}");
+        }
+    });
+}
+
+/// Everything in the tables but the times.
+async fn contents(client: &tokio_postgres::Client) -> Vec<String> {
+    const TABLES: [(&str, &str); 8] = [
+        ("warehouse", "*"),
+        ("district", "*"),
+        ("customer", "*"),
+        ("stock", "*"),
+        ("new_order", "*"),
+        ("history", "h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_amount, h_data"),
+        ("orders", "o_w_id, o_d_id, o_id, o_c_id, o_carrier_id, o_ol_cnt, o_all_local"),
+        (
+            "order_line",
+            "ol_w_id, ol_d_id, ol_o_id, ol_number, ol_i_id, ol_supply_w_id, ol_delivery_d IS NULL, ol_quantity,
+             ol_amount, ol_dist_info",
+        ),
+    ];
+    let mut all = Vec::new();
+    for (table, columns) in TABLES {
+        let sql = format!("SELECT x::text FROM (SELECT {columns} FROM {table}) AS x ORDER BY 1");
+        all.extend(
+            client
+                .query(&sql, &[])
+                .await
+                .unwrap()
+                .iter()
+                .map(|row| format!("{table} {}", row.get::<_, &str>(0))),
+        );
+    }
+    all
+}
+
+/// Two more customers for each last name, so that the middle one is none of the ends.
+const NAMESAKES: &str = "INSERT INTO customer
+    SELECT c_w_id, c_d_id, c_id + 30 * n, left(md5(c_first || n), 12), c_middle, c_last, c_street_1, c_street_2, c_city,
+           c_state, c_zip, c_phone, c_since, c_credit, c_credit_lim, c_discount, 0, 0, 0, 0, c_data
+    FROM customer, generate_series(1, 2) AS n";
+
+#[test]
+fn calls_do_what_the_statements_do() {
+    let server = Server::start();
+    runtime().unwrap().block_on(async {
+        let main = server.endpoints().main;
+        open(&main).await.unwrap().batch_execute("CREATE DATABASE other").await.unwrap();
+        let mut after = Vec::new();
+        for (form, database) in [(Form::Statements, "postgres"), (Form::Calls, "other")] {
+            let tpcc = Tpcc { form, ..SMALL };
+            let mut endpoints = server.endpoints();
+            endpoints.main.dbname(database);
+            populate(&tpcc, &endpoints.main, 4, &testbed::interrupt::Interrupt::default(), &|_| {})
+                .await
+                .unwrap();
+            let client = open(&endpoints.main).await.unwrap();
+            client.batch_execute(NAMESAKES).await.unwrap();
+            let mut session =
+                Session::open(&endpoints, 0, Isolation::RepeatableRead, &tpcc.texts()).await.unwrap();
+            let mut terminal = tpcc.actor(3, sim::dice::Dice::new(2));
+            let mut failed = Vec::new();
+            for number in 0..800 {
+                let kind = terminal.draw().kind;
+                // A namesake may have ordered nothing yet.
+                if let Err(why) = terminal.act(&mut session).await {
+                    assert!(matches!(why, Refusal::Told(_)) && kind == "OrderStatus", "{kind}: {why}");
+                    failed.push(number);
+                }
+            }
+            assert!(session.tries.undone > 0, "{form:?} names no unknown item");
+            assert_eq!(session.tries.retries, 0);
+            let told = (session.ledger.clone(), session.tries, failed);
+            after.push((told, contents(&client).await));
+            assert_eq!(judge::broken(&client, &tpcc).await.unwrap(), Vec::<String>::new());
+        }
+        let (statements, calls) = (&after[0], &after[1]);
+        assert_eq!(statements.0, calls.0);
+        let differs = statements.1.iter().zip(&calls.1).find(|(one, other)| one != other);
+        assert_eq!(differs, None);
+        assert_eq!(statements.1.len(), calls.1.len());
+    });
+}
+
+#[test]
 fn the_population_has_the_cardinalities_of_the_specification() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
         let endpoints = server.endpoints();
         let scale = Scale { warehouses: 1, items: 1_000, customers: 100 };
-        let small = Tpcc { scale };
+        let small = Tpcc { scale, form: Form::Statements };
         populate(&small, &endpoints.main, 3, &testbed::interrupt::Interrupt::default(), &|_| {})
             .await
             .unwrap();
