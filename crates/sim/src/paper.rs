@@ -13,6 +13,7 @@
 mod browser;
 mod database;
 pub mod figures;
+pub mod gargamel;
 mod onecopy;
 pub mod peak;
 pub mod run;
