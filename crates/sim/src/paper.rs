@@ -1,6 +1,9 @@
 //! The papers' experiments: emulated browsers and many simulated databases around the schedulers and proxies of `cluster`.
 //!
-//! The method is that of conflict-aware scheduling, section 9.1: simulated front ends and databases drive the actual code
+//! Two worlds are here. In the closed one, browsers wait for their answers: conflict-aware scheduling. In the open one
+//! ([`open`]), transactions arrive at a rate, whatever becomes of earlier ones: Gargamel ([`gargamel`]).
+//!
+//! The method of the closed world is that of conflict-aware scheduling, section 9.1: simulated front ends and databases drive the actual code
 //! of scheduler and proxies. A browser sends its next query when the last one is answered, and thinks between
 //! interactions. A database is a queue; a query takes the time that its template costs. Disks and the inside of a
 //! database are not modelled. The results are the throughput at the peak, how busy the replicas are, and the scheduler's own time.
@@ -15,6 +18,7 @@ mod database;
 pub mod figures;
 pub mod gargamel;
 mod onecopy;
+pub mod open;
 pub mod peak;
 pub mod run;
 pub mod scenario;
