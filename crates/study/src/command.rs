@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::{paper, user};
+use crate::{gargamel, paper, user};
 
 /// `onecopy sim`.
 #[derive(Debug, Clone, Subcommand)]
@@ -13,6 +13,7 @@ pub enum Sim {
     /// Simulate a scenario of your own: templates and their costs, browsers, replicas.
     Run(Run),
     /// Simulate a paper's experiments and compare the results with its statements.
+    #[command(subcommand)]
     Paper(Paper),
 }
 
@@ -27,11 +28,13 @@ pub struct Run {
     pub(crate) json: bool,
 }
 
-/// The papers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Which {
+/// `onecopy sim paper`: the papers.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Paper {
     /// Conflict-aware scheduling.
-    ConflictAware,
+    ConflictAware(ConflictAware),
+    /// Gargamel, and its rivals Round-Robin, Tashkent+ and centralised writes.
+    Gargamel(Gargamel),
 }
 
 /// A calibration of query costs.
@@ -54,12 +57,58 @@ pub(crate) enum Service {
     Sharing,
 }
 
-/// `onecopy sim paper`.
+/// The pairs of transactions that conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Conflicts {
+    /// Those that write one column of a row, as in the paper.
+    Columns,
+    /// Those that write one row, as in PostgreSQL.
+    Rows,
+}
+
+/// What becomes of a transaction of a rival that was overtaken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Restarts {
+    /// It waits behind all others.
+    End,
+    /// It runs again at once.
+    Once,
+}
+
+/// What the consensus latency delays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Delays {
+    /// The reply to the client.
+    Reply,
+    /// The commit, and with it the worker.
+    Commit,
+    /// Nothing.
+    Off,
+}
+
+/// `onecopy sim paper gargamel`.
 #[derive(Debug, Clone, Args)]
-pub struct Paper {
-    /// The paper.
-    #[arg(value_enum, value_name = "PAPER")]
-    pub(crate) which: Which,
+pub struct Gargamel {
+    /// Print one JSON object a line: each statement of the paper with our result.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw the figures into this folder, as SVG and PNG.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
+    /// The pairs of transactions that conflict.
+    #[arg(long, value_enum, default_value = "columns")]
+    pub(crate) conflicts: Conflicts,
+    /// What becomes of a transaction that was overtaken.
+    #[arg(long, value_enum, default_value = "end")]
+    pub(crate) retry: Restarts,
+    /// What the consensus latency delays.
+    #[arg(long, value_enum, default_value = "reply")]
+    pub(crate) consensus: Delays,
+}
+
+/// `onecopy sim paper conflict-aware`.
+#[derive(Debug, Clone, Args)]
+pub struct ConflictAware {
     /// Simulate only the points of these figures.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=17))]
     pub(crate) figure: Vec<u8>,
@@ -119,6 +168,7 @@ impl From<std::io::Error> for Error {
 pub fn command(sim: &Sim, out: &mut dyn Write) -> Result<(), Error> {
     match sim {
         Sim::Run(options) => user::run(options, out),
-        Sim::Paper(options) => paper::run(options, out),
+        Sim::Paper(Paper::ConflictAware(options)) => paper::run(options, out),
+        Sim::Paper(Paper::Gargamel(options)) => gargamel::run(options, out),
     }
 }

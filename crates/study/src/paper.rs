@@ -9,7 +9,7 @@ use sim::paper::figures::{self, Cell, ENDS, Line, Point, Points, SchedulerCost, 
 use sim::paper::scenario::{Discipline, Protocol};
 use sim::paper::tpcw::{Calibration, Mix};
 
-use crate::command::{Costs, Error, Paper, Service, Which};
+use crate::command::{ConflictAware, Costs, Error, Service};
 use crate::{parallel, plot};
 
 /// Sizes for which the scheduler's own time is measured; the product's placement map ends at 64 replicas.
@@ -22,8 +22,7 @@ fn clock_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-pub(crate) fn run(options: &Paper, out: &mut dyn Write) -> Result<(), Error> {
-    let Which::ConflictAware = options.which;
+pub(crate) fn run(options: &ConflictAware, out: &mut dyn Write) -> Result<(), Error> {
     let setting = Setting {
         calibration: match options.costs {
             Costs::A => Calibration::A,
@@ -178,7 +177,7 @@ fn verdicts(lines: &[Line], out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// Measures one after the other, so that no other work of ours disturbs the clock.
-fn scheduler(options: &Paper, setting: Setting, out: &mut dyn Write) -> Result<(), Error> {
+fn scheduler(options: &ConflictAware, setting: Setting, out: &mut dyn Write) -> Result<(), Error> {
     if !options.json {
         writeln!(
             out,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use chart::{Bar, Bars, Chart, Group, Lines, Series};
-use sim::paper::figures;
+use sim::paper::{figures, gargamel};
 
 use crate::command::Error;
 
@@ -15,6 +15,26 @@ pub(crate) fn draw(folder: &Path, curves: &[figures::Figure], bars: &[figures::B
     for (number, figure) in curves.chain(bars.iter().map(|figure| (figure.number, of_bars(figure)))) {
         let path = folder.join(format!("figure-{number:02}"));
         chart::write(&figure, &path).map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Draws figures of lines into the folder, which it creates if necessary. The names of the files begin with that of the paper.
+pub(crate) fn draw_lines(folder: &Path, paper: &str, all: &[gargamel::figures::Figure]) -> Result<(), Error> {
+    let failed = |error: String| Error::File(folder.to_owned(), error);
+    fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
+    for figure in all {
+        let series =
+            figure.curves.iter().map(|(name, points)| Series { name: name.clone(), points: points.clone() });
+        let lines = Lines {
+            title: format!("Figure {}: {}", figure.number.trim_start_matches('0'), figure.title),
+            x: figure.x.to_owned(),
+            y: figure.y.to_owned(),
+            series: series.collect(),
+            has_marks: figure.has_marks,
+        };
+        let path = folder.join(format!("{paper}-{}", figure.number));
+        chart::write(&Chart::Lines(lines), &path).map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
 }
@@ -52,6 +72,25 @@ fn of_bars(figure: &figures::Bars) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_a_paper_have_its_name() {
+        let folder = std::env::temp_dir().join(format!("study-lines-{}", std::process::id()));
+        let figure = gargamel::figures::Figure {
+            number: "09a".to_owned(),
+            title: "a queue".to_owned(),
+            x: "seconds",
+            y: "waiting transactions",
+            curves: vec![("tashkent+".to_owned(), vec![(0.0, 1.0), (1.0, 5.0)])],
+            has_marks: false,
+        };
+        draw_lines(&folder, "gargamel", &[figure]).unwrap();
+        let text = fs::read_to_string(folder.join("gargamel-09a.svg")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        for word in ["Figure 9a: a queue", "seconds", "waiting transactions", "tashkent+"] {
+            assert!(text.contains(word), "{word}");
+        }
+    }
 
     #[test]
     fn figures_of_both_kinds_are_drawn_with_their_words() {
