@@ -107,12 +107,14 @@ impl Traces {
 pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
     let effects = table_effects(statement, catalogue);
     let named = names_what_it_touches(statement);
+    let runs_code = matches!(statement.verb, Verb::Call | Verb::Do);
     let ordered = |tables: &BTreeSet<TableId>| tables.iter().copied().collect();
     Routing {
         access: access_within(statement, &effects),
         claims: claims_within(statement, catalogue, &effects),
         reads: (named && effects.because.is_none()).then(|| ordered(&effects.reads)),
-        writes: (named && effects.targets_known).then(|| ordered(&effects.writes)),
+        writes: (named && effects.targets_known && !(runs_code && effects.unbounded))
+            .then(|| ordered(&effects.writes)),
         user_types: speaks_user_types(statement, catalogue, &effects),
         transaction_time: effects.transaction_time,
         asks_draws: effects.asks_draws,
@@ -140,7 +142,9 @@ fn traces_within(statement: &Statement, effects: &TableEffects) -> Traces {
         | Verb::Copy { .. }
         | Verb::Truncate
         | Verb::Explain { .. }
+        | Verb::Call
         | Verb::DeclareCursor { hold: false, .. } => effects.traces,
+        Verb::Do if statement.block.is_some() => effects.traces,
         Verb::DeclareCursor { hold: true, .. } => shown,
         Verb::Ddl(facts) => {
             // It runs code where it computes values: from a query, in an expression, in the check of a new type.
@@ -156,7 +160,7 @@ fn traces_within(statement: &Statement, effects: &TableEffects) -> Traces {
         | Verb::Prepare { .. }
         | Verb::Deallocate(_)
         | Verb::Discard(_) => Traces { shown: true, ..Traces::default() },
-        Verb::Do | Verb::Call | Verb::Execute { .. } => Traces::ANYTHING,
+        Verb::Do | Verb::Execute { .. } => Traces::ANYTHING,
         // FETCH runs what DECLARE, or the function that opened the cursor, was judged by.
         _ => Traces::default(),
     }
@@ -171,8 +175,8 @@ fn speaks_user_types(statement: &Statement, catalogue: &Catalogue, effects: &Tab
         || statement.types.iter().any(|name| !name.may_be_built_in() || catalogue.is_user_type(&name.name))
 }
 
-/// Whether the statement's lists name all that it touches, by its kind: EXECUTE, FETCH or CALL run what was written
-/// elsewhere.
+/// Whether the statement's lists, and the code behind them, name all that it touches, by its kind: EXECUTE and FETCH
+/// run what was written elsewhere.
 fn names_what_it_touches(statement: &Statement) -> bool {
     if statement.opaque.is_some() {
         return false;
@@ -184,7 +188,9 @@ fn names_what_it_touches(statement: &Statement) -> bool {
         | Verb::Delete
         | Verb::Merge
         | Verb::Copy { .. }
+        | Verb::Call
         | Verb::Truncate => true,
+        Verb::Do => statement.block.is_some(),
         Verb::Explain { .. } | Verb::DeclareCursor { .. } => {
             statement.inner.as_deref().is_some_and(names_what_it_touches)
         }
@@ -218,7 +224,8 @@ fn shape(statement: &Statement) -> Result<(), Because> {
         return Err(Because::Update);
     }
     match &statement.verb {
-        Verb::Select | Verb::Copy { .. } => Ok(()),
+        Verb::Select | Verb::Copy { .. } | Verb::Call => Ok(()),
+        Verb::Do if statement.block.is_some() => Ok(()),
         // DECLARE and PREPARE leave something behind on the connection: the session has to place them by `inner`.
         Verb::Explain { analyze: false } => statement.inner.as_deref().map_or(Err(Because::Unknown), shape),
         _ => Err(Because::Unknown),

@@ -20,6 +20,7 @@ mod conflict;
 mod digest;
 mod effect;
 mod group;
+mod guard;
 mod image;
 mod named;
 mod outline;
@@ -31,18 +32,21 @@ mod value;
 
 use std::sync::Arc;
 
+pub(crate) use bind::{MAX_LIST, Operand};
+pub(crate) use guard::{Guard, Test};
 pub(crate) use resolve::outline;
-pub(crate) use shape::{Shape, attach};
+pub(crate) use shape::{Expression, Shape, attach, attach_in_body, declared_form};
 pub(crate) use told::{Grade, Teller};
 
 pub use bind::{Arguments, Parameter};
-pub use conflict::{Class, Conflict, Kind, Side, View, conflict};
+pub use conflict::{Class, Conflict, Kind, Side, View, conflict, overwrites};
 pub use digest::{KeyDigest, digests};
 pub(crate) use group::groupings;
 pub use group::{Groups, any_group, groups, groups_beside, row_groups};
 pub use image::{Told, is_keyed, key_digest, parent_digest, referenced_keys, row_digests};
 pub use named::{KEY_TEXT_BYTES_MAX, named};
 pub use outline::Outline;
+pub(crate) use value::Form;
 pub use value::{Decimal, Value};
 
 use crate::catalogue::TableId;

@@ -17,6 +17,7 @@ use pg_query::protobuf::RawStmt;
 use crate::accesses::attach;
 use crate::cache::Cache;
 use crate::classify::classify;
+use crate::explain;
 use crate::lexer::{self, Span};
 use crate::parser::{self, Parsed};
 use crate::profile::{TemplateId, hash};
@@ -211,9 +212,10 @@ const KEYED: u8 = 0;
 /// Last byte of a key that is a text.
 const EXACT: u8 = 1;
 
-/// Whether a template keeps something of the constants. Names never come from constants otherwise.
+/// Whether a template keeps something of the constants, such as the code of a DO block. Names never come from constants
+/// otherwise.
 fn depends_on_constants(statement: &Statement) -> bool {
-    statement.calls("set_config")
+    statement.calls("set_config") || statement.verb == Verb::Do
 }
 
 struct Parse {
@@ -232,7 +234,15 @@ fn parse(
     if text.len() > long::MIN_BYTES {
         return long::parse(&readable, standard_conforming_strings, faithful);
     }
-    let script = match parser::parse(&readable, standard_conforming_strings)? {
+    let parsed = match parser::parse(&readable, standard_conforming_strings) {
+        Err(_) if explain::explains_call(&readable) => {
+            let span = lexer::trimmed(readable.as_bytes(), Span { start: 0, end: readable.len() });
+            let script = Script { statements: vec![Part::new(span, Statement::of(Verb::ExplainRouting))] };
+            return Ok(Parse { script, faithful });
+        }
+        parsed => parsed?,
+    };
+    let script = match parsed {
         Parsed::Trees(trees) => {
             let conforming = standard_conforming_strings && text.len() <= MAX_REMEMBERED_TEXT;
             let form = Form { is_faithful: faithful, has_keys: faithful && conforming };

@@ -1,14 +1,15 @@
-//! The code of functions, views and policies as statements.
+//! The code of functions, procedures, DO blocks, views and policies as statements.
 //!
 //! SQL is read by the same analysis as a client's statements. PL/pgSQL is taken apart by the parser that comes with
-//! `pg_query`: every SQL text inside it becomes a statement, and what is made up at run time (EXECUTE), ends the
-//! transaction or runs another procedure makes the whole unknown. That parser shows not everything: the initial value
+//! `pg_query`: every SQL text inside it becomes a statement, and what is made up at run time (EXECUTE) or ends the
+//! transaction makes the whole unknown. A CALL is a statement whose procedure is followed. That parser shows not everything: the initial value
 //! and the type of a record variable are missing from its tree. So all words of the source are kept besides, and each
 //! that is the name of something is taken for a use of it.
 //!
 //! Invariant: whatever a function can run stands in its statements or among its words; else there is no code at all.
-//! Non-goal: which path is taken, and with which values.
+//! Non-goal: the order in which the statements run.
 
+mod flow;
 mod plpgsql;
 
 use std::collections::BTreeSet;
@@ -16,12 +17,13 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ScanToken, Token};
 
-use crate::accesses::attach;
+use crate::accesses::{attach, attach_in_body};
 use crate::ast_scan::AstScan;
-use crate::catalogue::{Body, Function};
+use crate::catalogue::{Body, Function, Returns};
 use crate::classify::{classify, classify_expression};
 use crate::parser::{self, Parsed};
 use crate::statement::{Statement, Verb};
+pub(crate) use flow::{Flow, Given, Source};
 
 /// Longer code is not looked at.
 const MAX_TEXT: usize = 64 << 10;
@@ -52,6 +54,14 @@ pub(crate) struct Code {
     pub(crate) statements: Vec<Statement>,
     /// Where the statements may not be all: the words of the source.
     pub(crate) words: Words,
+    /// How values reach them.
+    pub(crate) flow: Flow,
+}
+
+impl Code {
+    fn of(statements: Vec<Statement>) -> Self {
+        Self { statements, ..Self::default() }
+    }
 }
 
 /// The words of a source text.
@@ -76,8 +86,8 @@ pub(crate) fn function(function: &Function) -> Option<Code> {
     }
     let mut code = match &function.body {
         Body::Unknown => return None,
-        Body::Sql(text) => Code { statements: as_text(text)?, words: Words::default() },
-        Body::SqlStandard(text) => Code { statements: standard(text)?, words: Words::default() },
+        Body::Sql(text) => Code::of(as_text(text)?),
+        Body::SqlStandard(text) => Code::of(standard(text)?),
         Body::PlPgSql(text) => {
             tokens_of(text)?;
             parser::with_deep_stack(|| plpgsql::code(function, text))?
@@ -89,15 +99,25 @@ pub(crate) fn function(function: &Function) -> Option<Code> {
     Some(code)
 }
 
+/// The code of a DO block.
+pub(crate) fn block(source: &str) -> Option<Code> {
+    let body = Body::PlPgSql(source.to_owned());
+    function(&Function { body, returns: Returns::Void, ..Function::default() })
+}
+
 /// The statements of a text; `None` unless there are some, and all are queries or modifications and are understood.
 pub(crate) fn queries(text: &str) -> Option<Vec<Statement>> {
+    statements(text, analysed)
+}
+
+fn statements(text: &str, analysed: impl Fn(&Node) -> Statement) -> Option<Vec<Statement>> {
     if text.len() > MAX_TEXT {
         return None;
     }
     parser::with_deep_stack(|| match parser::parse(text, true).ok()? {
         Parsed::Trees(trees) => trees
             .iter()
-            .map(|raw| raw.stmt.as_deref().map(analysed).filter(is_understood))
+            .map(|raw| raw.stmt.as_deref().map(&analysed).filter(is_understood))
             .collect::<Option<Vec<_>>>()
             .filter(|statements| !statements.is_empty() && statements.len() <= MAX_STATEMENTS),
         Parsed::TooDeep => None,
@@ -111,17 +131,24 @@ fn analysed(node: &Node) -> Statement {
     statement
 }
 
+/// A statement of a body.
+fn analysed_in_body(node: &Node) -> Statement {
+    let mut statement = classify(node);
+    if let Some(node) = &node.node {
+        attach_in_body(&mut statement, node);
+    }
+    statement
+}
+
 /// The body of an SQL function that is a text.
 fn as_text(text: &str) -> Option<Vec<Statement>> {
     tokens_of(text)?;
-    queries(text)
+    statements(text, analysed_in_body)
 }
 
 /// Whether a statement is one of those that a function may have for its effects to be known.
 fn is_understood(statement: &Statement) -> bool {
-    let verb =
-        matches!(statement.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge);
-    verb && statement.opaque.is_none()
+    (statement.verb.is_dml() || statement.verb == Verb::Call) && statement.opaque.is_none()
 }
 
 /// The tokens of a text that is read anew whenever it runs, under the settings of that moment: `None` when a setting
@@ -206,7 +233,7 @@ fn gather(node: &Node, statements: &mut Vec<Statement>) -> Option<()> {
             is_understood(&statement).then(|| statements.push(statement))
         }
         _ => {
-            let statement = classify(node);
+            let statement = analysed_in_body(node);
             is_understood(&statement).then(|| statements.push(statement))
         }
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    CopyStmt, CreateTableAsStmt, DeclareCursorStmt, DiscardMode, ExplainStmt, LockWaitPolicy, Node,
+    CopyStmt, CreateTableAsStmt, DeclareCursorStmt, DiscardMode, DoStmt, ExplainStmt, LockWaitPolicy, Node,
     ObjectType, PrepareStmt, RangeVar, SelectStmt,
 };
 
-use crate::ast_scan::AstScan;
+use crate::ast_scan::{AstScan, strings_in};
+use crate::body;
 use crate::ddl;
 use crate::definition::Scope;
 use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
@@ -335,6 +336,21 @@ fn session(node: &NodeEnum) -> Option<Statement> {
     Some(Statement::of(verb))
 }
 
+/// The source of a DO block in PL/pgSQL.
+fn block(statement: &DoStmt) -> Option<String> {
+    let mut source = None;
+    for option in &statement.args {
+        let Some(NodeEnum::DefElem(option)) = &option.node else { return None };
+        let value = strings_in(&option.arg).into_iter().next()?;
+        match option.defname.as_str() {
+            "as" => source = Some(value),
+            "language" if value == "plpgsql" => {}
+            _ => return None,
+        }
+    }
+    source
+}
+
 /// LOCK, TRUNCATE, DO, CALL and maintenance.
 fn utility(node: &NodeEnum) -> Option<Statement> {
     match node {
@@ -350,7 +366,10 @@ fn utility(node: &NodeEnum) -> Option<Statement> {
             scan.writes = std::mem::take(&mut scan.reads);
             Some(filled(Verb::Truncate, scan, Inside::Nothing))
         }
-        NodeEnum::DoStmt(_) => Some(Statement::of(Verb::Do)),
+        NodeEnum::DoStmt(statement) => {
+            let block = block(statement).and_then(|source| body::block(&source)).map(Arc::new);
+            Some(Statement { block, ..Statement::of(Verb::Do) })
+        }
         NodeEnum::CallStmt(statement) => {
             let mut scan = AstScan::default();
             scan.add(&statement.funccall);

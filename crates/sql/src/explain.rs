@@ -11,9 +11,10 @@ use crate::access::{Access, Because};
 use crate::accesses::{Grade, Teller};
 use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Catalogue, TableId};
+use crate::classify::classify;
 use crate::determinism::{Determinism, Subject, determinism};
 use crate::home::{draws, may_leave_anchor};
-use crate::parser;
+use crate::parser::{self, Parsed};
 use crate::script::{Part, SyntaxError};
 use crate::statement::{Statement, Verb};
 
@@ -47,6 +48,21 @@ pub fn explained(text: &str) -> Option<Explained<'_>> {
     let number = |index: usize| word(index).strip_prefix('$')?.parse().ok();
     let parameters = (close..tokens.len()).filter_map(number).collect();
     Some(Explained { statement: text.get(first.start..last.end)?, plain, parameters })
+}
+
+/// Whether a text is EXPLAIN (ROUTING) of a CALL or DO, which PostgreSQL's grammar does not have.
+pub(crate) fn explains_call(text: &str) -> bool {
+    let Some(Explained { statement, .. }) = explained(text) else { return false };
+    let only = |text: &str| match parser::parse(text, true) {
+        Ok(Parsed::Trees(mut trees)) if trees.len() == 1 => trees.pop().and_then(|tree| tree.stmt),
+        _ => None,
+    };
+    let head = &text[..statement.as_ptr().addr() - text.as_ptr().addr()];
+    let is_routing = || {
+        let explain = only(&format!("{head} SELECT 1"));
+        explain.is_some_and(|tree| classify(&tree).verb == Verb::ExplainRouting)
+    };
+    only(statement).is_some_and(|tree| matches!(classify(&tree).verb, Verb::Call | Verb::Do)) && is_routing()
 }
 
 /// Explains each statement of a text under a catalogue, for a session that draws from lent ranges of sequences or does not.

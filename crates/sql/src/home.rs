@@ -27,7 +27,14 @@ pub fn may_leave_anchor(
         | Verb::Reset(_)
         | Verb::Show(_)
         | Verb::Empty => return true,
-        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Copy { .. } => {}
+        Verb::Select
+        | Verb::Insert
+        | Verb::Update
+        | Verb::Delete
+        | Verb::Merge
+        | Verb::Copy { .. }
+        | Verb::Call
+        | Verb::Do => {}
         // Its plan is made where the rest of the transaction runs.
         Verb::Explain { analyze: false } if explains_rows(statement) => {}
         _ => return false,

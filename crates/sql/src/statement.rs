@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::{Routing, routing};
 use crate::accesses::{Outline, Shape, outline};
+use crate::body::Code;
 use crate::catalogue::Catalogue;
 use crate::definition::Scope;
 use crate::determinism::{Determinism, Subject, determinism};
@@ -55,6 +56,8 @@ pub struct Statement {
     /// The statement inside EXPLAIN, PREPARE and DECLARE CURSOR.
     pub inner: Option<Arc<Self>>,
     pub(crate) shape: Option<Arc<Shape>>,
+    /// The code of a DO block, if it is understood.
+    pub(crate) block: Option<Arc<Code>>,
     pub(crate) routing: Cell<Routing>,
     pub(crate) outline: Cell<Outline>,
 }
@@ -398,6 +401,7 @@ impl Statement {
             opaque: None,
             inner: None,
             shape: None,
+            block: None,
             routing: Cell::default(),
             outline: Cell::default(),
         }
@@ -432,7 +436,9 @@ impl Statement {
         // A shape says most of these names again, and has about as much beside them.
         let shape = if self.shape.is_some() { names * NAME_BYTES * 2 } else { 0 };
         let inner = self.inner.as_deref().map_or(0, Self::bytes);
-        size_of::<Self>() + names * NAME_BYTES + shape + inner
+        let block = self.block.as_deref().map_or(&[][..], |code| &code.statements);
+        let block: usize = block.iter().map(Self::bytes).sum();
+        size_of::<Self>() + names * NAME_BYTES + shape + inner + block
     }
 
     /// Whether a function of this name is called, in whatever schema.

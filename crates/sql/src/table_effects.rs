@@ -152,6 +152,16 @@ impl<'a> Walk<'a> {
         if statement.opaque.is_some() {
             self.note_unknown();
         }
+        match (&statement.verb, &statement.block) {
+            (_, Some(block)) => {
+                self.todo.extend(&block.statements);
+                let is_below = std::mem::replace(&mut self.is_below, true);
+                self.words(&block.words);
+                self.is_below = is_below;
+            }
+            (Verb::Do, None) => self.note_unknown(),
+            _ => {}
+        }
         self.effects.transaction_time |= statement.transaction_time;
         self.effects.fills_defaults |=
             statement.fills_defaults || !matches!(statement.verb, Verb::Select | Verb::Update | Verb::Delete);
@@ -415,7 +425,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let Some(overloads) = self.catalogue.code(name) else { return self.note_unknown() };
-        for (function, Code { statements, words }) in overloads {
+        for (function, Code { statements, words, .. }) in overloads {
             match function.types {
                 HeadTypes::BuiltIn => {}
                 HeadTypes::Plain => self.effects.user_types = true,

@@ -128,7 +128,7 @@ fn what_runs_something_written_elsewhere_may_touch_anything() {
         "explain analyze create temp table x as execute p",
         "fetch c",
         "call p(1)",
-        "do 'begin end'",
+        "do 'begin commit; end'",
         "set constraints all immediate",
         "discard all",
     ];

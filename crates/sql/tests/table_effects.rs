@@ -327,7 +327,7 @@ fn all_functions_of_a_name_count() {
 
 #[test]
 fn arguments_and_results_are_variables() {
-    let argument = |name: &str, mode| Argument { name: name.to_owned(), mode };
+    let argument = |name: &str, mode| Argument { name: name.to_owned(), mode, type_oid: 0 };
     let cases = [
         (vec![argument("n", ArgumentMode::In), argument("out", ArgumentMode::InOut)], false, "out := n;"),
         (

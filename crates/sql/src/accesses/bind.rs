@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::guard::Guard;
 use super::value::{Form, Value, number};
 use crate::lexer::Span;
 
@@ -55,11 +56,43 @@ pub(crate) enum Operand {
     List(Vec<Self>),
     /// An element of an array, given as one constant or parameter.
     Array(Box<Self>),
+    /// The element of an array at a place. Elements of several arrays at the same place belong together.
+    Element {
+        array: Box<Self>,
+        place: Place,
+    },
+    /// The operand, if these guards hold; otherwise nothing.
+    When(Vec<Guard>, Box<Self>),
+    /// A variable of the body that the statement stands in. None is left in an outline.
+    Variable(String),
+    /// A value that only the execution tells.
+    Unknown,
     /// The next value of the column's sequence.
     Fresh,
 }
 
+/// A place in an array that is known by its name alone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Place {
+    /// The value of a variable of the body, while one statement runs.
+    Named(String),
+    /// The same in an outline; bodies are told apart by how many calls are around them.
+    Variable { depth: usize, name: String },
+    /// The number of a row of `unnest`, by its range.
+    Row(usize),
+}
+
 impl Operand {
+    /// Whether it may stand for several values.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Array(_) | Self::Element { .. } | Self::When(..))
+    }
+
+    /// Whether it has a built-in type that is no row, whatever its place.
+    pub(crate) fn is_scalar(&self) -> bool {
+        !matches!(self, Self::Parameter(_) | Self::Variable(_) | Self::Unknown) && !self.is_list()
+    }
+
     /// Every parameter in it, with the form that its place gives it.
     pub(crate) fn parameters(&self, form: Form, array: bool, found: &mut Vec<(u32, Form, bool)>) {
         match self {
@@ -67,6 +100,13 @@ impl Operand {
             Self::Cast(operand, form) => operand.parameters(*form, false, found),
             Self::CastArray(operand, form) => operand.parameters(*form, true, found),
             Self::Array(operand) => operand.parameters(form, true, found),
+            Self::Element { array, .. } => array.parameters(form, true, found),
+            Self::When(guards, operand) => {
+                operand.parameters(form, array, found);
+                for guard in guards {
+                    guard.test.parameters(found);
+                }
+            }
             Self::List(operands) => {
                 for operand in operands {
                     operand.parameters(form, array, found);
@@ -101,6 +141,8 @@ pub(crate) struct Slot {
 pub(crate) enum Bound {
     One(Value),
     Many(Vec<Value>),
+    /// By a place in an array; `None` where nothing is equal to it. The last is of all places beyond.
+    At(Place, Vec<Option<Value>>),
     /// Nothing is equal to it.
     Nothing,
     Unknown,
@@ -117,7 +159,7 @@ enum Raw<'a> {
     /// A string whose type is found from its place.
     Text(Cow<'a, str>),
     /// A parameter in binary form, likewise.
-    Binary(&'a [u8]),
+    Binary(Cow<'a, [u8]>),
     Typed(Form, Value),
     Fresh,
 }
@@ -127,25 +169,57 @@ impl Slot {
     pub(crate) fn bind(&self, arguments: &Arguments<'_>, untrusted: &[u32]) -> Bound {
         let binder = Binder { arguments, untrusted };
         match &self.operand {
-            Operand::List(operands) => self.any_of(operands.iter().map(|operand| binder.one(operand))),
-            Operand::Array(operand) => match binder.elements(operand, self.form) {
-                Some(elements) => self.any_of(elements.into_iter().map(Some)),
-                None => Bound::Unknown,
-            },
+            Operand::Element { array, place } => self.at(place, &binder, array).unwrap_or(Bound::Unknown),
+            operand if operand.is_list() => {
+                let mut values = Vec::new();
+                match self.gather(operand, &binder, &mut values) {
+                    Some(()) => Bound::Many(values),
+                    None => Bound::Unknown,
+                }
+            }
             operand => binder.one(operand).map_or(Bound::Unknown, |raw| self.value(raw)),
         }
     }
 
-    fn any_of<'a>(&self, raw: impl Iterator<Item = Option<Raw<'a>>>) -> Bound {
-        let mut values = Vec::new();
-        for one in raw {
-            match one.map_or(Bound::Unknown, |raw| self.value(raw)) {
-                Bound::One(value) if values.len() < MAX_LIST => values.push(value),
-                Bound::Nothing => {}
-                _ => return Bound::Unknown,
+    /// Adds the values that an operand may have; `None` if some are not known, or there are too many.
+    fn gather(&self, operand: &Operand, binder: &Binder<'_, '_>, values: &mut Vec<Value>) -> Option<()> {
+        let mut add = |raw: Option<Raw<'_>>| match self.value(raw?) {
+            Bound::One(value) if values.len() < MAX_LIST => {
+                values.push(value);
+                Some(())
             }
+            Bound::Nothing => Some(()),
+            _ => None,
+        };
+        match operand {
+            Operand::List(operands) => {
+                operands.iter().try_for_each(|operand| self.gather(operand, binder, values))
+            }
+            Operand::When(guards, _) if !binder.may_hold(guards) => Some(()),
+            Operand::When(_, operand) => self.gather(operand, binder, values),
+            Operand::Array(array) => {
+                binder.elements(array, self.form)?.into_iter().try_for_each(|raw| add(Some(raw)))
+            }
+            // Any of the elements, or NULL for a place without one.
+            Operand::Element { array, .. } => {
+                add(Some(Raw::Null))?;
+                binder.elements(array, self.form)?.into_iter().try_for_each(|raw| add(Some(raw)))
+            }
+            operand => add(binder.one(operand)),
         }
-        Bound::Many(values)
+    }
+
+    /// The values of an array by their places, which begin with 1.
+    fn at(&self, place: &Place, binder: &Binder<'_, '_>, array: &Operand) -> Option<Bound> {
+        let mut elements = binder.elements(array, self.form).filter(|_| binder.begins_with_one(array))?;
+        elements.push(Raw::Null);
+        let values = elements.into_iter().map(|raw| match self.value(raw) {
+            Bound::One(value) => Some(Some(value)),
+            Bound::Nothing => Some(None),
+            _ => None,
+        });
+        let values: Vec<Option<Value>> = values.collect::<Option<_>>()?;
+        (values.len() <= MAX_LIST).then(|| Bound::At(place.clone(), values))
     }
 
     fn value(&self, raw: Raw<'_>) -> Bound {
@@ -165,6 +239,21 @@ impl Slot {
 }
 
 impl Raw<'_> {
+    /// The same, whatever it was read from.
+    fn owned<'a>(self) -> Raw<'a> {
+        match self {
+            Self::Null => Raw::Null,
+            Self::Bool(truth) => Raw::Bool(truth),
+            Self::Number { digits, negative } => {
+                Raw::Number { digits: Cow::Owned(digits.into_owned()), negative }
+            }
+            Self::Text(text) => Raw::Text(Cow::Owned(text.into_owned())),
+            Self::Binary(bytes) => Raw::Binary(Cow::Owned(bytes.into_owned())),
+            Self::Typed(form, value) => Raw::Typed(form, value),
+            Self::Fresh => Raw::Fresh,
+        }
+    }
+
     fn as_form(&self, form: Form) -> Option<Value> {
         match self {
             Raw::Null | Raw::Fresh => None,
@@ -177,10 +266,10 @@ impl Raw<'_> {
     }
 }
 
-struct Binder<'a, 'b> {
-    arguments: &'b Arguments<'a>,
+pub(super) struct Binder<'a, 'b> {
+    pub(super) arguments: &'b Arguments<'a>,
     /// Parameters whose type cannot be told from their places.
-    untrusted: &'b [u32],
+    pub(super) untrusted: &'b [u32],
 }
 
 impl<'a> Binder<'a, '_> {
@@ -203,7 +292,37 @@ impl<'a> Binder<'a, '_> {
                 raw => Some(Raw::Typed(*form, raw.as_form(*form)?)),
             },
             Operand::Fresh => Some(Raw::Fresh),
-            Operand::CastArray(..) | Operand::List(_) | Operand::Array(_) => None,
+            Operand::CastArray(..)
+            | Operand::List(_)
+            | Operand::Array(_)
+            | Operand::Element { .. }
+            | Operand::When(..)
+            | Operand::Variable(_)
+            | Operand::Unknown => None,
+        }
+    }
+
+    /// The value of an operand as one of a form; NULL is one of every form.
+    pub(super) fn scalar(&self, operand: &Operand, form: Form) -> Option<Value> {
+        match self.one(operand)? {
+            Raw::Null => Some(Value::Null),
+            raw => raw.as_form(form),
+        }
+    }
+
+    /// Whether an operand is NULL, if that is known.
+    pub(super) fn is_null(&self, operand: &Operand) -> Option<bool> {
+        Some(matches!(self.one(operand)?, Raw::Null))
+    }
+
+    /// Whether the first element of an array is at place 1.
+    fn begins_with_one(&self, array: &Operand) -> bool {
+        match array {
+            Operand::CastArray(array, _) => self.begins_with_one(array),
+            Operand::Parameter(number) => {
+                self.bound(*number).is_some_and(|parameter| !parameter.binary || has_usual_bound(parameter))
+            }
+            _ => true,
         }
     }
 
@@ -223,7 +342,7 @@ impl<'a> Binder<'a, '_> {
         let parameter = self.bound(number)?;
         let Some(value) = parameter.value else { return Some(Raw::Null) };
         match (parameter.type_oid, parameter.binary) {
-            (0 | UNKNOWN_OID, true) => Some(Raw::Binary(value)),
+            (0 | UNKNOWN_OID, true) => Some(Raw::Binary(Cow::Borrowed(value))),
             (0 | UNKNOWN_OID, false) => Some(Raw::Text(Cow::Borrowed(std::str::from_utf8(value).ok()?))),
             (oid, true) => {
                 let form = Form::of_type(oid)?;
@@ -246,6 +365,10 @@ impl<'a> Binder<'a, '_> {
             },
             Operand::Text(text) => array_text(text, form),
             Operand::Null => Some(Vec::new()),
+            Operand::List(operands) if operands.len() <= MAX_LIST => {
+                let element = |operand: &Operand| self.one(operand).map(Raw::owned);
+                operands.iter().map(element).collect()
+            }
             Operand::Parameter(number) => {
                 let parameter = self.bound(*number)?;
                 let Some(value) = parameter.value else { return Some(Vec::new()) };
@@ -262,6 +385,15 @@ impl<'a> Binder<'a, '_> {
             _ => None,
         }
     }
+}
+
+/// Whether an array in binary form begins with place 1, or is empty.
+fn has_usual_bound(parameter: &Parameter<'_>) -> bool {
+    const DIMENSIONS: std::ops::Range<usize> = 0..4;
+    const LOWER: std::ops::Range<usize> = 16..20;
+    let word =
+        |bytes: &[u8], at| bytes.get(at).and_then(|word: &[u8]| word.try_into().ok()).map(i32::from_be_bytes);
+    parameter.value.is_none_or(|bytes| word(bytes, DIMENSIONS) == Some(0) || word(bytes, LOWER) == Some(1))
 }
 
 /// The OID of the type `unknown`.

@@ -115,6 +115,26 @@ pub fn conflict(left: &Accesses, right: &Accesses, catalogue: &Catalogue, view: 
     search.found
 }
 
+/// Whether both statements may change a row that each of them finds, so that of two snapshots the later writer loses:
+/// what Gargamel (section IV-A) calls a conflict. A row that one of them makes is found by no other snapshot. A lock
+/// counts as a change of the row in the view of rows, and changes no column.
+pub fn overwrites(left: &Accesses, right: &Accesses, view: View) -> bool {
+    if left.is_empty() || right.is_empty() {
+        return false;
+    }
+    let changes = |all: &Accesses| -> Vec<Access> {
+        let writes = all.writes.iter().filter(|write| !write.new).cloned();
+        let locks = all.locks.iter().filter(|_| view == View::Rows).map(locked);
+        writes.chain(locks).collect()
+    };
+    let meet = |(mine, theirs): (&Access, &Access)| {
+        mine.table == theirs.table
+            && (view == View::Rows || shares_columns(mine.columns, theirs.columns))
+            && mine.rows.overlap(&theirs.rows)
+    };
+    left.unbounded.is_some() || right.unbounded.is_some() || pairs(&changes(left), &changes(right)).any(meet)
+}
+
 fn pairs<'a, A, B>(left: &'a [A], right: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
     left.iter().flat_map(move |mine| right.iter().map(move |theirs| (mine, theirs)))
 }

@@ -7,10 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bind::{Operand, Slot, Use};
+use super::guard::Guard;
 use super::outline::{AccessOutline, ClaimOutline, LockOutline, Outline, RowsId, RowsOutline};
 use super::value::Form;
 use super::{ColumnSet, Columns, MAX_MATCHES, Strength, Why};
 use crate::catalogue::{Action, Catalogue, Key, Reference, Table, TableId};
+
+/// More sets of rows, or values, are not told apart: those of a body are of all tables that it reaches.
+const MAX_ROWS: usize = 1_000;
 
 /// Cascades longer than this are not followed.
 const MAX_CASCADE: usize = 16;
@@ -20,6 +24,8 @@ pub(crate) struct Effects<'a> {
     pub(crate) catalogue: &'a Catalogue,
     outline: Outline,
     slot_ids: BTreeMap<Slot, usize>,
+    /// What has to hold for the statement at hand to run.
+    guards: Vec<Guard>,
     all: RowsId,
     /// Cascades under way or done: the table, the columns set (none for a removal) and the rows.
     followed: BTreeSet<(TableId, Option<ColumnSet>, RowsId, RowsId)>,
@@ -31,7 +37,25 @@ pub(crate) type Branches = Option<Vec<Vec<(usize, usize)>>>;
 impl<'a> Effects<'a> {
     pub(crate) fn new(catalogue: &'a Catalogue) -> Self {
         let outline = Outline { rows: vec![RowsOutline::All], ..Outline::default() };
-        Self { catalogue, outline, slot_ids: BTreeMap::new(), all: RowsId(0), followed: BTreeSet::new() }
+        Self {
+            catalogue,
+            outline,
+            slot_ids: BTreeMap::new(),
+            guards: Vec::new(),
+            all: RowsId(0),
+            followed: BTreeSet::new(),
+        }
+    }
+
+    /// From now on all rows are those of a statement that runs only if these guards hold.
+    pub(crate) fn guard(&mut self, guards: Vec<Guard>) {
+        self.guards = guards;
+        self.all = self.number(RowsOutline::All);
+    }
+
+    /// Whether so much was gathered that the rest is not worth telling apart.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outline.rows.len() > MAX_ROWS || self.outline.slots.len() > MAX_ROWS
     }
 
     pub(crate) fn finish(self) -> Outline {
@@ -39,6 +63,12 @@ impl<'a> Effects<'a> {
             Some(why) => Outline::anything(why),
             None => self.outline,
         }
+    }
+
+    /// The same, for a catalogue that is held for another time.
+    pub(crate) fn under(self, catalogue: &Catalogue) -> Effects<'_> {
+        let Self { outline, slot_ids, guards, all, followed, .. } = self;
+        Effects { catalogue, outline, slot_ids, guards, all, followed }
     }
 
     /// Gives up on bounding; the first reason stays.
@@ -65,6 +95,17 @@ impl<'a> Effects<'a> {
         &self.outline.slots
     }
 
+    /// Every parameter that a guard tests.
+    pub(crate) fn tested(&self, found: &mut Vec<(u32, Form, bool)>) {
+        for rows in &self.outline.rows {
+            if let RowsOutline::When(guards, _) = rows {
+                for guard in guards {
+                    guard.test.parameters(found);
+                }
+            }
+        }
+    }
+
     /// The number of a set of rows. `None`, or an alternative that says nothing, is all rows.
     pub(crate) fn rows(&mut self, branches: Branches) -> RowsId {
         let Some(mut branches) = branches else { return self.all };
@@ -76,7 +117,14 @@ impl<'a> Effects<'a> {
         if branches.len() > MAX_MATCHES || branches.iter().any(Vec::is_empty) {
             return self.all;
         }
-        let rows = RowsOutline::AnyOf(branches);
+        self.number(RowsOutline::AnyOf(branches))
+    }
+
+    fn number(&mut self, rows: RowsOutline) -> RowsId {
+        let rows = match self.guards.as_slice() {
+            [] => rows,
+            guards => RowsOutline::When(guards.to_vec(), Box::new(rows)),
+        };
         let known = self.outline.rows.iter().position(|known| *known == rows);
         RowsId(known.unwrap_or_else(|| {
             self.outline.rows.push(rows);
@@ -85,8 +133,8 @@ impl<'a> Effects<'a> {
     }
 
     fn branches(&self, rows: RowsId) -> Branches {
-        match &self.outline.rows[rows.0] {
-            RowsOutline::All => None,
+        match self.outline.rows[rows.0].unguarded() {
+            RowsOutline::All | RowsOutline::When(..) => None,
             RowsOutline::AnyOf(branches) => Some(branches.clone()),
         }
     }

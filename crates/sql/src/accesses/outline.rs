@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::bind::{Arguments, Bound, Slot};
+use super::bind::{Arguments, Binder, Bound, Place, Slot};
+use super::guard::Guard;
 use super::{
     Access, Accesses, Claim, Columns, Equality, Lock, MAX_MATCHES, Match, Rows, Strength, Value, Why,
 };
@@ -34,6 +35,8 @@ pub(crate) struct RowsId(pub(crate) usize);
 pub(crate) enum RowsOutline {
     All,
     AnyOf(Vec<Vec<(usize, usize)>>),
+    /// These, if the guards hold; otherwise none.
+    When(Vec<Guard>, Box<Self>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,7 +80,8 @@ impl Outline {
         }
         let values: Vec<Bound> =
             self.slots.iter().map(|slot| slot.bind(arguments, &self.untrusted)).collect();
-        let rows: Vec<Rows> = self.rows.iter().map(|rows| rows.bind(&values)).collect();
+        let binder = Binder { arguments, untrusted: &self.untrusted };
+        let rows: Vec<Rows> = self.rows.iter().map(|rows| rows.bind(&values, &binder)).collect();
         let of = |id: RowsId| rows[id.0].clone();
         let access = |access: &AccessOutline| Access {
             table: access.table,
@@ -109,8 +113,21 @@ impl Outline {
 }
 
 impl RowsOutline {
-    fn bind(&self, values: &[Bound]) -> Rows {
-        let Self::AnyOf(branches) = self else { return Rows::All };
+    /// The rows, whatever the guards say.
+    pub(crate) fn unguarded(&self) -> &Self {
+        match self {
+            Self::When(_, rows) => rows.unguarded(),
+            rows => rows,
+        }
+    }
+
+    fn bind(&self, values: &[Bound], binder: &Binder<'_, '_>) -> Rows {
+        let branches = match self {
+            Self::All => return Rows::All,
+            Self::When(guards, _) if !binder.may_hold(guards) => return Rows::AnyOf([].into()),
+            Self::When(_, rows) => return rows.bind(values, binder),
+            Self::AnyOf(branches) => branches,
+        };
         let mut matches = Vec::with_capacity(branches.len());
         for branch in branches {
             if !expand(branch, values, &mut matches) || matches.len() > MAX_MATCHES {
@@ -125,20 +142,33 @@ impl RowsOutline {
 fn expand(branch: &[(usize, usize)], values: &[Bound], matches: &mut Vec<Match>) -> bool {
     let mut common = Vec::with_capacity(branch.len());
     let mut lists = Vec::new();
+    let mut places: Vec<(&Place, Vec<Elements<'_>>)> = Vec::new();
     for &(column, slot) in branch {
         match &values[slot] {
             Bound::Nothing => return true,
             Bound::One(value) => common.push(Equality { column, value: value.clone() }),
             Bound::Many(many) => lists.push((column, many)),
+            Bound::At(place, elements) => match places.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, columns)) => columns.push((column, elements)),
+                None => places.push((place, vec![(column, elements)])),
+            },
             Bound::Unknown => {}
         }
     }
-    if lists.is_empty() {
+    if lists.is_empty() && places.is_empty() {
         let says_something = !common.is_empty();
         matches.push(Match::new(common));
         return says_something;
     }
     let mut found = vec![common];
+    for (_, columns) in places {
+        let together = at_places(&columns);
+        if found.len() * together.len() > MAX_MATCHES {
+            continue;
+        }
+        let with = |more: &Vec<Equality>, one: &Vec<Equality>| one.iter().chain(more).cloned().collect();
+        found = together.iter().flat_map(|more| found.iter().map(move |one| with(more, one))).collect();
+    }
     for (column, many) in lists {
         if found.len() * many.len() > MAX_MATCHES {
             continue;
@@ -153,4 +183,20 @@ fn expand(branch: &[(usize, usize)], values: &[Bound], matches: &mut Vec<Match>)
     let says_something = !found.iter().any(Vec::is_empty);
     matches.extend(found.into_iter().map(Match::new));
     says_something
+}
+
+/// The values of a column by places, as [`Bound::At`] has them.
+type Elements<'a> = (usize, &'a [Option<Value>]);
+
+/// The values that columns have together, for each place in their arrays. The last place stands for all beyond.
+fn at_places(columns: &[Elements<'_>]) -> Vec<Vec<Equality>> {
+    let longest = columns.iter().map(|(_, elements)| elements.len()).max().unwrap_or(0);
+    let at = |place: usize| {
+        let equality = |(column, elements): &Elements<'_>| {
+            let value = elements.get(place).or_else(|| elements.last())?.clone();
+            Some(Equality { column: *column, value: value? })
+        };
+        columns.iter().map(equality).collect::<Option<Vec<_>>>()
+    };
+    (0..longest).filter_map(at).collect()
 }

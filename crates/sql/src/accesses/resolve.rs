@@ -3,10 +3,12 @@
 //! First the names: what cannot be bounded by its names has no outline. Then the shape, if there is one; a statement
 //! without one touches whole tables.
 
+mod call;
 mod facts;
 mod query;
 mod relation;
 mod scope;
+mod variables;
 mod write;
 
 use std::collections::BTreeSet;
@@ -34,6 +36,12 @@ pub(crate) fn outline(statement: &Statement, catalogue: &Catalogue) -> Outline {
         | Verb::Truncate
         | Verb::Lock
         | Verb::Copy { .. } => of_query(statement, catalogue),
+        Verb::Call => {
+            call::outline(statement, catalogue).unwrap_or_else(|| within_tables(statement, catalogue))
+        }
+        Verb::Do if statement.block.is_some() => {
+            call::outline(statement, catalogue).unwrap_or_else(|| within_tables(statement, catalogue))
+        }
         Verb::Explain { .. } | Verb::DeclareCursor { .. } => statement
             .inner
             .as_deref()
@@ -71,13 +79,28 @@ fn of_query(statement: &Statement, catalogue: &Catalogue) -> Outline {
     if outline.unbounded().is_some() { by_tables(statement, catalogue).unwrap_or(outline) } else { outline }
 }
 
+/// Of a call whose body is not followed: the tables that it reaches.
+fn within_tables(statement: &Statement, catalogue: &Catalogue) -> Outline {
+    by_tables(statement, catalogue).unwrap_or_else(|| {
+        let why = unknown_name(statement, catalogue);
+        Outline::anything(why.unwrap_or_else(|| Why::Kind(kind(&statement.verb))))
+    })
+}
+
 /// Whole tables: everything behind the names in the statement, if that is known.
 fn by_tables(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
+    let mut effects = Effects::new(catalogue);
+    add_tables(statement, &mut effects)?;
+    Some(effects.finish())
+}
+
+/// Adds whole tables: everything behind the names in the statement. `None` if that is not known.
+fn add_tables(statement: &Statement, effects: &mut Effects<'_>) -> Option<()> {
+    let catalogue = effects.catalogue;
     let tables = table_effects(statement, catalogue);
     if tables.unbounded || tables.because.is_some() {
         return None;
     }
-    let mut effects = Effects::new(catalogue);
     let all = effects.rows(None);
     for id in tables.reads.union(&tables.writes) {
         effects.read(*id, Columns::All, all);
@@ -90,7 +113,7 @@ fn by_tables(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
     for id in &tables.writes {
         effects.change_anything(catalogue.table(*id)?);
     }
-    Some(effects.finish())
+    Some(())
 }
 
 /// Whether a cast may be to a user's type that is named like a built-in one.
@@ -132,6 +155,7 @@ fn by_shape(statement: &Statement, shape: &Shape, catalogue: &Catalogue) -> Outl
             resolver.uses(uses, None);
             resolver.copy_from(&ids);
         }
+        Root::Call(_) => resolver.effects.give_up(Why::Kind("CALL")),
     }
     resolver.finish(shape.parameters.as_deref()).finish()
 }

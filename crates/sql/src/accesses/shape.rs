@@ -5,6 +5,7 @@
 //! with columns, constants and parameters under AND and OR. Whatever else a condition says is left out, which makes it
 //! true of more rows. A tree with anything unforeseen has no shape at all; of its statement only the names are used.
 
+mod body;
 mod expression;
 mod modify;
 mod query;
@@ -54,6 +55,25 @@ pub(crate) enum Root {
         table: Name,
         columns: Vec<String>,
     },
+    Call(Call),
+}
+
+/// CALL of a procedure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    pub(crate) name: Name,
+    pub(crate) arguments: Vec<CallArgument>,
+    /// The word VARIADIC stands in it.
+    pub(crate) variadic: bool,
+}
+
+/// An argument of a call, as far as it is known: as one value, and as an array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CallArgument {
+    /// With `name =>`.
+    pub(crate) name: Option<String>,
+    pub(crate) value: Option<Operand>,
+    pub(crate) array: Option<Operand>,
 }
 
 /// A query with its WITH queries.
@@ -188,6 +208,13 @@ pub(crate) enum Source {
     Other {
         uses: Uses,
         alias: Option<String>,
+    },
+    /// `unnest` of arrays, with the names of its columns; the first ones are elements of the arrays.
+    Unnest {
+        arrays: Vec<Operand>,
+        alias: String,
+        columns: Vec<String>,
+        uses: Uses,
     },
     Join {
         kind: Join,
@@ -350,6 +377,8 @@ pub(crate) enum MergeAction {
 #[derive(Debug)]
 pub(crate) struct Unforeseen;
 
+pub(crate) use body::{Expression, attach_in_body, declared_form};
+
 /// Gives a statement, and the one inside it, their shapes.
 pub(crate) fn attach(statement: &mut Statement, node: &Node, text: &str, constants: Option<&[Span]>) {
     let inner = match &node.node {
@@ -391,6 +420,9 @@ impl Builder<'_> {
                 strength: table_lock(statement.mode),
             }),
             NodeEnum::CopyStmt(statement) => self.copy(statement),
+            NodeEnum::CallStmt(statement) => {
+                Ok(Root::Call(self.call_of(statement.funccall.as_deref().ok_or(Unforeseen)?)?))
+            }
             _ => Err(Unforeseen),
         }
     }

@@ -59,7 +59,7 @@ impl Outline {
     }
 
     fn show_rows(&self, show: &Show<'_>, table: TableId, rows: RowsId) -> String {
-        let RowsOutline::AnyOf(branches) = &self.rows[rows.0] else { return String::new() };
+        let RowsOutline::AnyOf(branches) = self.rows[rows.0].unguarded() else { return String::new() };
         let branch = |branch: &Vec<(usize, usize)>| {
             let equalities = branch.iter().map(|&(column, slot)| {
                 format!("{} {}", show.column(table, column), self.slots[slot].show(&self.untrusted))
@@ -74,7 +74,7 @@ impl Slot {
     fn show(&self, untrusted: &[u32]) -> String {
         let doubt = if self.operand.is_untrusted(untrusted) { " if its type is given" } else { "" };
         match (&self.operand, self.usage) {
-            (Operand::List(_) | Operand::Array(_), _) => format!("in {}{doubt}", self.operand.show()),
+            (operand, _) if operand.is_list() => format!("in {}{doubt}", self.operand.show()),
             (operand, Use::Same) => format!("is {}{doubt}", operand.show()),
             (operand, _) => format!("= {}{doubt}", operand.show()),
         }
@@ -98,6 +98,10 @@ impl Operand {
                 format!("({})", operands.iter().map(Self::show).collect::<Vec<_>>().join(", "))
             }
             Self::Array(operand) => operand.show(),
+            Self::Element { array, .. } => format!("each of {}", array.show()),
+            Self::When(_, operand) => format!("{} perhaps", operand.show()),
+            Self::Variable(name) => name.clone(),
+            Self::Unknown => "?".to_owned(),
             Self::Fresh => "fresh".to_owned(),
         }
     }
@@ -109,6 +113,7 @@ impl Operand {
                 operand.is_untrusted(untrusted)
             }
             Self::List(operands) => operands.iter().any(|operand| operand.is_untrusted(untrusted)),
+            Self::Element { array: operand, .. } | Self::When(_, operand) => operand.is_untrusted(untrusted),
             _ => false,
         }
     }

@@ -71,7 +71,7 @@ impl Teller<'_> {
     }
 
     fn rows(&self, outline: &Outline, rows: RowsId, table: &Table) -> String {
-        let Some(RowsOutline::AnyOf(branches)) = outline.rows.get(rows.0) else {
+        let Some(RowsOutline::AnyOf(branches)) = outline.rows.get(rows.0).map(RowsOutline::unguarded) else {
             return ": all rows".to_owned();
         };
         let branch = |branch: &Vec<(usize, usize)>| {
@@ -109,12 +109,17 @@ impl Teller<'_> {
             Operand::Bool(truth) => truth.to_string(),
             Operand::Number(digits) => digits.clone(),
             Operand::Text(text) => format!("'{}'", text.replace('\'', "''")),
-            Operand::Cast(inner, _) | Operand::CastArray(inner, _) => self.operand(inner),
+            Operand::Cast(inner, _) | Operand::CastArray(inner, _) | Operand::When(_, inner) => {
+                self.operand(inner)
+            }
             Operand::List(operands) => {
                 let all: Vec<String> = operands.iter().map(|operand| self.operand(operand)).collect();
                 format!("any of ({})", all.join(", "))
             }
             Operand::Array(inner) => format!("any of {}", self.operand(inner)),
+            Operand::Element { array, .. } => format!("each of {}", self.operand(array)),
+            Operand::Variable(name) => name.clone(),
+            Operand::Unknown => "?".to_owned(),
             Operand::Fresh => "a new number".to_owned(),
         }
     }
@@ -125,7 +130,8 @@ impl Grade {
         if outline.unbounded.is_some() {
             return Self::Anything;
         }
-        let rows = |table, rows: RowsId| match (outline.rows.get(rows.0), catalogue.table(table)) {
+        let unguarded = |rows: RowsId| outline.rows.get(rows.0).map(RowsOutline::unguarded);
+        let rows = |table, rows: RowsId| match (unguarded(rows), catalogue.table(table)) {
             (Some(RowsOutline::AnyOf(branches)), Some(table)) => Self::of_rows(branches, table),
             _ => Self::Tables,
         };

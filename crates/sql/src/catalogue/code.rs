@@ -52,13 +52,17 @@ pub struct Argument {
     pub name: String,
     /// Its use.
     pub mode: ArgumentMode,
+    /// The OID of its type; 0 if that is not known.
+    pub type_oid: u32,
 }
 
 /// What an argument is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgumentMode {
-    /// IN, or VARIADIC.
+    /// IN.
     In,
+    /// VARIADIC: the arguments of a call become the elements of an array.
+    Variadic,
     /// OUT.
     Out,
     /// INOUT.

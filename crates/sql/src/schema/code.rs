@@ -8,6 +8,7 @@ use pg_query::protobuf::{
 
 use super::column::text_of;
 use super::relation::made;
+use super::types::type_of;
 use super::{DEFAULT_SCHEMA, Reader};
 use crate::ast_scan::{AstScan, names_in, strings_in};
 use crate::builtin::{self, Builtin};
@@ -224,9 +225,11 @@ fn argument(parameter: &FunctionParameter) -> Argument {
         Ok(FunctionParameterMode::FuncParamOut) => ArgumentMode::Out,
         Ok(FunctionParameterMode::FuncParamInout) => ArgumentMode::InOut,
         Ok(FunctionParameterMode::FuncParamTable) => ArgumentMode::Table,
+        Ok(FunctionParameterMode::FuncParamVariadic) => ArgumentMode::Variadic,
         _ => ArgumentMode::In,
     };
-    Argument { name: parameter.name.clone(), mode }
+    let type_oid = parameter.arg_type.as_ref().filter(|of| !of.pct_type).map_or(0, |of| type_of(of).oid);
+    Argument { name: parameter.name.clone(), mode, type_oid }
 }
 
 fn returns(create: &CreateFunctionStmt) -> Returns {

@@ -187,7 +187,7 @@ fn function(row: &Row, coded: &BTreeSet<u32>) -> Result<Function, BackendError> 
         name: text(row, 1)?.to_owned(),
         volatility: volatility(text(row, 2)?)?,
         body,
-        arguments: arguments(optional(row, 6), optional(row, 7), number(row, 8)?)?,
+        arguments: arguments(optional(row, 6), optional(row, 7), number(row, 8)?, text(row, 13)?)?,
         returns: match text(row, 9)? {
             "p" => Returns::Procedure,
             "t" => Returns::Trigger,
@@ -221,22 +221,30 @@ fn types(oids: &str, coded: &BTreeSet<u32>) -> Result<HeadTypes, BackendError> {
     Ok(worst)
 }
 
-/// Without modes all arguments are inputs. Without names no argument has one.
-fn arguments(modes: Option<&str>, names: Option<&str>, count: usize) -> Result<Vec<Argument>, BackendError> {
+/// Without modes all arguments are inputs. Without names no argument has one. The first of the types is the result's.
+fn arguments(
+    modes: Option<&str>,
+    names: Option<&str>,
+    count: usize,
+    types: &str,
+) -> Result<Vec<Argument>, BackendError> {
     let names: Vec<String> = match names {
         Some(names) => serde_json::from_str(names).map_err(|_| SHAPE)?,
         None => Vec::new(),
     };
     let modes: Vec<&str> = modes.map_or_else(|| vec!["i"; count], |modes| modes.split(',').collect());
+    let types: Vec<&str> = types.split(' ').skip(1).collect();
     let argument = |(at, mode): (usize, &str)| {
         let mode = match mode {
-            "i" | "v" => ArgumentMode::In,
+            "i" => ArgumentMode::In,
+            "v" => ArgumentMode::Variadic,
             "o" => ArgumentMode::Out,
             "b" => ArgumentMode::InOut,
             "t" => ArgumentMode::Table,
             _ => return Err(SHAPE),
         };
-        Ok(Argument { name: names.get(at).cloned().unwrap_or_default(), mode })
+        let type_oid = types.get(at).and_then(|oid| oid.parse().ok()).unwrap_or(0);
+        Ok(Argument { name: names.get(at).cloned().unwrap_or_default(), mode, type_oid })
     };
     modes.into_iter().enumerate().map(argument).collect()
 }

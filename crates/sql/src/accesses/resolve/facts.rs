@@ -174,8 +174,7 @@ fn carried_over(range: usize, facts: &[&Fact]) -> Vec<Known> {
             _ => None,
         });
         // A single value tells more than a list.
-        let is_list = |operand: &Operand| matches!(operand, Operand::List(_) | Operand::Array(_));
-        let Some((form, operand, usage)) = values.min_by_key(|(_, operand, _)| is_list(operand)) else {
+        let Some((form, operand, usage)) = values.min_by_key(|(_, operand, _)| operand.is_list()) else {
             continue;
         };
         for variable in class.iter().filter(|variable| variable.range == range) {
@@ -212,8 +211,9 @@ impl Scope<'_> {
 
     fn is(&mut self, variable: Variable, operand: &Operand, usage: Use) -> Fact {
         let Some(form) = self.form(&variable) else { return Fact::Nothing };
-        self.place(operand, form);
-        Fact::Is { variable, form, operand: operand.clone(), usage }
+        let Some(operand) = self.known(operand) else { return Fact::Nothing };
+        self.place(&operand, form);
+        Fact::Is { variable, form, operand, usage }
     }
 
     /// Two columns are equal, if that is a matter of their values alone.

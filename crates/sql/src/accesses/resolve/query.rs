@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::facts::{ContextId, Facts, Known};
-use super::scope::{Level, Origin, Outputs, Range, RangeKind, Scope, Used};
+use super::scope::{self, Level, Origin, Outputs, Range, RangeKind, Scope, Used};
+use crate::accesses::bind::{Operand, Place};
 use crate::accesses::effect::{Branches, Effects};
 use crate::accesses::outline::RowsId;
 use crate::accesses::shape::{
-    Body, ColumnRef, Given, Join, Locking, Output, Query, Select, Shape, Source, Uses, WithQuery,
+    Body, ColumnRef, Given, GivenKind, Join, Locking, Output, Query, Select, Shape, Source, Uses, WithQuery,
 };
 use crate::accesses::{ColumnSet, Columns, Strength};
 use crate::catalogue::{Catalogue, TableId};
@@ -48,14 +49,24 @@ pub(super) enum With {
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(statement: &'a Statement, shape: &'a Shape, catalogue: &'a Catalogue) -> Self {
+        Self::of(statement, &shape.named_once, Effects::new(catalogue))
+    }
+
+    /// For one of several statements, of which `effects` are those before.
+    pub(super) fn of(
+        statement: &'a Statement,
+        named_once: &'a BTreeSet<String>,
+        effects: Effects<'a>,
+    ) -> Self {
+        let catalogue = effects.catalogue;
         Self {
             statement,
             catalogue,
-            effects: Effects::new(catalogue),
+            effects,
             scope: Scope::new(catalogue),
             facts: Facts::default(),
             with: Vec::new(),
-            named_once: &shape.named_once,
+            named_once,
             joins_outer: false,
             locks: Vec::new(),
             views: 0,
@@ -143,7 +154,10 @@ impl<'a> Resolver<'a> {
                         .as_ref()
                         .is_none_or(|columns| column.as_ref().is_some_and(|column| columns.contains(column)));
                     let origin = match (given, column) {
-                        (Some(given), _) => Origin::Given(given.clone()),
+                        (Some(given), _) => match self.scope.known(&given.operand) {
+                            Some(operand) => Origin::Given(Given { operand, ..given.clone() }),
+                            None => Origin::Unknown,
+                        },
                         (None, Some(column)) => {
                             let origin = self.scope.refer(column);
                             if grouped { self.joined(origin) } else { Origin::Unknown }
@@ -202,6 +216,10 @@ impl<'a> Resolver<'a> {
                 let kind = RangeKind::Derived { outputs, inside: 0..0 };
                 self.enter(alias.clone().unwrap_or_default(), kind, context, true);
             }
+            Source::Unnest { arrays, alias, columns, uses } => {
+                self.uses(uses, None);
+                self.unnest(arrays, alias, columns, context);
+            }
             Source::Join { kind, sides, condition, using, uses } => {
                 self.joins_outer |= *kind != Join::Inner;
                 let (left, right, on) = self.sides(*kind, context);
@@ -234,6 +252,30 @@ impl<'a> Resolver<'a> {
                 }
             }
         }
+    }
+
+    /// Enters `unnest`: in each of its rows the columns are elements at one place.
+    fn unnest(&mut self, arrays: &[Operand], alias: &str, columns: &[String], context: ContextId) {
+        let place = Place::Row(self.scope.ranges.len());
+        let element = |array: &Operand| match self.scope.known(array)? {
+            Operand::Array(array) if matches!(*array, Operand::CastArray(..)) => Some(array),
+            Operand::List(all) if all.iter().all(Operand::is_scalar) => Some(Box::new(Operand::List(all))),
+            _ => None,
+        };
+        // Elements of other types may be rows, which are columns of their own.
+        let known: Option<Vec<Box<Operand>>> = arrays.iter().map(element).collect();
+        let is_open = known.is_none();
+        let origin = |at: usize| match known.as_ref().and_then(|known| known.get(at)) {
+            Some(array) => {
+                let operand = Operand::Element { array: array.clone(), place: place.clone() };
+                Origin::Given(Given { operand, kind: GivenKind::Other, exact: false })
+            }
+            None => Origin::Unknown,
+        };
+        let named = columns.iter().enumerate().filter(|_| !is_open);
+        let columns = named.map(|(at, name)| (name.clone(), origin(at))).collect();
+        let outputs = Rc::new(Outputs { columns, open: is_open });
+        self.enter(alias.to_owned(), RangeKind::Derived { outputs, inside: 0..0 }, context, true);
     }
 
     /// The contexts of the two sides of a join, and the one that its condition belongs to.
@@ -331,7 +373,16 @@ impl<'a> Resolver<'a> {
     }
 
     /// Notes what was read and locked.
-    pub(super) fn finish(mut self, parameters: Option<&[u32]>) -> Effects<'a> {
+    pub(super) fn finish(self, parameters: Option<&[u32]>) -> Effects<'a> {
+        let placed = self.scope.placed.clone();
+        let mut effects = self.finish_within();
+        let untrusted = scope::untrusted(&placed, parameters, effects.slots());
+        effects.distrust(untrusted);
+        effects
+    }
+
+    /// Notes what was read and locked by a statement of a body, whose parameters are none of the client's.
+    pub(super) fn finish_within(mut self) -> Effects<'a> {
         for range in 0..self.scope.ranges.len() {
             if self.scope.ranges[range].is_source {
                 for id in self.tables(range) {
@@ -345,8 +396,6 @@ impl<'a> Resolver<'a> {
                 self.effects.lock(id, rows, strength);
             }
         }
-        let untrusted = self.scope.untrusted(parameters, self.effects.slots());
-        self.effects.distrust(untrusted);
         self.effects
     }
 

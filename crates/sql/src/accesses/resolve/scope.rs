@@ -10,8 +10,9 @@ use std::ops::Range as Interval;
 use std::rc::Rc;
 
 use super::facts::ContextId;
+use super::variables::Variables;
 use crate::accesses::bind::{Operand, Slot};
-use crate::accesses::shape::{ColumnRef, Given, Join};
+use crate::accesses::shape::{ColumnRef, Given, GivenKind, Join};
 use crate::accesses::value::Form;
 use crate::catalogue::{Catalogue, TableId};
 
@@ -95,6 +96,8 @@ pub(super) struct Scope<'a> {
     pub(super) levels: Vec<Level>,
     /// Parameters where the column beside them gives them a type: number, form, whether an array.
     pub(super) placed: Vec<(u32, Form, bool)>,
+    /// The variables of the body that the statement stands in.
+    pub(super) variables: Option<&'a Variables>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,7 +109,31 @@ enum Has {
 
 impl<'a> Scope<'a> {
     pub(super) fn new(catalogue: &'a Catalogue) -> Self {
-        Self { catalogue, ranges: Vec::new(), levels: Vec::new(), placed: Vec::new() }
+        Self { catalogue, ranges: Vec::new(), levels: Vec::new(), placed: Vec::new(), variables: None }
+    }
+
+    /// The operand with the variables' values in place of their names; `None` if one is not known, or if the name may be
+    /// that of a column in reach. What has no names in it stays as it is.
+    pub(super) fn known(&self, operand: &Operand) -> Option<Operand> {
+        let none = Variables::default();
+        self.variables.unwrap_or(&none).known(operand, &|name| self.may_be_column(name))
+    }
+
+    /// Whether a bare name may be a column, or a relation, in reach.
+    fn may_be_column(&self, name: &str) -> bool {
+        self.in_reach().any(|range| self.ranges[range].alias == name || self.has(range, name) != Has::No)
+    }
+
+    /// The variable that a name which is no column is.
+    fn variable(&self, name: &str) -> Origin {
+        let known = self.known(&Operand::Variable(name.to_owned()));
+        known.map_or(Origin::Unknown, |operand| {
+            Origin::Given(Given { operand, kind: GivenKind::Other, exact: true })
+        })
+    }
+
+    fn is_variable(&self, name: &str) -> bool {
+        self.variables.is_some_and(|variables| variables.has(name))
     }
 
     fn has(&self, range: usize, column: &str) -> Has {
@@ -165,6 +192,8 @@ impl<'a> Scope<'a> {
             doubtful |= found.iter().any(|found| found.1 == Has::Maybe);
             let sure = found.iter().filter(|found| found.1 == Has::Yes).count();
             let merged = self.levels[level].merged.iter().any(|merged| merged == name);
+            // Which one is meant, a setting says.
+            doubtful |= !found.is_empty() && self.is_variable(name);
             match found.iter().find(|found| found.1 == Has::Yes) {
                 Some(&(range, _)) if !doubtful && (sure == 1 || merged) => return self.origin(range, name),
                 Some(_) => return Origin::Unknown,
@@ -173,6 +202,9 @@ impl<'a> Scope<'a> {
         }
         let is_output = self.levels.iter().any(|level| level.outputs.iter().any(|output| output == name));
         let whole: Vec<usize> = self.in_reach().filter(|&range| self.ranges[range].alias == name).collect();
+        if whole.is_empty() && !doubtful && self.is_variable(name) {
+            return self.variable(name);
+        }
         if whole.is_empty() && !is_output && !doubtful {
             self.use_everything();
         }
@@ -188,7 +220,10 @@ impl<'a> Scope<'a> {
         };
         let found = self.levels.iter().rev().map(matching).find(|found| !found.is_empty());
         let Some(found) = found else {
-            self.use_everything();
+            // A field of a record.
+            if !self.is_variable(alias) {
+                self.use_everything();
+            }
             return Origin::Unknown;
         };
         for &range in &found {
@@ -198,8 +233,12 @@ impl<'a> Scope<'a> {
                 _ => self.use_whole(range),
             }
         }
+        // Which one is meant, a setting says.
+        let is_doubtful = self.variables.is_some_and(|known| known.has_qualified(alias, name));
         match (found.as_slice(), name) {
-            (&[range], Some(name)) if self.has(range, name) == Has::Yes => self.origin(range, name),
+            (&[range], Some(name)) if !is_doubtful && self.has(range, name) == Has::Yes => {
+                self.origin(range, name)
+            }
             _ => Origin::Unknown,
         }
     }
@@ -232,34 +271,6 @@ impl<'a> Scope<'a> {
     /// A parameter, or several, that a column gives a type to.
     pub(super) fn place(&mut self, operand: &Operand, form: Form) {
         operand.parameters(form, false, &mut self.placed);
-    }
-
-    /// The parameters whose types cannot be told from their places: each that occurs anywhere else, or beside columns
-    /// of different types.
-    pub(super) fn untrusted(&self, occurrences: Option<&[u32]>, slots: &[Slot]) -> Vec<u32> {
-        let mut used = Vec::new();
-        for slot in slots {
-            slot.operand.parameters(slot.form, false, &mut used);
-        }
-        let mut total: BTreeMap<u32, usize> = BTreeMap::new();
-        for number in occurrences.unwrap_or_default() {
-            *total.entry(*number).or_default() += 1;
-        }
-        let mut placed: BTreeMap<u32, (usize, BTreeSet<(Form, bool)>)> = BTreeMap::new();
-        for (number, form, array) in &self.placed {
-            let (count, forms) = placed.entry(*number).or_default();
-            *count += 1;
-            forms.insert((*form, *array));
-        }
-        let is_trusted = |&(number, form, array): &(u32, Form, bool)| {
-            let place = placed.get(&number);
-            place.is_some_and(|(count, forms)| {
-                total.get(&number) == Some(count) && forms.len() == 1 && forms.contains(&(form, array))
-            })
-        };
-        let untrusted: BTreeSet<u32> =
-            used.iter().filter(|place| !is_trusted(place)).map(|place| place.0).collect();
-        untrusted.into_iter().collect()
     }
 
     fn in_reach(&self) -> impl Iterator<Item = usize> {
@@ -314,4 +325,36 @@ impl<'a> Scope<'a> {
     pub(super) fn merges(kind: Join) -> bool {
         matches!(kind, Join::Inner | Join::Left)
     }
+}
+
+/// The parameters whose types cannot be told from their places: each that occurs anywhere else, or beside columns
+/// of different types.
+pub(super) fn untrusted(
+    placed_at: &[(u32, Form, bool)],
+    occurrences: Option<&[u32]>,
+    slots: &[Slot],
+) -> Vec<u32> {
+    let mut used = Vec::new();
+    for slot in slots {
+        slot.operand.parameters(slot.form, false, &mut used);
+    }
+    let mut total: BTreeMap<u32, usize> = BTreeMap::new();
+    for number in occurrences.unwrap_or_default() {
+        *total.entry(*number).or_default() += 1;
+    }
+    let mut placed: BTreeMap<u32, (usize, BTreeSet<(Form, bool)>)> = BTreeMap::new();
+    for (number, form, array) in placed_at {
+        let (count, forms) = placed.entry(*number).or_default();
+        *count += 1;
+        forms.insert((*form, *array));
+    }
+    let is_trusted = |&(number, form, array): &(u32, Form, bool)| {
+        let place = placed.get(&number);
+        place.is_some_and(|(count, forms)| {
+            total.get(&number) == Some(count) && forms.len() == 1 && forms.contains(&(form, array))
+        })
+    };
+    let untrusted: BTreeSet<u32> =
+        used.iter().filter(|place| !is_trusted(place)).map(|place| place.0).collect();
+    untrusted.into_iter().collect()
 }

@@ -138,7 +138,8 @@ impl<'a> Resolver<'a> {
     fn stored(&mut self, table: &Table, position: usize, operand: &Operand) -> Option<usize> {
         let column = table.columns.get(position).filter(|column| !column.generated)?;
         let form = Form::of_column(column)?;
-        Some(self.effects.slot(operand, form, Use::Stored(column.type_mod)))
+        let operand = self.scope.known(operand)?;
+        Some(self.effects.slot(&operand, form, Use::Stored(column.type_mod)))
     }
 
     /// What a column holds when no value is given for it.

@@ -8,6 +8,7 @@ use pg_query::protobuf::{
     WindowDef, a_const,
 };
 
+use super::body::variable;
 use super::query::strings;
 use super::{ColumnRef, Condition, Given, GivenKind, Unforeseen, Uses};
 use crate::accesses::bind::{MAX_LIST, Operand};
@@ -26,11 +27,20 @@ pub(super) struct Builder<'a> {
     pub(super) windowed: bool,
     /// How often FROM clauses name what has no schema.
     named: BTreeMap<String, usize>,
+    /// The tree stands in a body: a name that is no column may be a variable, and parameters are the body's.
+    pub(super) in_body: bool,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(text: &'a str, constants: Option<&'a [Span]>) -> Self {
-        Self { text, constants, parameters: Some(Vec::new()), windowed: false, named: BTreeMap::new() }
+        Self {
+            text,
+            constants,
+            parameters: Some(Vec::new()),
+            windowed: false,
+            named: BTreeMap::new(),
+            in_body: false,
+        }
     }
 
     /// Notes that a FROM clause names something.
@@ -282,7 +292,7 @@ impl<'a> Builder<'a> {
     }
 
     /// An array as a value: constructed, or given as one constant or parameter.
-    fn array(&self, node: &Node) -> Option<Operand> {
+    pub(super) fn array(&self, node: &Node) -> Option<Operand> {
         match node.node.as_ref()? {
             NodeEnum::AArrayExpr(array) if array.elements.len() <= MAX_LIST => {
                 let elements = array.elements.iter().map(|element| self.operand(element));
@@ -303,7 +313,7 @@ impl<'a> Builder<'a> {
                     _ => None,
                 }
             }
-            NodeEnum::AConst(_) | NodeEnum::ParamRef(_) => {
+            NodeEnum::AConst(_) | NodeEnum::ParamRef(_) | NodeEnum::ColumnRef(_) => {
                 self.operand(node).map(|operand| Operand::Array(Box::new(operand)))
             }
             _ => None,
@@ -314,7 +324,11 @@ impl<'a> Builder<'a> {
     pub(super) fn operand(&self, node: &Node) -> Option<Operand> {
         match node.node.as_ref()? {
             NodeEnum::AConst(constant) => self.constant(constant),
+            NodeEnum::ParamRef(parameter) if self.in_body => {
+                Some(Operand::Variable(format!("${}", parameter.number)))
+            }
             NodeEnum::ParamRef(parameter) => Some(Operand::Parameter(u32::try_from(parameter.number).ok()?)),
+            NodeEnum::ColumnRef(_) | NodeEnum::AIndirection(_) if self.in_body => variable(node),
             NodeEnum::TypeCast(cast) => {
                 let (form, dimensions) = type_form(cast.type_name.as_ref()?)?;
                 let operand = self.operand(cast.arg.as_deref()?)?;
@@ -326,7 +340,8 @@ impl<'a> Builder<'a> {
 
     /// A value that an item of a SELECT list gives to every row.
     pub(super) fn given(&self, node: &Node) -> Option<Given> {
-        let operand = self.operand(node)?;
+        // A name may be that of a column.
+        let operand = self.operand(node).filter(|operand| !matches!(operand, Operand::Variable(_)))?;
         let kind = match (node.node.as_ref()?, &operand) {
             (_, Operand::Null) => GivenKind::Null,
             (_, Operand::Parameter(_)) => GivenKind::Parameter,
@@ -394,7 +409,7 @@ pub(super) fn column_ref(node: &NodeEnum) -> Option<ColumnRef> {
 }
 
 /// The form of a type without modifiers, and the number of its dimensions.
-fn type_form(name: &TypeName) -> Option<(Form, usize)> {
+pub(super) fn type_form(name: &TypeName) -> Option<(Form, usize)> {
     let plain = name.typmods.is_empty() && !name.setof && !name.pct_type;
     let names = strings(&name.names).ok().filter(|_| plain)?;
     let form = match names.as_slice() {

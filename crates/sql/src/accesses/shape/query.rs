@@ -185,6 +185,9 @@ impl Builder<'_> {
     }
 
     fn function(&mut self, function: &RangeFunction) -> Result<Source, Unforeseen> {
+        if let Some(unnest) = self.unnest(function)? {
+            return Ok(unnest);
+        }
         let mut uses = Uses::default();
         // Each is a list of the call and of its column definitions, which name types only.
         for call in &function.functions {
