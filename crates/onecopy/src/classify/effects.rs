@@ -38,14 +38,20 @@ impl RowEffects {
     }
 }
 
-/// Whether a statement, or a statement inside it, locks the rows that it reads.
+/// Whether a statement, or a statement inside it, locks the rows that it reads. A procedure may.
 fn locks(statement: &Statement) -> bool {
-    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
+    !statement.row_locks.is_empty() || runs_body(statement) || statement.inner.as_deref().is_some_and(locks)
 }
 
-/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
+fn runs_body(statement: &Statement) -> bool {
+    matches!(statement.verb, Verb::Call | Verb::Do)
+}
+
+/// Whether a statement writes inside a WITH query, under EXPLAIN ANALYZE or in a procedure.
 fn writes_uncounted(statement: &Statement) -> bool {
-    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
+    statement.modifies_inside
+        || (statement.inner.is_some() && !statement.writes.is_empty())
+        || runs_body(statement)
 }
 
 /// How statements may be run.
@@ -65,7 +71,7 @@ pub(crate) struct Execution {
 pub(crate) enum Verbs {
     /// INSERT, UPDATE, DELETE and MERGE only.
     Modifications,
-    /// INSERT, UPDATE, DELETE and MERGE, and SELECT.
+    /// INSERT, UPDATE, DELETE and MERGE, SELECT, CALL and DO.
     Queries,
     /// Any verb.
     Any,
@@ -90,7 +96,9 @@ impl Verbs {
         let modifies = |verb: &Verb| matches!(verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge);
         if requirements.all(|statement| modifies(&statement.verb)) {
             Self::Modifications
-        } else if requirements.all(|s| s.verb == Verb::Select || modifies(&s.verb)) {
+        } else if requirements
+            .all(|s| matches!(s.verb, Verb::Select | Verb::Call | Verb::Do) || modifies(&s.verb))
+        {
             Self::Queries
         } else {
             Self::Any

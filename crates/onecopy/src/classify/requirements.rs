@@ -74,11 +74,11 @@ impl Requirements {
 
     /// Whether the statements take a snapshot when they run. SAVEPOINT, SET, SHOW, LOCK TABLE and the like take none.
     pub(crate) fn takes_snapshot(&self) -> bool {
-        use Verb::{Copy, DeclareCursor, Delete, Insert, Merge, Select, Update};
+        use Verb::{Call, Copy, DeclareCursor, Delete, Do, Insert, Merge, Select, Update};
         self.any(|statement| {
             matches!(
                 statement.verb,
-                Select | Insert | Update | Delete | Merge | Copy { .. } | DeclareCursor { .. }
+                Select | Insert | Update | Delete | Merge | Copy { .. } | DeclareCursor { .. } | Call | Do
             )
         })
     }

@@ -37,6 +37,7 @@ fn only_queries_and_modifications_that_are_read_whole_run_again() {
     assert_eq!(execution("UPDATE t SET v = 1"), (Verbs::Modifications, true));
     assert_eq!(execution("DELETE FROM t; INSERT INTO t VALUES (1)"), (Verbs::Modifications, true));
     assert_eq!(execution("SELECT 1; UPDATE t SET v = 1"), (Verbs::Queries, true));
+    assert_eq!(execution("CALL p(1); DO 'BEGIN END'"), (Verbs::Queries, true));
     assert_eq!(execution("LOCK TABLE t"), (Verbs::Any, false));
     let mut portal = requirements("UPDATE t SET v = 1 RETURNING v");
     portal.protocol = ProtocolNeeds { keeps_portal: true, ..ProtocolNeeds::default() };
