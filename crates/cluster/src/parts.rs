@@ -6,6 +6,7 @@ pub mod chains;
 pub mod claim_index;
 pub mod conflicts;
 pub mod drawing;
+pub mod elastic;
 pub mod groups;
 pub mod in_flight;
 pub mod loads;
