@@ -21,8 +21,8 @@ use cluster::protocols::shipping::Choices;
 use pgserver::MAX_REPLICAS;
 
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::Given;
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
+use crate::config::{ElasticFlags, Given};
 use crate::shipping::PROTOCOLS;
 
 pub(crate) const DEFAULT_PORT: u16 = 6432;
@@ -47,6 +47,9 @@ pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;
 /// Default of the largest log that is kept for absent replicas.
 pub(crate) const DEFAULT_LOG_MAX_MB: u32 = 16 << 10;
 
+/// Default of the largest log that is kept for parked replicas.
+pub(crate) const DEFAULT_PARKED_LOG_MAX_MB: u32 = 4 << 10;
+
 /// Runs several PostgreSQL servers as one database.
 #[derive(Debug, Parser)]
 #[command(name = "onecopy", version, about, arg_required_else_help = true)]
@@ -67,7 +70,7 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Explain a statement: what it reads and writes, where it may run, and why. Nothing is executed.
     Explain(Explain),
-    /// Show, check, rebuild, add, drain and drop replicas of a running cluster.
+    /// Show, check, rebuild, add, drain, park and drop replicas of a running cluster.
     Replica(Replica),
     /// Show the log of a cluster, or check it for damage. Nothing is changed.
     #[command(subcommand)]
@@ -138,6 +141,9 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) pool: PoolFlags,
 
+    #[command(flatten)]
+    pub(crate) elastic: ElasticFlags,
+
     /// Folder of the programs `postgres` and `initdb` of PostgreSQL 14 to 18 [default: searched, else
     /// downloaded].
     #[arg(long, value_name = "DIR")]
@@ -161,6 +167,12 @@ pub(crate) struct LimitFlags {
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_LOG_MAX_MB,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) log_max_mb: u32,
+
+    /// Largest size of the log that is kept for parked replicas, in megabytes; waking one that lacks more
+    /// rebuilds it.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_PARKED_LOG_MAX_MB,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) parked_log_max_mb: u32,
 }
 
 /// Flags of `onecopy up` that limit waits.
@@ -332,6 +344,16 @@ pub(crate) enum ReplicaAction {
         /// Name of the replica.
         name: String,
     },
+    /// Drain a replica and stop its server; its data is kept, so it can be woken soon.
+    Park {
+        /// Name of the replica.
+        name: String,
+    },
+    /// Start the server of a parked replica; returns when it has caught up and serves.
+    Wake {
+        /// Name of the replica.
+        name: String,
+    },
 }
 
 /// The actions of `onecopy log`.
@@ -419,6 +441,8 @@ mod tests {
             "--port=0",
             "--port=65536",
             "--transaction-max-mb=0",
+            "--elastic-replicas=6..2",
+            "--elastic-busy=2",
         ] {
             assert_eq!(up(&[refused]).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
         }

@@ -5,6 +5,7 @@
 //! errors with their places, so one run reports every one. A configuration with an error is not used.
 
 mod address;
+mod elastic;
 mod error;
 mod file_error;
 mod flags;
@@ -31,6 +32,7 @@ use crate::backend::Address;
 use crate::security::scram::Secret;
 use crate::security::tls::Identity;
 pub(crate) use address::{AddressError, address_of};
+pub(crate) use elastic::{ElasticConfig, ElasticFlags};
 pub(crate) use error::{ConfigError, LoadError};
 pub(crate) use file_error::ConfigFileError;
 pub(crate) use flags::Given;

@@ -8,6 +8,7 @@ mod absence;
 mod catalogue;
 mod core;
 mod drivers;
+pub(crate) mod elasticity;
 pub(crate) mod evictions;
 pub(crate) mod identities;
 mod lead;
@@ -17,6 +18,7 @@ mod mailboxes;
 mod members;
 pub(crate) mod node_kind;
 pub(crate) mod open_error;
+pub(crate) mod parking;
 pub(crate) mod plan;
 pub(crate) mod quarantines;
 mod replica_address;
@@ -44,11 +46,13 @@ use crate::database::Database;
 use crate::local::LocalState;
 use crate::local::limits::Limits;
 use drivers::Drivers;
+use elasticity::{Elasticity, UsageFile};
 use identities::Identities;
 use lead::Lead;
 use mailbox::Mailbox;
 use mailboxes::Mailboxes;
 use node_kind::NodeKind;
+use parking::{ParkedFiles, Parking};
 use quarantines::Quarantines;
 use term::TermState;
 use view::View;
@@ -76,6 +80,10 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) identities: Identities,
     /// The quarantines that outlive a restart.
     pub(crate) quarantines: Quarantines,
+    /// The files of parked replicas.
+    pub(crate) parked: ParkedFiles,
+    /// The file of what the servers have cost.
+    pub(crate) usage: UsageFile,
     /// The operator's limits.
     pub(crate) limits: Limits,
     /// The state of this node.
@@ -114,10 +122,10 @@ impl Coordinator {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { kind, core, anchor, database, term, .. } = options;
-        let CoordinatorOptions { identities, quarantines, limits, local, .. } = options;
+        let CoordinatorOptions { identities, quarantines, parked, usage, limits, local, .. } = options;
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
-        let lead = Lead::new(members, quarantines, limits.log_bytes_max);
+        let lead = Lead::new(members, quarantines, limits, Parking::new(parked), Elasticity::new(usage));
         let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
         let identities = Arc::new(identities);
         let outputs = Outputs {
@@ -149,6 +157,7 @@ impl Coordinator {
         coordinator.seats.set_reader_patience(anchor);
         coordinator.forget_oids();
         coordinator.remember_quarantines();
+        coordinator.remember_parked();
         coordinator
     }
 

@@ -17,6 +17,7 @@ mod connect;
 mod coordinator;
 mod database;
 mod drive;
+mod elastic;
 mod error;
 mod execute;
 mod link;

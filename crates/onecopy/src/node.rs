@@ -15,3 +15,14 @@ pub(crate) mod systemd;
 pub(crate) mod up;
 
 pub(crate) use error::NodeError;
+
+use crate::config::ElasticConfig;
+use crate::coordinator::plan::Propagation;
+
+/// Refuses bounds of replicas where replicas cannot come and go.
+fn check_elastic(config: &ElasticConfig, propagation: Propagation) -> Result<(), NodeError> {
+    match (config.replicas, propagation) {
+        (Some(_), Propagation::Statements(_)) => Err(NodeError::NotElastic),
+        _ => Ok(()),
+    }
+}

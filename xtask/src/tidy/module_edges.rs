@@ -48,6 +48,7 @@ const ORDER: &[&str] = &[
     "coordinator",
     "replica",
     "membership",
+    "elastic",
     "client",
     "classify",
     "pool",

@@ -12,6 +12,7 @@ use super::connection;
 use super::error::CommandError;
 use super::{Replica, ReplicaAction};
 use crate::accept::startup::ADMIN_DATABASE;
+use crate::membership::check;
 use crate::terminal::Progress;
 
 /// The column of a check that has the result for a replica.
@@ -30,6 +31,8 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
         ReplicaAction::Drop { name } => format!("DROP REPLICA {name}"),
         ReplicaAction::Drain { name } => format!("DRAIN REPLICA {name}"),
         ReplicaAction::Undrain { name } => format!("UNDRAIN REPLICA {name}"),
+        ReplicaAction::Park { name } => format!("PARK REPLICA {name}"),
+        ReplicaAction::Wake { name } => format!("WAKE REPLICA {name}"),
     };
     let rows = ask(replica.port, &sql, progress).await?;
     for line in aligned(&rows) {
@@ -38,7 +41,9 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
     if !matches!(replica.action, ReplicaAction::Check) {
         return Ok(());
     }
-    let is_unlike = |row: &&Vec<String>| row.get(CHECK_RESULT).is_none_or(|result| result != HEALTHY);
+    let is_unlike = |row: &&Vec<String>| {
+        row.get(CHECK_RESULT).is_none_or(|result| result != HEALTHY && result != check::PARKED)
+    };
     match rows.iter().skip(1).filter(is_unlike).count() {
         0 => Ok(()),
         count => Err(CommandError::ReplicasDiffer { count }),

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pgserver::MAX_REPLICAS;
+
 use super::hba::Rule;
 use super::units;
 use super::value_error::ValueError;
@@ -28,6 +30,10 @@ pub(crate) enum Kind {
     Size(u64, u64),
     /// A number between two limits.
     Count(u64, u64),
+    /// A decimal number between two limits, in millionths.
+    Decimal(u64, u64),
+    /// Two numbers of replicas, such as `2..6`. It may be empty.
+    Replicas,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +44,11 @@ pub(crate) enum Value {
     Rules(Vec<Rule>),
     Duration(Duration),
     Number(u64),
+    Range(Option<(u16, u16)>),
 }
+
+/// A decimal number is kept as so many millionths.
+pub(super) const MILLIONTHS: u64 = 1_000_000;
 
 impl Kind {
     /// Parses a value.
@@ -82,6 +92,22 @@ impl Kind {
                 Ok(_) => Err(out_of_range(text, &least.to_string(), &most.to_string())),
                 Err(_) => Err(ValueError::NoNumber { text: text.to_owned(), least, most }),
             },
+            Self::Decimal(least, most) => match millionths(text.trim()) {
+                Some(number) if (least..=most).contains(&number) => Ok(Value::Number(number)),
+                _ => Err(out_of_range(text, &decimal(least), &decimal(most))),
+            },
+            Self::Replicas if text.trim().is_empty() => Ok(Value::Range(None)),
+            Self::Replicas => {
+                let bounds = text.split_once("..").and_then(|(least, most)| {
+                    Some((least.trim().parse::<u16>().ok()?, most.trim().parse::<u16>().ok()?))
+                });
+                match bounds {
+                    Some((least, most)) if (1..=most).contains(&least) && most <= MAX_REPLICAS => {
+                        Ok(Value::Range(Some((least, most))))
+                    }
+                    _ => Err(ValueError::NoRange { text: text.to_owned(), most: MAX_REPLICAS }),
+                }
+            }
         }
     }
 
@@ -105,8 +131,26 @@ impl Kind {
                 format!("size, {} to {}", units::show_size(least), units::show_size(most))
             }
             Self::Count(least, most) => format!("number, {least} to {most}"),
+            Self::Decimal(least, most) => format!("number, {} to {}", decimal(least), decimal(most)),
+            Self::Replicas => "two numbers of replicas, such as `2..6`, or empty".to_owned(),
         }
     }
+}
+
+/// A decimal number of at most six decimals, in millionths.
+fn millionths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    if part.is_empty() || part.len() > 6 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let part = format!("{part:0<6}").parse::<u64>().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(MILLIONTHS)?.checked_add(part)
+}
+
+/// A number of millionths as people write it.
+fn decimal(number: u64) -> String {
+    let text = format!("{}.{:06}", number / MILLIONTHS, number % MILLIONTHS);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
@@ -115,4 +159,29 @@ fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
 
 fn out_of_range(text: &str, least: &str, most: &str) -> ValueError {
     ValueError::OutOfRange { text: text.to_owned(), least: least.to_owned(), most: most.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_kept_in_millionths() {
+        for (text, number) in [("0.7", 700_000), ("1", 1_000_000), ("0.000001", 1), (" 12.50 ", 12_500_000)] {
+            assert_eq!(Kind::Decimal(0, u64::MAX).parse(text), Ok(Value::Number(number)), "{text}");
+        }
+        for wrong in ["", ".5", "1.", "-1", "0.0000001", "1e3", "much", "99999999999999999999"] {
+            assert!(Kind::Decimal(0, u64::MAX).parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([1, 700_000, 1_000_000, 0].map(decimal), ["0.000001", "0.7", "1", "0"]);
+    }
+
+    #[test]
+    fn bounds_of_replicas_are_two_numbers() {
+        assert_eq!(Kind::Replicas.parse("2..6"), Ok(Value::Range(Some((2, 6)))));
+        assert_eq!(Kind::Replicas.parse(" "), Ok(Value::Range(None)));
+        for wrong in ["2", "6..2", "0..3", "1..17", "a..b", "..", "1..2..3"] {
+            assert!(Kind::Replicas.parse(wrong).is_err_and(|error| error.help().contains("2..6")), "{wrong}");
+        }
+    }
 }

@@ -129,15 +129,40 @@ fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<ConfigError>
         let name: &str = key.get_ref();
         if name == "replica" {
             read_replicas(file, value, sources, mistakes);
-        } else if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) {
-            let raw = raws(file, value, mistakes);
-            if !raw.is_empty() {
-                sources.values.insert(setting.name, raw);
+        } else if let DeValue::Table(entries) = value.get_ref()
+            && is_table(name)
+        {
+            for (key, value) in entries {
+                let name = format!("{name}.{}", key.get_ref());
+                read_setting(file, &name, key.span(), value, sources, mistakes);
             }
         } else {
-            let known = SETTINGS.iter().map(|setting| setting.name).chain(["replica"]);
-            mistakes.push(unknown(file, key.span(), name, known));
+            read_setting(file, name, key.span(), value, sources, mistakes);
         }
+    }
+}
+
+/// Whether settings have their names in a table of this name, such as `[elastic]`.
+fn is_table(name: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(table, _)| table == name))
+}
+
+fn read_setting(
+    file: &File,
+    name: &str,
+    span: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    sources: &mut Sources,
+    mistakes: &mut Vec<ConfigError>,
+) {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+        let known = SETTINGS.iter().map(|setting| setting.name).chain(["replica"]);
+        mistakes.push(unknown(file, span, name, known));
+        return;
+    };
+    let raw = raws(file, value, mistakes);
+    if !raw.is_empty() {
+        sources.values.insert(setting.name, raw);
     }
 }
 
@@ -198,6 +223,7 @@ fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<ConfigErro
     match value.get_ref() {
         DeValue::String(text) => vec![raw(text)],
         DeValue::Integer(number) => vec![raw(number.as_str())],
+        DeValue::Float(number) => vec![raw(number.as_str())],
         DeValue::Boolean(is_true) => vec![raw(if *is_true { "true" } else { "false" })],
         DeValue::Array(array) => array.iter().flat_map(|item| raws(file, item, mistakes)).collect(),
         other => {

@@ -47,6 +47,9 @@ url = "postgresql://10.0.0.1:5432"
 [[replica]]
 name = "b"
 url = "postgresql://%2Frun%2Fpostgresql:5433"     # a Unix socket
+
+[elastic]                         # all settings `elastic.*`
+replicas = "2..6"
 ```
 
 `onecopy check --config onecopy.toml` names every mistake with its line. An environment variable overrides the file, and a

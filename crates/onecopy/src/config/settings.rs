@@ -189,6 +189,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 trimmed must be rebuilt.",
     },
     Setting {
+        name: "parked_log_size_max",
+        flag: "parked-log-size-max",
+        kind: Kind::Size(1 << 20, 1 << 44),
+        default: "4GB",
+        can_reload: false,
+        about: "Largest size of the log that is kept for parked replicas. Waking a replica that lacks what was \
+                trimmed rebuilds it.",
+    },
+    Setting {
         name: "sessions_max",
         flag: "sessions-max",
         kind: Kind::Count(1, 10_000),
@@ -288,11 +297,91 @@ pub(crate) const SETTINGS: &[Setting] = &[
         can_reload: false,
         about: "Log format: lines of text, or one JSON object a line.",
     },
+    Setting {
+        name: "elastic.replicas",
+        flag: "elastic-replicas",
+        kind: Kind::Replicas,
+        default: "",
+        can_reload: false,
+        about: "How many replicas serve, at least and at most: `2..6`. Within these bounds Onecopy wakes, parks and \
+                adds replicas with the load (docs/how-to/replicas.md). If empty, only commands do.",
+    },
+    Setting {
+        name: "elastic.busy",
+        flag: "elastic-busy",
+        kind: Kind::Decimal(50_000, 1_000_000),
+        default: "0.7",
+        can_reload: false,
+        about: "Busy share of the replicas from which another one is wanted. A replica is parked when the others would \
+                be busy for less than 0.8 of it.",
+    },
+    Setting {
+        name: "elastic.statements",
+        flag: "elastic-statements",
+        kind: Kind::Count(1, 1_024),
+        default: "1",
+        can_reload: false,
+        about: "How many statements a replica runs at a time when it is fully busy, about the number of its \
+                processors. With 1 it is busy whenever a statement runs there; with 4, three running statements are \
+                0.75.",
+    },
+    Setting {
+        name: "elastic.grow_after",
+        flag: "elastic-grow-after",
+        kind: Kind::Duration(500, 86_400_000),
+        default: "10s",
+        can_reload: false,
+        about: "How long the replicas have to be that busy, in the mean, before another one is woken or added. A \
+                replica that is lost is replaced after the same time if fewer than the least number serve.",
+    },
+    Setting {
+        name: "elastic.shrink_after",
+        flag: "elastic-shrink-after",
+        kind: Kind::Duration(500, 86_400_000),
+        default: "5min",
+        can_reload: false,
+        about: "How long one replica less has to be enough, without a break, before one is parked.",
+    },
+    Setting {
+        name: "elastic.spares",
+        flag: "elastic-spares",
+        kind: Kind::Count(0, 15),
+        default: "1",
+        can_reload: false,
+        about: "Number of parked replicas that are to be ready. Missing ones are added, given the data and parked, as \
+                long as there are fewer replicas than the largest number.",
+    },
+    Setting {
+        name: "elastic.price_per_hour",
+        flag: "elastic-price-per-hour",
+        kind: Kind::Decimal(0, 1_000_000_000_000),
+        default: "0",
+        can_reload: false,
+        about: "Price of one server for one hour, for SHOW COST. With 0 it shows no cost.",
+    },
+    Setting {
+        name: "elastic.provision",
+        flag: "elastic-provision",
+        kind: Kind::OptionalText,
+        default: "",
+        can_reload: false,
+        about: "Command that provides a server when none is parked. It runs in a shell, and prints the server's URL as \
+                its last line; Onecopy then does what ADD REPLICA does. It may take 10 minutes, and is run again after \
+                a failure, so it should print the same server again. If empty, only parked replicas are woken. \
+                `onecopy up` makes its servers itself.",
+    },
 ];
+
+/// The settings of the table `elastic` that `onecopy up` has as flags.
+pub(super) fn elastic_of_up() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS
+        .iter()
+        .filter(|setting| setting.name.starts_with("elastic.") && setting.name != "elastic.provision")
+}
 
 impl Setting {
     pub(crate) fn variable(&self) -> String {
-        format!("ONECOPY_{}", self.name.to_ascii_uppercase())
+        format!("ONECOPY_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }
 
     /// The default as a value.

@@ -155,11 +155,35 @@ fn encryption_toward_a_server_is_what_its_url_says() {
 }
 
 #[test]
+fn a_table_has_settings_of_its_own() {
+    let text = |table: &str| format!("{RIGHT}[elastic]\n{table}");
+    let config =
+        load(&text("replicas = \"2..6\"\nbusy = 0.5\ngrow_after = \"2s\"\nprice_per_hour = 1")).unwrap();
+    let elastic = config.elastic();
+    assert_eq!((elastic.replicas, elastic.busy_permille), (Some((2, 6)), 500));
+    assert_eq!((elastic.grow_after, elastic.shrink_after), (Duration::from_secs(2), Duration::from_mins(5)));
+    assert!((elastic.price_per_hour - 1.0).abs() < 1e-9);
+    assert_eq!((elastic.spares, elastic.provision), (1, None));
+    assert_eq!(load(RIGHT).unwrap().elastic().replicas, None);
+    let flags = Given::default();
+    let variable = load_with(RIGHT, &[("ONECOPY_ELASTIC_REPLICAS", "3..4")], &flags).unwrap();
+    assert_eq!(variable.elastic().replicas, Some((3, 4)));
+    for (table, told, help) in [
+        ("bsy = 0.5", "there is no setting \"elastic.bsy\"", "did you mean elastic.busy?"),
+        ("busy = 1.5", "elastic.busy: \"1.5\" is out of range", "from 0.05 to 1"),
+        ("replicas = \"6..2\"", "elastic.replicas: \"6..2\" is not two numbers", "\"2..6\""),
+    ] {
+        let found = load(&text(table)).unwrap_err()[0].to_string();
+        assert!(found.contains(told) && found.contains(help), "{table}: {found}");
+    }
+}
+
+#[test]
 fn the_table_is_sound() {
     for setting in SETTINGS {
         assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
         assert!(setting.about.ends_with('.'), "{}", setting.name);
-        assert_eq!(setting.flag, setting.name.replace('_', "-"));
+        assert_eq!(setting.flag, setting.name.replace(['_', '.'], "-"));
     }
     let (old, new) =
         (load(RIGHT).unwrap(), load(&RIGHT.replace("40", "41").replace(":5433", ":5434")).unwrap());

@@ -19,6 +19,8 @@ pub(crate) enum ValueError {
     NoNetwork { text: String },
     /// The text is not a number.
     NoNumber { text: String, least: u64, most: u64 },
+    /// The text is not two numbers of replicas.
+    NoRange { text: String, most: u16 },
     /// The value lies outside the permitted range.
     OutOfRange { text: String, least: String, most: String },
     /// The text does not begin with a number.
@@ -56,6 +58,7 @@ impl fmt::Display for ValueError {
             Self::NoRule { text } => write!(f, "\"{text}\" is no rule"),
             Self::NoNetwork { text } => write!(f, "\"{text}\" is no network"),
             Self::NoNumber { text, .. } => write!(f, "\"{text}\" is not a number"),
+            Self::NoRange { text, .. } => write!(f, "\"{text}\" is not two numbers of replicas"),
             Self::OutOfRange { text, .. } => write!(f, "\"{text}\" is out of range"),
             Self::NoMeasure { text, kind } => write!(f, "\"{text}\" is not {}", kind.name),
             Self::NoUnit { kind, .. } => write!(f, "{} needs a unit", kind.name),
@@ -83,6 +86,9 @@ impl ValueError {
             }
             Self::NoNetwork { .. } => "write all, an address, or a network such as 10.0.0.0/8".to_owned(),
             Self::NoNumber { least, most, .. } => format!("write one from {least} to {most}"),
+            Self::NoRange { most, .. } => {
+                format!("write the least and the largest number, such as \"2..6\", from 1 to {most}")
+            }
             Self::OutOfRange { least, most, .. } => format!("it is from {least} to {most}"),
             Self::NoMeasure { kind, .. } => {
                 format!("write it as \"{}\"; units are {}", kind.example, kind.unit_names())

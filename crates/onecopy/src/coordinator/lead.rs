@@ -8,16 +8,23 @@ use std::sync::OnceLock;
 use cluster::ids::ReplicaId;
 use tokio::sync::{Mutex, Notify, mpsc};
 
+use super::elasticity::Elasticity;
 use super::log_retention::{LogRetention, Retention};
+use super::parking::Parking;
 use super::quarantines::Quarantines;
 use super::requests::MemberRequest;
 use super::sequence_allocation::SequenceAllocation;
+use crate::local::limits::Limits;
 
 /// The state of the leader beside the core.
 #[derive(Debug)]
 pub(crate) struct Lead {
     /// Which records each replica still needs, and why one is quarantined.
     pub(crate) retention: Retention,
+    /// Which replicas are parked.
+    pub(crate) parking: Parking,
+    /// How large the cluster is, and why.
+    pub(crate) elasticity: Elasticity,
     /// The demand for ranges of sequences.
     pub(crate) sequences: SequenceAllocation,
     /// The way to the task that keeps the list of members.
@@ -32,10 +39,14 @@ impl Lead {
     pub(super) fn new(
         members: impl Iterator<Item = ReplicaId>,
         quarantines: Quarantines,
-        log_bytes_max: u64,
+        limits: Limits,
+        parking: Parking,
+        elasticity: Elasticity,
     ) -> Self {
         Self {
-            retention: Retention::new(LogRetention::of(members), quarantines, log_bytes_max),
+            retention: Retention::new(LogRetention::of(members), quarantines, limits),
+            parking,
+            elasticity,
             sequences: SequenceAllocation::default(),
             registry: OnceLock::new(),
             deadlock_search: Notify::new(),

@@ -9,6 +9,7 @@
 //! - A replica whose server has refused a record needs the log like a replica that is down. The refused record was
 //!   rolled back, so the replica has all records before it. Together with the log it is a complete copy. The node
 //!   retries it when no other replica can serve ([`crate::membership::resync`]).
+//! - A parked replica needs the log like a replica that is down, up to a smaller limit. Waking it after that rebuilds it.
 //! - When the log grows past its limit, only connected replicas hold back trimming. The others must then be rebuilt.
 //!   When they come back, the first missing version shows it.
 //!
@@ -21,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cluster::ids::{ReplicaId, Version};
 
 use super::quarantines::{Quarantine, QuarantineDuration, Quarantines};
+use crate::local::limits::Limits;
 
 #[derive(Debug, Default)]
 struct One {
@@ -50,12 +52,15 @@ pub(crate) struct Retention {
     pub(crate) quarantines: Quarantines,
     /// Past this size the log is trimmed even if replicas that are down need it.
     pub(super) log_bytes_max: u64,
+    /// Past this size the log is trimmed even if parked replicas need it.
+    pub(super) parked_log_bytes_max: u64,
     log: Mutex<LogRetention>,
 }
 
 impl Retention {
-    pub(super) fn new(log: LogRetention, quarantines: Quarantines, log_bytes_max: u64) -> Self {
-        Self { quarantines, log_bytes_max, log: Mutex::new(log) }
+    pub(super) fn new(log: LogRetention, quarantines: Quarantines, limits: Limits) -> Self {
+        let Limits { log_bytes_max, parked_log_bytes_max, .. } = limits;
+        Self { quarantines, log_bytes_max, parked_log_bytes_max, log: Mutex::new(log) }
     }
 
     /// Whether the replica serves nothing.

@@ -5,6 +5,7 @@ use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
+use super::parking::ParkingState;
 use super::quarantines::QuarantineDuration;
 use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
@@ -34,6 +35,9 @@ impl Coordinator {
         self.lead.retention.log().forget(replica);
         if let Err(error) = self.lead.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
+        }
+        if let Err(error) = self.lead.parking.lift(replica, &seat.name, ParkingState::Awake) {
+            tracing::warn!(replica = %seat.name, %error, "a replica of this name will be parked after a restart");
         }
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }

@@ -10,8 +10,10 @@ use cluster::record::RecordBuilder;
 use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
 
+use super::elasticity::UsageFile;
 use super::identities::Identities;
 use super::open_error::{FenceError, OpenError};
+use super::parking::ParkedFiles;
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
@@ -83,6 +85,16 @@ impl Plan {
     /// The quarantines that outlive a restart. Their files have been in the folder of the log since the first version.
     pub(crate) fn quarantines(&self) -> Quarantines {
         Quarantines::in_folder(self.log_folder())
+    }
+
+    /// The files of parked replicas, beside those of quarantines.
+    pub(crate) fn parked(&self) -> ParkedFiles {
+        ParkedFiles::in_folder(self.log_folder())
+    }
+
+    /// The file of what the servers have cost, beside them.
+    pub(crate) fn usage(&self) -> UsageFile {
+        UsageFile::in_folder(self.log_folder())
     }
 }
 

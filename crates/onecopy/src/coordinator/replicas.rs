@@ -54,11 +54,20 @@ impl Coordinator {
     }
 
     /// Trims the log up to the last version that is durable at every replica. That version itself stays: its identity
-    /// locates a replica that has nothing after it. Past the limit only connected replicas hold back trimming.
+    /// locates a replica that has nothing after it. Past one limit parked replicas no longer hold back trimming, past the
+    /// other only connected ones do.
     async fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
         let Some(unneeded) = self.lead.retention.log().unneeded() else { return };
         let mut trimmed = self.log.trim(before(unneeded)).await;
+        let parked_bytes_max = self.lead.retention.parked_log_bytes_max;
+        if self.log.bytes() > parked_bytes_max {
+            let is_awake = |replica| !self.lead.parking.state(replica).is_parked();
+            let unneeded = self.lead.retention.log().unneeded_but_by(is_awake);
+            if let Some(unneeded) = unneeded {
+                trimmed = self.log.shrink(before(unneeded), parked_bytes_max).await;
+            }
+        }
         if self.log.bytes() > self.lead.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
@@ -116,6 +125,24 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// Restores which replicas are parked. Their durable versions are known, so they do not hold back all trimming.
+    pub(super) fn remember_parked(&self) {
+        for seat in self.seats.iter() {
+            match self.lead.parking.restore(seat.replica, &seat.name) {
+                Ok(None) => {}
+                Ok(Some(durable)) => self.lead.retention.log().note_durable(seat.replica, durable),
+                Err(error) => {
+                    tracing::error!(replica = %seat.name, %error, "cannot read whether it is parked; it counts as awake");
+                }
+            }
+        }
+    }
+
+    /// Whether the log no longer has all records that a replica with this durable version lacks.
+    pub(crate) fn is_left_behind(&self, durable: Version) -> bool {
+        durable.next() < self.log.first_retained()
     }
 
     /// The replicas that serve nothing, and the reasons.

@@ -60,6 +60,13 @@ pub(crate) enum AgentOrder {
     TakeBack,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
+    /// End the connections to the server until [`AgentOrder::Wake`].
+    Park {
+        /// Resolves with the version that is durable there, or never if the replica is lost meanwhile.
+        done: oneshot::Sender<Version>,
+    },
+    /// Connect to the server of a parked replica again.
+    Wake,
     /// The replica is no longer a member.
     Leave,
 }
@@ -69,6 +76,16 @@ pub(crate) enum AgentOrder {
 pub(crate) enum SupervisorOrder {
     /// Replace the data of the server by the data of another one.
     Replace(Replacement),
+    /// Stop the server, and keep it stopped until [`SupervisorOrder::Wake`] or a replacement.
+    Park {
+        /// Resolves when the server has stopped.
+        done: oneshot::Sender<()>,
+    },
+    /// Start the server of a parked replica, and keep it running.
+    Wake {
+        /// Resolves when the server runs, or with the reason why it did not start. It is tried again then.
+        done: oneshot::Sender<Result<(), RequestError>>,
+    },
     /// Stop the server, and supervise it no longer.
     Leave {
         /// Resolves when the server has stopped.

@@ -11,6 +11,8 @@ pub(crate) struct Limits {
     pub(crate) reader_patience: Duration,
     /// Beyond this size the log is not kept for absent replicas.
     pub(crate) log_bytes_max: u64,
+    /// Beyond this size the log is not kept for parked replicas.
+    pub(crate) parked_log_bytes_max: u64,
     /// Time-outs for replicas.
     pub(crate) timeouts: ReplicaTimeouts,
     /// How sessions share server connections.

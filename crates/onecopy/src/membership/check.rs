@@ -21,11 +21,14 @@ use super::checksum::checksums;
 use super::comparison::{Checksums, differing};
 use super::verify;
 use crate::backend::BackendError;
+use crate::coordinator::parking::ParkingState;
 use crate::coordinator::{Coordinator, QuarantineDuration};
 use crate::error::Refusal;
 
 /// The columns of the answer.
 pub(crate) const COLUMNS: &str = "replica version result detail";
+/// The result of a replica that is parked.
+pub(crate) const PARKED: &str = "parked";
 /// So many of the differing names are listed.
 const NAMED_MAX: usize = 5;
 /// The class of SQLSTATEs that say that a server cannot read its own data.
@@ -83,7 +86,11 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     }
     for status in skipped {
         let name = coordinator.seats[usize::from(status.replica.0)].name.clone();
-        rows.push(vec![name, String::new(), "NOT CHECKED".to_owned(), "it is not up".to_owned()]);
+        let (result, detail) = match coordinator.lead.parking.state(status.replica) {
+            ParkingState::Parked { .. } => (PARKED, ""),
+            _ => ("NOT CHECKED", "it is not up"),
+        };
+        rows.push(vec![name, String::new(), result.to_owned(), detail.to_owned()]);
     }
     rows.sort();
     Ok(rows)

@@ -6,6 +6,8 @@
 //! A rebuild copies the donor while the old server still runs. That server does not serve, but its data is kept until
 //! the copy is complete. Then the supervisor stops it, puts the copy in its place and starts it. A server that cannot
 //! even start can be rebuilt as well.
+//!
+//! A server that is parked ([`crate::coordinator::parking`]) is stopped, and stays so until it is woken or replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +59,13 @@ pub(crate) async fn run(
     mut stopped: watch::Receiver<()>,
     post: SupervisorContext,
 ) {
-    let is_running = server.is_running();
-    let mut supervisor = Supervisor { server, is_running, failures: 0, damages: 0, post };
+    let is_parked = post.coordinator.lead.parking.state(post.replica).is_parked();
+    let state = match (server.is_running(), is_parked) {
+        (true, _) => ServerState::Running,
+        (false, true) => ServerState::Parked,
+        (false, false) => ServerState::Ended,
+    };
+    let mut supervisor = Supervisor { server, state, failures: 0, damages: 0, post };
     if let Some(error) = failure {
         supervisor.failed(&error);
     }
@@ -70,6 +77,16 @@ pub(crate) async fn run(
         };
         let replacement = match errand {
             SupervisorOrder::Replace(replacement) => replacement,
+            SupervisorOrder::Park { done } => {
+                supervisor.park().await;
+                let _ = done.send(());
+                continue;
+            }
+            SupervisorOrder::Wake { done } => {
+                let woken = supervisor.wake().await;
+                let _ = done.send(woken.map_err(RequestError::failed));
+                continue;
+            }
             SupervisorOrder::Leave { done } => {
                 supervisor.server.stop().await;
                 // The task that asked may have gone. The server has stopped all the same.
@@ -85,9 +102,19 @@ pub(crate) async fn run(
     supervisor.server.stop().await;
 }
 
+/// Whether the server runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ServerState {
+    Running,
+    /// It has to be started.
+    Ended,
+    /// It is stopped on purpose.
+    Parked,
+}
+
 struct Supervisor {
     server: Server,
-    is_running: bool,
+    state: ServerState,
     /// Failed attempts to start it since it last ran.
     failures: u32,
     /// The last of these in a row that failed because of its data.
@@ -98,11 +125,15 @@ struct Supervisor {
 impl Supervisor {
     /// Returns when the server has ended, or after an attempt to start it. Dropping the future loses at most a start.
     async fn keep_running(&mut self) {
-        if self.is_running {
-            let ending = self.server.exited().await;
-            self.post.progress.say(format_args!("{} ended: {ending}", self.server.name));
-            self.is_running = false;
-            return;
+        match self.state {
+            ServerState::Parked => std::future::pending().await,
+            ServerState::Running => {
+                let ending = self.server.exited().await;
+                self.post.progress.say(format_args!("{} ended: {ending}", self.server.name));
+                self.state = ServerState::Ended;
+                return;
+            }
+            ServerState::Ended => {}
         }
         if self.failures > 0 {
             let doubled = START_PAUSE.saturating_mul(1 << (self.failures - 1).min(8));
@@ -119,7 +150,7 @@ impl Supervisor {
     }
 
     fn started(&mut self) {
-        self.is_running = true;
+        self.state = ServerState::Running;
         (self.failures, self.damages) = (0, 0);
         self.absence().note_server(None);
     }
@@ -135,6 +166,26 @@ impl Supervisor {
             // If the mender's queue is full, it is told again after the next attempt.
             let _ = self.post.damaged.try_send(self.post.replica);
         }
+    }
+
+    async fn park(&mut self) {
+        self.server.stop().await;
+        self.state = ServerState::Parked;
+        self.absence().note_server(None);
+    }
+
+    /// Starts a parked server. If that fails, it is tried again like any server that has ended.
+    async fn wake(&mut self) -> Result<(), ServerError> {
+        if self.state != ServerState::Parked {
+            return Ok(());
+        }
+        self.state = ServerState::Ended;
+        let started = self.server.start().await;
+        match &started {
+            Ok(()) => self.started(),
+            Err(error) => self.failed(error),
+        }
+        started
     }
 
     fn absence(&self) -> &Absence {
@@ -158,12 +209,13 @@ impl Supervisor {
         superuser: &str,
         transfer: &Transfer,
     ) -> Result<(), CopyError> {
-        if !self.is_running {
+        if self.state != ServerState::Running {
             // The server may have been about to start.
             self.server.stop().await;
+            self.state = ServerState::Ended;
         }
         base_backup::copy(&self.server, donor, superuser, transfer).await?;
-        self.is_running = false;
+        self.state = ServerState::Ended;
         self.server.take_copy().await.map_err(CopyError::Server)?;
         self.server.start().await.map_err(CopyError::Server)?;
         self.started();

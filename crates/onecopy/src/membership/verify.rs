@@ -44,12 +44,12 @@ impl<'a> ComparisonLock<'a> {
     }
 }
 
-/// Returns one row for each table: its name, the version, and `identical` or the replicas that differ.
+/// Compares the replicas that are not parked. Returns one row for each table: its name, the version, and `identical` or the replicas that differ.
 pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
     let down: Vec<&str> = coordinator
         .replicas()
         .iter()
-        .filter(|status| status.state != State::Up)
+        .filter(|status| status.state != State::Up && !is_parked(coordinator, status.replica))
         .map(|status| coordinator.seats[status.replica].name.as_str())
         .collect();
     if !down.is_empty() {
@@ -60,7 +60,8 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
         ));
     }
     let _turn = ComparisonLock::take(coordinator)?;
-    let replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
+    let mut replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
+    replicas.retain(|replica| !is_parked(coordinator, *replica));
     let (version, mut open) = snapshots(coordinator, &replicas).await?;
     let mut sums = Vec::new();
     for (connection, replica) in open.iter_mut().zip(&replicas) {
@@ -69,6 +70,11 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     }
     let names: Vec<&str> = replicas.iter().map(|replica| coordinator.seats[*replica].name.as_str()).collect();
     Ok(compare(version, &names, &sums))
+}
+
+/// A parked replica takes no part: it is compared once it is awake.
+fn is_parked(coordinator: &Coordinator, replica: ReplicaId) -> bool {
+    coordinator.lead.parking.state(replica).is_parked()
 }
 
 /// Opens a snapshot on each of these replicas, which are up, at one version.

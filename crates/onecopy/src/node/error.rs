@@ -17,6 +17,8 @@ use crate::membership::cluster_file::ClusterFileError;
 pub(crate) enum NodeError {
     /// The configuration cannot be used.
     Config(LoadError),
+    /// Replicas cannot come and go under this protocol.
+    NotElastic,
     /// The process cannot catch signals.
     Signals(io::Error),
     /// A signal came before the node was ready.
@@ -67,6 +69,9 @@ impl fmt::Display for NodeError {
             "Onecopy has removed its objects from the servers; stop all writers, then start it again";
         match self {
             Self::Config(error) => error.fmt(f),
+            Self::NotElastic => f.write_str(
+                "elastic.replicas needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol",
+            ),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Listen { address, source } => write!(f, "cannot listen on {address}: {source}"),

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::runtime::LoginLimits;
 use crate::coordinator::Coordinator;
+use crate::coordinator::elasticity::Change;
 use crate::local::half_open::HalfOpen;
 use crate::local::session_registry::Activity;
 
@@ -137,6 +138,7 @@ fn metrics(coordinator: &Coordinator) -> String {
     page.family("info", "gauge", "The version.");
     page.number("info", Some(("version", env!("CARGO_PKG_VERSION"))), 1.0);
     replicas(coordinator, &mut page);
+    elastic(coordinator, &mut page);
     statements(coordinator, &mut page);
     clients(coordinator, &mut page);
     page.single(
@@ -178,6 +180,9 @@ fn replicas(coordinator: &Coordinator, page: &mut Page) {
     family("replica_quarantined", "gauge", "Whether the replica must be rebuilt.", &|r| {
         f64::from(u8::from(r.state == State::Quarantined))
     });
+    family("replica_parked", "gauge", "Whether the replica is parked.", &|r| {
+        f64::from(u8::from(coordinator.lead.parking.state(r.replica).is_parked()))
+    });
     family("replica_applied_version", "gauge", "The version up to which the replica has everything.", &|r| {
         r.applied.0 as f64
     });
@@ -192,6 +197,36 @@ fn replicas(coordinator: &Coordinator, page: &mut Page) {
         "Expected wait at the replica: outstanding statements, and waits for a connection.",
         &|r| r.expected_wait_us as f64 / 1e6,
     );
+}
+
+fn elastic(coordinator: &Coordinator, page: &mut Page) {
+    let elasticity = &coordinator.lead.elasticity;
+    page.family(
+        "replica_busy_ratio",
+        "gauge",
+        "Busy share of the replica, if replicas come and go with the load.",
+    );
+    for (replica, sample) in elasticity.loads() {
+        let label = ("replica", coordinator.seats[replica].name.as_str());
+        page.number("replica_busy_ratio", Some(label), f64::from(sample.busy_permille) / 1e3);
+    }
+    page.family("elastic_changes_total", "counter", "Decisions to change the number of replicas.");
+    for change in Change::ALL {
+        let label = ("decision", change.word());
+        page.number("elastic_changes_total", Some(label), elasticity.changes(change) as f64);
+    }
+    let failures = elasticity.failures() as f64;
+    page.single(
+        "elastic_failures_total",
+        "counter",
+        "Such decisions that could not be carried out.",
+        failures,
+    );
+    let usage = elasticity.since_start();
+    let seconds = Duration::from_millis(usage.replica_ms).as_secs_f64();
+    page.single("replica_seconds_total", "counter", "The sum of the times for which servers ran.", seconds);
+    let cost = elasticity.price_per_hour().unwrap_or_default() * usage.replica_hours();
+    page.single("cost_total", "counter", "The cost of the servers, by elastic.price_per_hour.", cost);
 }
 
 fn statements(coordinator: &Coordinator, page: &mut Page) {

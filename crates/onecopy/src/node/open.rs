@@ -105,7 +105,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     let FencedLog { log, database, recovered, identities, term, coordinator: receiver } = fenced;
     let Parts { kind, core } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
-    let quarantines = plan.quarantines();
+    let (quarantines, parked, usage) = (plan.quarantines(), plan.parked(), plan.usage());
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
@@ -125,6 +125,8 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
         ),
         identities,
         quarantines,
+        parked,
+        usage,
         limits: plan.limits,
         local: Arc::clone(&local),
     };

@@ -59,6 +59,11 @@ impl Node {
         Self { coordinator, pools, kind, chores, start_patience }
     }
 
+    /// Runs a task that ends with the node.
+    pub(super) fn add_chore(&mut self, chore: impl Future<Output = ()> + Send + 'static) {
+        self.chores.push(tokio::spawn(chore));
+    }
+
     /// Serves clients until a signal comes or the node fails, and stops. Calls `begin` just before it accepts
     /// clients.
     pub(crate) async fn run(
@@ -96,6 +101,7 @@ impl Node {
             coordinator.database.sequences().leases.replica_changed(status.replica);
             sequence_allocator::take_back(&coordinator, status.replica).await;
         }
+        coordinator.lead.elasticity.write();
         coordinator.log.close();
         coordinator.drivers.stop().await;
         self.chores.iter().for_each(JoinHandle::abort);

@@ -26,6 +26,8 @@ use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, Runt
 use crate::config::{Config, Given, LoadError, Replica};
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
 use crate::coordinator::{Coordinator, ReplicaAddress};
+use crate::elastic;
+use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
 use crate::membership::adoption;
@@ -59,6 +61,7 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
 pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
+    let propagation = propagation(&config)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
@@ -76,7 +79,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         settled = settling => settled?,
         () = signals.stop() => return Err(NodeError::Interrupted),
     };
-    let node = open(Plan {
+    let mut node = open(Plan {
         cluster: membership.id()?,
         served: served.clone(),
         data: folder.clone(),
@@ -89,9 +92,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
             config.access(),
         ),
         start_patience: Some(config.duration("start_patience")),
-        propagation: Propagation::by(
-            PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
-        ),
+        propagation,
     })
     .await?;
     let coordinator = Arc::clone(&node.coordinator);
@@ -102,6 +103,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         tracing::warn!("{concern}");
     }
     let replicas = config.replicas.clone();
+    node.add_chore(elastic::run(Arc::clone(&coordinator), config.elastic(), ServerSource::Operator));
     reload_by(config, serve, &coordinator, level);
     let addresses: Vec<String> =
         listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
@@ -125,6 +127,14 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
+}
+
+/// How the replicas are kept equal. Refuses settings that do not go with it.
+fn propagation(config: &Config) -> Result<Propagation, NodeError> {
+    let scheduler = PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol"));
+    let propagation = Propagation::by(scheduler);
+    super::check_elastic(&config.elastic(), propagation)?;
+    Ok(propagation)
 }
 
 async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError> {
@@ -228,6 +238,7 @@ fn limits(config: &Config) -> Limits {
         transaction_bytes_max: config.number("transaction_size_max"),
         reader_patience: config.duration("reader_patience"),
         log_bytes_max: config.number("log_size_max"),
+        parked_log_bytes_max: config.number("parked_log_size_max"),
         timeouts: ReplicaTimeouts {
             health_deadline: config.duration("health_deadline"),
             takeover_after: config.duration("takeover_after"),

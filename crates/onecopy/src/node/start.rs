@@ -7,11 +7,14 @@
 //! A replica that could not apply a record has all records before it, and the log has the rest. If no other replica
 //! can serve, the node retries it once, because the cause may be gone.
 //!
+//! A parked replica stays parked, and nothing waits for it. If no other replica can serve, it is woken.
+//!
 //! Invariant: the node admits clients when the anchor has every record of the log and its catalogue is known. A
 //! replica that lacks a record cannot become the anchor. So the node serves nothing while all present replicas lack
 //! one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::event::Event;
@@ -22,6 +25,7 @@ use tokio::time::Instant;
 
 use super::error::{AbsentReplica, NodeError};
 use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
+use crate::elastic::park;
 use crate::membership::verify;
 use crate::terminal::Progress;
 
@@ -45,11 +49,16 @@ enum ReplicaCondition {
     Awaited(String),
     /// It needs an operator. The text is the reason.
     Lost(String),
+    /// It is stopped on purpose.
+    Parked,
 }
 
 impl ReplicaCondition {
     fn of(coordinator: &Coordinator, status: &ReplicaStatus) -> Self {
         let seat = &coordinator.seats[status.replica];
+        if coordinator.lead.parking.state(status.replica).is_parked() {
+            return Self::Parked;
+        }
         match status.state {
             State::Up if status.applied == coordinator.view.durable() => Self::Ready,
             State::Up => Self::Coming,
@@ -69,6 +78,7 @@ impl ReplicaCondition {
     fn reason(&self) -> Option<&str> {
         match self {
             Self::Awaited(reason) | Self::Lost(reason) => Some(reason),
+            Self::Parked => Some("it is parked"),
             Self::Ready | Self::Coming => None,
         }
     }
@@ -76,7 +86,7 @@ impl ReplicaCondition {
 
 /// Waits until every replica that can serve has reached the end of the log, and one of them is the anchor.
 pub(super) async fn catch_up(
-    coordinator: &Coordinator,
+    coordinator: &Arc<Coordinator>,
     patience: Option<Duration>,
     progress: &Progress,
 ) -> Result<(), NodeError> {
@@ -92,18 +102,19 @@ pub(super) async fn catch_up(
             .collect();
         let is_late = patience.is_some_and(|patience| begun.elapsed() > patience);
         let is_over = |standing: &ReplicaCondition| match standing {
-            ReplicaCondition::Ready | ReplicaCondition::Lost(_) => true,
+            ReplicaCondition::Ready | ReplicaCondition::Lost(_) | ReplicaCondition::Parked => true,
             ReplicaCondition::Coming | ReplicaCondition::Awaited(_) => is_late,
         };
         let may_serve = all.iter().any(|(_, standing)| match standing {
             ReplicaCondition::Ready | ReplicaCondition::Coming => true,
             ReplicaCondition::Awaited(_) => !is_late,
-            ReplicaCondition::Lost(_) => false,
+            ReplicaCondition::Lost(_) | ReplicaCondition::Parked => false,
         });
         // A replica with a record that the log lacks proves that the record was acknowledged. Another replica without
         // that record must not take its place.
         if !may_serve && !has_tried_again && !coordinator.term.log_is_lost() {
             has_tried_again = true;
+            let woken = wake_parked(coordinator, progress).await;
             let tried = coordinator.try_again();
             for replica in &tried {
                 progress.say(format_args!(
@@ -111,7 +122,7 @@ pub(super) async fn catch_up(
                     coordinator.seats[*replica].name
                 ));
             }
-            if !tried.is_empty() {
+            if woken > 0 || !tried.is_empty() {
                 continue;
             }
         }
@@ -127,6 +138,23 @@ pub(super) async fn catch_up(
     step.done(format_args!("{ready} replicas are at version {}", coordinator.view.durable()));
     tell(coordinator, &all, progress);
     Ok(())
+}
+
+/// Wakes parked replicas, because no other replica can serve. Returns how many came up.
+async fn wake_parked(coordinator: &Arc<Coordinator>, progress: &Progress) -> usize {
+    let mut woken = 0;
+    for status in coordinator.replicas() {
+        if !coordinator.lead.parking.state(status.replica).is_parked() {
+            continue;
+        }
+        let name = &coordinator.seats[status.replica].name;
+        progress.say(format_args!("waking {name}, because no other replica can serve"));
+        match park::wake(Arc::clone(coordinator), status.replica).await {
+            Ok(_) => woken += 1,
+            Err(error) => progress.say(format_args!("{name} cannot be woken: {error}")),
+        }
+    }
+    woken
 }
 
 /// Whether the anchor is up and its catalogue is known. An anchor that does not come up is replaced.
@@ -161,6 +189,7 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
         let name = &coordinator.seats[status.replica].name;
         match standing {
             ReplicaCondition::Ready => {}
+            ReplicaCondition::Parked => progress.say(format_args!("{name} is parked")),
             ReplicaCondition::Coming => {
                 progress.say(format_args!("{name} is still catching up; the others serve"));
             }

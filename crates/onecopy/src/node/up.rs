@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgserver::{Home, ServerError, UpError, UpOptions};
+use pgserver::{Home, LOG_FOLDER, Server, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::NodeError;
@@ -25,7 +25,10 @@ use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Coordinator;
+use crate::coordinator::parking::ParkedFiles;
 use crate::coordinator::plan::{Adoption, Plan, Propagation};
+use crate::elastic;
+use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
@@ -33,6 +36,8 @@ use server_registry::{ServerRegistry, place};
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
+    let propagation = Propagation::by(up.protocol.choices());
+    super::check_elastic(&up.elastic.config, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener =
@@ -49,7 +54,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let shown: Arc<dyn pgserver::Progress> = Arc::new(progress.clone());
     let starting = async {
         let mut home = pgserver::prepare(&options, &shown).await?;
-        let failed = home.start().await?;
+        let failed = start_awake(&mut home, progress).await?;
         Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
     };
     let (mut home, failed) = tokio::select! {
@@ -70,11 +75,11 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
             Access::open(),
         ),
         start_patience: None,
-        propagation: Propagation::by(up.protocol.choices()),
+        propagation,
     };
     plan.runtime_config.set_logins(Logins::of(up.logins_max.into()));
     plan.runtime_config.set_lends_sequences(up.sequences == SEQUENCES_LENT);
-    let node = match open(plan).await {
+    let mut node = match open(plan).await {
         Ok(node) => node,
         Err(error) => {
             home.stop().await;
@@ -84,6 +89,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     if let Some(listener) = pages {
         tokio::spawn(metrics::serve(Arc::clone(&node.coordinator), listener));
     }
+    let coordinator = Arc::clone(&node.coordinator);
+    node.add_chore(elastic::run(coordinator, up.elastic.config, ServerSource::Node));
     let mut server_registry = ServerRegistry::open(&node.coordinator, home, failed, progress)?;
     let begin = async |_: &Coordinator| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
@@ -97,12 +104,37 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     ended
 }
 
+/// Starts the servers that are not parked. If none of them starts, the parked ones are woken. One whose file cannot be
+/// read counts as awake; the coordinator reports it.
+async fn start_awake(home: &mut Home, progress: &Progress) -> Result<BTreeMap<u16, ServerError>, UpError> {
+    let files = ParkedFiles::in_folder(home.dir.join(LOG_FOLDER));
+    let is_parked = |server: &Server| matches!(files.read(&server.name), Ok(Some(_)));
+    let (parked, awake): (Vec<Server>, Vec<Server>) = home.servers.drain(..).partition(is_parked);
+    home.servers = awake;
+    let started = home.start().await;
+    let is_alone = started.is_err() || home.servers.is_empty();
+    let names: Vec<String> = parked.iter().map(|server| server.name.clone()).collect();
+    home.servers.extend(parked);
+    home.servers.sort_by_key(Server::number);
+    if names.is_empty() || !is_alone {
+        return started;
+    }
+    for name in names {
+        match files.lift(&name) {
+            Ok(()) => progress.say(format_args!("waking {name}, because no other server starts")),
+            Err(error) => progress.say(format_args!("{name} is parked and cannot be woken: {error}")),
+        }
+    }
+    home.start().await
+}
+
 /// The limits from the flags.
 fn limits(up: &Up) -> Limits {
     Limits {
         transaction_bytes_max: u64::from(up.limits.transaction_max_mb) << 20,
         reader_patience: Duration::from_secs(up.limits.reader_patience.into()),
         log_bytes_max: u64::from(up.limits.log_max_mb) << 20,
+        parked_log_bytes_max: u64::from(up.limits.parked_log_max_mb) << 20,
         timeouts: ReplicaTimeouts {
             health_deadline: Duration::from_millis(up.patience.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.patience.takeover_after_ms.into()),

@@ -5,6 +5,7 @@
 //! and then it lets the agent make the applied versions durable. The log is trimmed behind these.
 
 mod home;
+mod parking;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use cluster::record::{Item, Record};
 use commitlog::LogError;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::agent::{Agent, AgentEvent, Assignment, Command, DivergenceCause};
+use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::coordinator::identities::AppliedVerdict;
 use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
 use home::MendError;
+use parking::RunningAgent;
 
 /// The pause between two rounds that make applied records durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
@@ -37,7 +39,10 @@ const READ_BYTES_MAX: usize = 8 << 20;
 pub(crate) struct ReplicaDriver {
     coordinator: Arc<Coordinator>,
     replica: ReplicaId,
-    commands: mpsc::Sender<Command>,
+    /// `None` while the replica is parked.
+    agent: Option<RunningAgent>,
+    /// The replica is parked when its applied records are durable.
+    parking: Option<oneshot::Sender<Version>>,
     incarnation: Incarnation,
     is_up: bool,
     applied: Version,
@@ -64,26 +69,13 @@ impl ReplicaDriver {
         mut orders: mpsc::Receiver<AgentOrder>,
         delay: Duration,
     ) {
-        let seat = &coordinator.seats[replica];
-        let assignment = Assignment {
-            name: seat.name.clone(),
-            address: seat.address.clone(),
-            served: coordinator.database.served.clone(),
-            cluster: coordinator.term.cluster_id,
-            voucher: coordinator.local.voucher.clone(),
-            seal: Arc::clone(&coordinator.local.seal),
-            spills: coordinator.log.spills(),
-            reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
-            health_deadline: coordinator.local.timeouts.health_deadline,
-            is_founding: coordinator.term.founding(),
-            evictions: Arc::clone(&seat.evictions),
-        };
-        let (agent, commands, mut events) = Agent::new(assignment);
-        let agent = tokio::spawn(agent.run());
+        let is_parked = coordinator.lead.parking.state(replica).is_parked();
+        let agent = (!is_parked).then(|| RunningAgent::start(&coordinator, replica));
         let mut replica_driver = Self {
             coordinator,
             replica,
-            commands,
+            agent,
+            parking: None,
             incarnation: Incarnation::default(),
             is_up: false,
             applied: Version::ZERO,
@@ -100,9 +92,9 @@ impl ReplicaDriver {
             let command = tokio::select! {
                 order = orders.recv() => match order {
                     Some(AgentOrder::Leave) | None => break,
-                    Some(order) => replica_driver.order(&order).await,
+                    Some(order) => replica_driver.order(order).await,
                 },
-                event = events.recv() => match event {
+                event = RunningAgent::next_event(&mut replica_driver.agent) => match event {
                     Some(event) => replica_driver.event(event).await,
                     None => break,
                 },
@@ -120,16 +112,16 @@ impl ReplicaDriver {
                 tokio::time::sleep(replica_driver.delay).await;
             }
             if let Some(command) = command
-                && replica_driver.commands.send(command).await.is_err()
+                && let Some(agent) = &replica_driver.agent
+                && agent.send(command).await.is_err()
             {
                 break;
             }
         }
-        agent.abort();
     }
 
-    async fn order(&mut self, order: &AgentOrder) -> Option<Command> {
-        match *order {
+    async fn order(&mut self, order: AgentOrder) -> Option<Command> {
+        match order {
             AgentOrder::Apply { incarnation, from, upto } => {
                 if incarnation != self.incarnation {
                     return None;
@@ -138,6 +130,11 @@ impl ReplicaDriver {
                 self.go_on().await
             }
             AgentOrder::Leave => None,
+            AgentOrder::Park { done } => self.begin_parking(done).await,
+            AgentOrder::Wake => {
+                self.end_parking();
+                None
+            }
             AgentOrder::TakeBack => {
                 let (coordinator, replica) = (Arc::clone(&self.coordinator), self.replica);
                 tokio::spawn(async move { sequence_allocator::take_back(&coordinator, replica).await });
@@ -227,7 +224,7 @@ impl ReplicaDriver {
                 self.coordinator.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
                 self.is_up = false;
                 self.coordinator.database.sequences().leases.replica_changed(replica);
-                (self.recovering, self.ordered) = (None, None);
+                (self.recovering, self.ordered, self.parking) = (None, None, None);
                 self.coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
                 self.coordinator.seats[replica].give_up();
                 self.lose_anchor();
@@ -259,7 +256,10 @@ impl ReplicaDriver {
                     incarnation: self.incarnation,
                 });
             }
-            AgentEvent::Durable { upto, .. } => self.coordinator.note_durable(replica, upto).await,
+            AgentEvent::Durable { upto, .. } => {
+                self.coordinator.note_durable(replica, upto).await;
+                self.park_at(upto);
+            }
             AgentEvent::Catalogue { catalogue, .. } => self.coordinator.set_catalogue(*catalogue),
         }
         None

@@ -7,6 +7,7 @@
 
 mod bouncer;
 mod command;
+mod elastic;
 pub(crate) mod membership;
 mod memory;
 mod show;

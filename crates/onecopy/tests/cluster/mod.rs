@@ -311,7 +311,9 @@ impl Replica {
                 "rebuilding",
                 "joining",
                 "draining",
-                "drained"
+                "drained",
+                "parked",
+                "waking"
             ]
             .contains(&state.as_str()),
             "state {state}"

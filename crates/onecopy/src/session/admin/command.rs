@@ -47,7 +47,9 @@ pub(super) enum View {
     Clients,
     Config,
     Conflicts,
+    Cost,
     Databases,
+    Elastic,
     Help,
     Lists,
     Log,
@@ -65,11 +67,13 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 18] = [
+const VIEWS: [(&str, View, &str); 20] = [
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
     ("CONFLICTS", View::Conflicts, "waits and aborts by table, the worst first"),
+    ("COST", View::Cost, "replica-hours and commits, and what they cost"),
     ("DATABASES", View::Databases, "the database at each replica, as PgBouncer shows it"),
+    ("ELASTIC", View::Elastic, "load of the replicas, and why they come and go"),
     ("HELP", View::Help, "this list"),
     ("LISTS", View::Lists, "counts of sessions, connections and so on"),
     ("LOG", View::Log, "versions that the log has"),
@@ -87,7 +91,7 @@ const VIEWS: [(&str, View, &str); 18] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 12] = [
+const ACTIONS: [(&str, &str); 14] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -96,6 +100,8 @@ const ACTIONS: [(&str, &str); 12] = [
     ("DROP REPLICA name", "removes a replica from the cluster"),
     ("DRAIN REPLICA name", "sends no new statements to a replica; returns when none is open there"),
     ("UNDRAIN REPLICA name", "sends statements to a drained replica again"),
+    ("PARK REPLICA name", "drains a replica and stops its server; its data is kept"),
+    ("WAKE REPLICA name", "starts the server of a parked replica, which serves when it has caught up"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
     ("RELOAD", "reads the configuration again"),
@@ -203,6 +209,10 @@ impl View {
                  max_connections current_connections paused disabled"
             }
             Self::Help => "command about",
+            Self::Cost => {
+                "since began replica_hours commits transactions cost cost_per_1000_commits cost_per_1000_transactions"
+            }
+            Self::Elastic => "at replica state busy queued decision reason outcome",
             Self::Conflicts => "table waits wait_ms aborts deadlocks",
             Self::Templates => "template number count mean_ms begins foreseen expected",
             Self::Lists => "list items",

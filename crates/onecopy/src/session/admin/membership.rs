@@ -14,6 +14,8 @@ use crate::client::Client;
 use crate::coordinator::Coordinator;
 use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::Invitee;
+use crate::elastic::park;
+use crate::elastic::park::{ParkError, Woken};
 use crate::error::Refusal;
 use crate::membership::check;
 use crate::membership::member_error::MemberError;
@@ -43,6 +45,10 @@ pub(crate) enum Order {
     Drain(String),
     /// A replica gets work again.
     Undrain(String),
+    /// Drain a replica and stop its server.
+    Park(String),
+    /// Start the server of a parked replica.
+    Wake(String),
 }
 
 /// Reads the order in a statement; `None` if it is no such order. Words may be in any case; a name keeps its case.
@@ -59,6 +65,8 @@ pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
         (["DROP", "REPLICA", _], [.., name]) => Order::Drop(unquoted(name, '"')?),
         (["DRAIN", "REPLICA", _], [.., name]) => Order::Drain(unquoted(name, '"')?),
         (["UNDRAIN", "REPLICA", _], [.., name]) => Order::Undrain(unquoted(name, '"')?),
+        (["PARK", "REPLICA", _], [.., name]) => Order::Park(unquoted(name, '"')?),
+        (["WAKE", "REPLICA", _], [.., name]) => Order::Wake(unquoted(name, '"')?),
         _ => return Ok(None),
     };
     Ok(Some(order))
@@ -90,6 +98,8 @@ impl Order {
             Self::Drop(_) => "DROP",
             Self::Drain(_) => "DRAIN",
             Self::Undrain(_) => "UNDRAIN",
+            Self::Park(_) => "PARK",
+            Self::Wake(_) => "WAKE",
         }
     }
 
@@ -100,6 +110,8 @@ impl Order {
             Self::Rebuild(_) | Self::Add(_) => "replica donor megabytes version",
             Self::Drop(_) => "replica members",
             Self::Drain(_) | Self::Undrain(_) => "replica state",
+            Self::Park(_) => "replica version",
+            Self::Wake(_) => "replica version donor",
         }
     }
 }
@@ -113,7 +125,7 @@ pub(crate) async fn run(
     match order {
         Order::Check => check::run(coordinator).await,
         Order::Rebuild(name) => {
-            let replica = named(coordinator, name)?;
+            let replica = awake(coordinator, name, "rebuilt")?;
             if coordinator.seats[replica].supervisor.get().is_none() {
                 if coordinator.kind.check(Feature::Refill).is_err() {
                     return Err(refusal(name, &RebuildError::NotOurs));
@@ -144,16 +156,31 @@ pub(crate) async fn run(
             Ok(vec![vec![name.clone(), coordinator.seats.len().to_string()]])
         }
         Order::Drain(name) => {
-            let replica = named(coordinator, name)?;
+            let replica = awake(coordinator, name, "drained")?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
             drain(coordinator, replica, client).await.map_err(refused)?;
             let is_empty = emptied(coordinator, replica, client).await;
             Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
         }
         Order::Undrain(name) => {
-            let replica = named(coordinator, name)?;
+            let replica = awake(coordinator, name, "undrained")?;
             coordinator.drain(replica, false);
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
+        }
+        Order::Park(name) => {
+            let replica = named(coordinator, name)?;
+            let least = coordinator.lead.elasticity.least();
+            let task = tokio::spawn(park::park(Arc::clone(coordinator), replica, least));
+            let parked = watched(coordinator, replica, task, client).await?;
+            let version = parked.map_err(|error| park_refusal(name, "parked", &error))?;
+            Ok(vec![vec![name.clone(), version.to_string()]])
+        }
+        Order::Wake(name) => {
+            let replica = named(coordinator, name)?;
+            let task = tokio::spawn(park::wake(Arc::clone(coordinator), replica));
+            let woken = watched(coordinator, replica, task, client).await?;
+            let Woken { version, donor } = woken.map_err(|error| park_refusal(name, "woken", &error))?;
+            Ok(vec![vec![name.clone(), version.to_string(), donor.unwrap_or_default()]])
         }
     }
 }
@@ -261,6 +288,17 @@ fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
     })
 }
 
+/// A replica that is not parked.
+fn awake(coordinator: &Coordinator, name: &str, what: &str) -> Result<ReplicaId, Refusal> {
+    let replica = named(coordinator, name)?;
+    if coordinator.lead.parking.state(replica).is_parked() {
+        let message = format!("replica \"{name}\" cannot be {what}: it is parked");
+        let hint = format!("WAKE REPLICA {name} starts it.");
+        return Err(Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint));
+    }
+    Ok(replica)
+}
+
 async fn tell_stage(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) {
     if let Some(stage) = coordinator.stage(replica) {
         encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &stage.to_string(), None);
@@ -320,6 +358,33 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
     }
 }
 
+fn park_refusal(name: &str, what: &str, error: &ParkError) -> Refusal {
+    let message = format!("replica \"{name}\" cannot be {what}: {error}");
+    let (state, hint) = match error {
+        ParkError::Busy => (sqlstate::OBJECT_IN_USE, "Try again when that has ended."),
+        ParkError::IsParked => (sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "WAKE REPLICA starts it."),
+        ParkError::InUse { .. } => {
+            (sqlstate::OBJECT_IN_USE, "It serves again. SHOW CLIENTS names the sessions, and KILL ends one.")
+        }
+        ParkError::BelowLeast { .. } | ParkError::NoOther => {
+            (sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "WAKE or ADD another replica first, or UNDRAIN one.")
+        }
+        ParkError::NotStarted(_) | ParkError::Stuck(_) | ParkError::NotRebuilt(_) => (
+            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "It is no longer parked; SHOW REPLICAS shows its state. REBUILD REPLICA gives it other data.",
+        ),
+        ParkError::NotParked
+        | ParkError::NotUp
+        | ParkError::Underway
+        | ParkError::NotDrained(_)
+        | ParkError::Lost
+        | ParkError::Unwritten(_) => {
+            (sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "SHOW REPLICAS shows the state of each.")
+        }
+    };
+    Refusal::new(state, message, hint)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,6 +413,8 @@ mod tests {
         assert_eq!(parsed("Drop replica One"), Some(Order::Drop("One".into())));
         assert_eq!(parsed("DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
         assert_eq!(parsed("undrain replica One"), Some(Order::Undrain("One".into())));
+        assert_eq!(parsed("park replica One"), Some(Order::Park("One".into())));
+        assert_eq!(parsed("Wake Replica One;"), Some(Order::Wake("One".into())));
         assert_eq!(parsed("KEEP REPLICA One"), None);
         assert_eq!(parsed("REBUILD REPLICA"), None);
         assert_eq!(parsed("SHOW REPLICAS"), None);

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster::ids::{ReplicaId, SessionId};
+use cluster::ids::{ReplicaId, SessionId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
 use cluster::protocols::Waiting;
 
 use super::bouncer;
 use super::command::{Dialect, View, help};
+use super::elastic;
 use super::memory::{Kept, kept_in_memory, resident_bytes};
+use crate::coordinator::parking::ParkingState;
 use crate::coordinator::{Coordinator, MemberState};
 use crate::database::workload_stats::Shown;
 use crate::link::Worker;
@@ -31,6 +33,8 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
     let coordinator = &worker.coordinator;
     match view {
         View::Clients => bouncer::clients(coordinator),
+        View::Cost => elastic::cost(coordinator),
+        View::Elastic => elastic::elastic(coordinator),
         View::Config => coordinator.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(worker),
         View::Help => help(),
@@ -84,7 +88,9 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
         .map(|status| {
             let seat = &coordinator.seats[status.replica];
             let stage = coordinator.stage(status.replica);
+            let parking = coordinator.lead.parking.state(status.replica);
             let detail = match (&stage, quarantined.get(&status.replica)) {
+                _ if let ParkingState::Parked { durable } = parking => parked_detail(coordinator, durable),
                 (Some(stage), _) => stage.to_string(),
                 (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} repairs it", seat.name),
                 (None, None) if status.state == State::Down => {
@@ -93,8 +99,10 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 (None, None) => String::new(),
             };
             let state = match status.state {
+                _ if parking.is_parked() => "parked",
                 _ if stage.is_some() && seat.member_state() == MemberState::New => "joining",
                 _ if stage.is_some() => "rebuilding",
+                State::Up | State::Down if parking == ParkingState::Waking => "waking",
                 State::Up if status.is_drained && coordinator.users_of(status) > 0 => "draining",
                 State::Up if status.is_drained => "drained",
                 State::Up if status.is_suspect => "suspect",
@@ -110,7 +118,7 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 seat.host.clone(),
                 seat.port.to_string(),
                 state.to_owned(),
-                status.applied.to_string(),
+                parked_at(parking).unwrap_or(status.applied).to_string(),
                 status.lag.to_string(),
                 status.reads.to_string(),
                 status.writes.to_string(),
@@ -120,6 +128,21 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
             ]
         })
         .collect()
+}
+
+/// The version that a parked replica has. The core does not know it after a restart.
+fn parked_at(parking: ParkingState) -> Option<Version> {
+    match parking {
+        ParkingState::Parked { durable } => Some(durable),
+        ParkingState::Awake | ParkingState::Parking | ParkingState::Waking => None,
+    }
+}
+
+fn parked_detail(coordinator: &Coordinator, durable: Version) -> String {
+    if coordinator.is_left_behind(durable) {
+        return "the log no longer has what it lacks; WAKE REPLICA rebuilds it".to_owned();
+    }
+    "the log has what it lacks".to_owned()
 }
 
 fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {

@@ -1,0 +1,274 @@
+//! Parks a replica, and wakes it.
+//!
+//! Parking drains the replica as DRAIN does, so an anchor hands its role over first. When nothing is open there, the
+//! agent makes the applied records durable and ends, the server is stopped, and a file says so
+//! ([`crate::coordinator::parking`]). If anything fails before that, the replica serves again.
+//!
+//! Waking removes the file, starts the server, and lets the agent catch up from the log as after any absence. The
+//! replica stays drained until it has every version that was durable when its server ran. If the log no longer has what
+//! it lacks, a server of ours gets the data of another replica instead.
+//!
+//! Invariant: a replica is parked only while another one serves everything that it holds.
+//!
+//! Non-goal: servers that Onecopy does not run. Parking ends the connections to them, and the operator may stop them.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::coordinator::parking::ParkingState;
+use crate::coordinator::requests::{RequestError, SupervisorOrder};
+use crate::coordinator::{AgentOrder, Coordinator};
+use crate::membership::member_error::MemberError;
+use crate::membership::members;
+use crate::membership::resync;
+use crate::membership::resync::{RebuildError, ResyncSummary, Standstill};
+
+/// How long open transactions at a drained replica may take to end.
+const EMPTY_MAX: Duration = Duration::from_mins(1);
+/// The pause between two looks at them.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long an agent may take to make its records durable.
+const DURABLE_MAX: Duration = Duration::from_mins(1);
+
+/// Why a replica was not parked or woken.
+#[derive(Debug)]
+pub(crate) enum ParkError {
+    /// Another replica is being parked or woken.
+    Busy,
+    /// The replica is parked already.
+    IsParked,
+    /// The replica is not parked.
+    NotParked,
+    /// The replica is not up, so what it has is not known.
+    NotUp,
+    /// The replica is being rebuilt, or is joining.
+    Underway,
+    /// No other replica serves that holds all that this one holds.
+    NoOther,
+    /// Fewer replicas than the lower bound would serve.
+    BelowLeast { least: u16 },
+    /// It could not be drained.
+    NotDrained(MemberError),
+    /// Transactions stayed open there. The replica serves again.
+    InUse { users: usize },
+    /// The replica was lost while it was parked.
+    Lost,
+    /// The file of parked replicas cannot be written.
+    Unwritten(io::Error),
+    /// Its server did not start. It is a member, and its server is tried again.
+    NotStarted(RequestError),
+    /// It is a member, and does not catch up.
+    Stuck(Standstill),
+    /// The log no longer has what it lacks, and it could not be rebuilt.
+    NotRebuilt(RebuildError),
+}
+
+impl fmt::Display for ParkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another replica is being parked or woken"),
+            Self::IsParked => f.write_str("it is parked"),
+            Self::NotParked => f.write_str("it is not parked"),
+            Self::NotUp => f.write_str("it is not up"),
+            Self::Underway => f.write_str("it is being given data just now"),
+            Self::NoOther => f.write_str("no other replica is up that serves all that it holds"),
+            Self::BelowLeast { least } => {
+                write!(f, "fewer than {least} replicas would serve, the lower bound of elastic.replicas")
+            }
+            Self::NotDrained(error) => error.fmt(f),
+            Self::InUse { users } => {
+                let patience_s = EMPTY_MAX.as_secs();
+                write!(f, "{users} sessions were still in a transaction there after {patience_s} s")
+            }
+            Self::Lost => f.write_str("it was lost meanwhile"),
+            Self::Unwritten(error) => {
+                write!(f, "its file in the folder of the log cannot be changed: {error}")
+            }
+            Self::NotStarted(error) => error.fmt(f),
+            Self::Stuck(Standstill::NoProgress { version }) => {
+                write!(f, "its server does not run, or it comes no further than version {version}")
+            }
+            Self::Stuck(standstill) => standstill.fmt(f),
+            Self::NotRebuilt(error) => {
+                write!(f, "the log no longer has what it lacks, and {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParkError {}
+
+/// A replica was woken.
+#[derive(Clone, Debug)]
+pub(crate) struct Woken {
+    /// The version at which it serves.
+    pub(crate) version: Version,
+    /// The name of the replica whose data it got, if the log was not enough.
+    pub(crate) donor: Option<String>,
+}
+
+/// Parks a replica. Returns the version that is durable there. At least `least` others must go on serving.
+pub(crate) async fn park(
+    coordinator: Arc<Coordinator>,
+    replica: ReplicaId,
+    least: u16,
+) -> Result<Version, ParkError> {
+    let parking = &coordinator.lead.parking;
+    let _turn = parking.change.try_lock().map_err(|_| ParkError::Busy)?;
+    let status = may_be_parked(&coordinator, replica, least)?;
+    parking.set(replica, ParkingState::Parking);
+    let parked = drain_and_stop(&coordinator, replica).await;
+    if let Ok(version) = &parked {
+        tracing::warn!(replica = %coordinator.seats[replica].name, %version, "the replica is parked");
+    } else {
+        parking.set(replica, ParkingState::Awake);
+        if !status.is_drained {
+            coordinator.drain(replica, false);
+        }
+    }
+    parked
+}
+
+/// Checks that the others can do without the replica.
+fn may_be_parked(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+    least: u16,
+) -> Result<ReplicaStatus, ParkError> {
+    if coordinator.lead.parking.state(replica).is_parked() {
+        return Err(ParkError::IsParked);
+    }
+    if coordinator.stage(replica).is_some() {
+        return Err(ParkError::Underway);
+    }
+    let status = status(coordinator, replica).filter(|status| status.state == State::Up);
+    let status = status.ok_or(ParkError::NotUp)?;
+    if !resync::donors(coordinator, replica).any(|other| !other.is_drained) {
+        return Err(ParkError::NoOther);
+    }
+    let serves = |other: &ReplicaStatus| other.state == State::Up && !other.is_drained;
+    let serving =
+        coordinator.replicas().iter().filter(|other| other.replica != replica && serves(other)).count();
+    // A replica that is drained already does not serve, so parking it takes nothing away.
+    if !status.is_drained && serving < usize::from(least) {
+        return Err(ParkError::BelowLeast { least });
+    }
+    Ok(status)
+}
+
+async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result<Version, ParkError> {
+    members::drain(coordinator, replica).await.map_err(ParkError::NotDrained)?;
+    await_empty(coordinator, replica).await?;
+    let seat = &coordinator.seats[replica];
+    let (done, durable) = oneshot::channel();
+    seat.order(AgentOrder::Park { done });
+    let durable = tokio::time::timeout(DURABLE_MAX, durable).await;
+    let Ok(Ok(durable)) = durable else { return Err(ParkError::Lost) };
+    if let Some(supervisor) = seat.supervisor.get() {
+        let (done, stopped) = oneshot::channel();
+        // Without a supervisor the node stops, and the server with it.
+        supervisor.send(SupervisorOrder::Park { done }).await.map_err(|_| ParkError::Lost)?;
+        stopped.await.map_err(|_| ParkError::Lost)?;
+    }
+    if let Err(error) = coordinator.lead.parking.park(replica, &seat.name, durable) {
+        if let Err(error) = start(coordinator, replica).await {
+            tracing::warn!(replica = %seat.name, %error, "the server of a replica that was not parked does not start");
+        }
+        return Err(ParkError::Unwritten(error));
+    }
+    Ok(durable)
+}
+
+/// Waits until nothing is open at a drained replica and it is up. A former anchor connects anew first.
+async fn await_empty(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), ParkError> {
+    let deadline = Instant::now() + EMPTY_MAX;
+    loop {
+        let users = members::users(coordinator, replica);
+        let is_up = status(coordinator, replica).is_some_and(|status| status.state == State::Up);
+        if users == 0 && is_up {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(if is_up { ParkError::InUse { users } } else { ParkError::Lost });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Wakes a parked replica. Returns when it has all that was durable when its server ran, and serves.
+pub(crate) async fn wake(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Result<Woken, ParkError> {
+    let parking = &coordinator.lead.parking;
+    let _turn = parking.change.try_lock().map_err(|_| ParkError::Busy)?;
+    let ParkingState::Parked { durable } = parking.state(replica) else { return Err(ParkError::NotParked) };
+    let seat = &coordinator.seats[replica];
+    parking.lift(replica, &seat.name, ParkingState::Waking).map_err(ParkError::Unwritten)?;
+    let woken = catch_up(&coordinator, replica, durable).await;
+    // Also after an error it is an ordinary member, which serves when the core finds it fresh enough.
+    parking.set(replica, ParkingState::Awake);
+    coordinator.drain(replica, false);
+    if let Ok(Woken { version, donor }) = &woken {
+        let donor = donor.as_deref().unwrap_or_default();
+        tracing::warn!(replica = %seat.name, %version, donor, "the replica is awake");
+    }
+    woken
+}
+
+async fn catch_up(
+    coordinator: &Arc<Coordinator>,
+    replica: ReplicaId,
+    durable: Version,
+) -> Result<Woken, ParkError> {
+    let is_ours = coordinator.seats[replica].supervisor.get().is_some();
+    if is_ours && coordinator.is_left_behind(durable) {
+        return rebuild(coordinator, replica).await;
+    }
+    start(coordinator, replica).await?;
+    match resync::caught_up(coordinator, replica, coordinator.view.durable()).await {
+        Ok(version) => Ok(Woken { version, donor: None }),
+        // The log was trimmed while the server started.
+        Err(Standstill::Quarantined { .. }) if is_ours && coordinator.is_left_behind(durable) => {
+            rebuild(coordinator, replica).await
+        }
+        Err(standstill) => Err(ParkError::Stuck(standstill)),
+    }
+}
+
+/// Starts the server and its agent.
+async fn start(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), ParkError> {
+    let seat = &coordinator.seats[replica];
+    let mut started = Ok(());
+    if let Some(supervisor) = seat.supervisor.get() {
+        let (done, answer) = oneshot::channel();
+        let gone = || ParkError::NotStarted(RequestError::NoSupervisor);
+        supervisor.send(SupervisorOrder::Wake { done }).await.map_err(|_| gone())?;
+        started = answer.await.map_err(|_| gone())?.map_err(ParkError::NotStarted);
+    }
+    seat.order(AgentOrder::Wake);
+    started
+}
+
+async fn rebuild(coordinator: &Arc<Coordinator>, replica: ReplicaId) -> Result<Woken, ParkError> {
+    coordinator.seats[replica].order(AgentOrder::Wake);
+    match resync::run(Arc::clone(coordinator), replica).await {
+        Ok(ResyncSummary { donor, version, .. }) => Ok(Woken { version, donor: Some(donor) }),
+        Err(error) => {
+            // Its server runs like that of any other member that has to be rebuilt.
+            if let Err(error) = start(coordinator, replica).await {
+                tracing::warn!(replica = %coordinator.seats[replica].name, %error, "its server does not start");
+            }
+            Err(ParkError::NotRebuilt(error))
+        }
+    }
+}
+
+fn status(coordinator: &Coordinator, replica: ReplicaId) -> Option<ReplicaStatus> {
+    coordinator.replicas().into_iter().find(|status| status.replica == replica)
+}
