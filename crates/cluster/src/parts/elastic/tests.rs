@@ -188,6 +188,21 @@ fn what_is_above_the_upper_bound_is_parked_but_never_the_anchor() {
 }
 
 #[test]
+fn the_anchor_stays_even_if_it_is_the_least_busy() {
+    let mut policy = Elastic::new(settings(1, 3));
+    let sample = |replica, standing, busy_permille| Sample {
+        replica: ReplicaId(replica),
+        standing,
+        busy_permille,
+        queued_permille: 0,
+    };
+    let samples = [sample(0, Standing::Serving, 200), sample(1, Standing::Anchor, 0)];
+    let parked = (0..1_000).map(|second| policy.observe(Time { us: second * SECOND_US }, &samples));
+    let first = parked.into_iter().find(|decision| *decision != Decision::Nothing);
+    assert_eq!(first, Some(Decision::Park(ReplicaId(0), Cause::Calm { permille: 100 })));
+}
+
+#[test]
 fn a_queue_keeps_a_replica_from_being_parked() {
     let mut policy = Elastic::new(settings(1, 3));
     let sample = |replica, standing| Sample {
