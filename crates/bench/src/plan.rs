@@ -59,6 +59,9 @@ pub(crate) struct Plan {
     /// Losses of replicas, each on a cluster of its own.
     #[serde(rename = "failure", default)]
     pub(crate) failures: Vec<Failure>,
+    /// Loads that grow and fall, each on a cluster of its own whose replicas come and go.
+    #[serde(rename = "wave", default)]
+    pub(crate) waves: Vec<Wave>,
 }
 
 fn period_ms() -> u32 {
@@ -258,6 +261,35 @@ pub(crate) struct Failure {
     pub(crate) course: Course,
 }
 
+/// A load that grows and falls, on a cluster whose replicas come and go with it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wave {
+    /// How many replicas onecopy has at first.
+    pub(crate) replicas: u16,
+    /// How many it may have, which is what its cost is compared with.
+    pub(crate) most: u16,
+    /// Further words for `onecopy up`.
+    pub(crate) arguments: Vec<String>,
+    /// Interactions in a second, of all clients, in a phase of factor 1.
+    pub(crate) rate: f64,
+    /// The phases, in their order.
+    #[serde(rename = "phase")]
+    pub(crate) phases: Vec<Phase>,
+    /// The clients' behaviour. Their pace is that of the phases.
+    pub(crate) course: Course,
+}
+
+/// A part of a wave.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Phase {
+    /// The rate is multiplied by this.
+    pub(crate) factor: f64,
+    /// For how long.
+    pub(crate) seconds: u32,
+}
+
 impl Plan {
     /// Reads a plan.
     pub(crate) fn read(path: &Path) -> Result<Self, Fault> {
@@ -290,7 +322,9 @@ impl Plan {
         must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
         let pools = self.contestants.iter().filter_map(Entrant::pool_size);
         must(pools.into_iter().all(|size| (1..=POOL_MAX).contains(&size)), "pool_size: from 1 to 1,000")?;
-        for course in self.loads.iter().chain(self.failures.iter().map(|failure| &failure.course)) {
+        let others = self.failures.iter().map(|failure| &failure.course);
+        let others = others.chain(self.waves.iter().map(|wave| &wave.course));
+        for course in self.loads.iter().chain(others) {
             course.which()?;
             course.isolation()?;
             let is_one = course.clients.is_some() != course.clients_per_server.is_some();
@@ -301,6 +335,15 @@ impl Plan {
             must((1..=10_000).contains(&course.scale), "scale: from 1 to 10,000")?;
             let given = [course.think, course.rate_per_server];
             must(given.iter().flatten().all(|value| *value > 0.0), "think, rate_per_server: above 0")?;
+        }
+        for Wave { replicas, most, rate, phases, .. } in &self.waves {
+            must(counts(*most) && (1..=*most).contains(replicas), "wave: replicas is at most most")?;
+            let rates = phases.iter().map(|phase| rate * phase.factor);
+            let mut rates = rates.chain([*rate]);
+            must(rates.all(|rate| rate > 0.0 && rate.is_finite()), "wave: rate, factor: above 0")?;
+            let lengths = phases.iter().map(|phase| phase.seconds);
+            let mut lengths = lengths.chain([u32::from(!phases.is_empty())]);
+            must(lengths.all(|seconds| (1..=SECONDS_MAX).contains(&seconds)), "wave: phases have seconds")?;
         }
         for Failure { replicas, killed, after_s, away_s, seconds, .. } in &self.failures {
             must(
@@ -357,7 +400,9 @@ impl Plan {
         let settling_s = self.cores_per_server.map_or(0, |_| SETTLING.as_secs());
         let each = u64::from(self.warm_up_s) + settling_s + u64::from(self.seconds);
         let losses: u64 = self.failures.iter().map(|failure| u64::from(failure.seconds)).sum();
-        Duration::from_secs(each * runs as u64 + losses)
+        let phases = self.waves.iter().flat_map(|wave| &wave.phases);
+        let waves: u64 = phases.map(|phase| u64::from(phase.seconds)).sum();
+        Duration::from_secs(each * runs as u64 + losses + waves)
     }
 }
 
@@ -426,7 +471,8 @@ mod tests {
         assert!(plans.len() >= 3, "{plans:?}");
         for path in plans {
             let plan = Plan::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-            let is_empty = plan.groups().unwrap().is_empty() && plan.failures.is_empty();
+            let is_empty =
+                plan.groups().unwrap().is_empty() && plan.failures.is_empty() && plan.waves.is_empty();
             assert!(!is_empty, "{}", path.display());
         }
     }

@@ -6,6 +6,7 @@
 //! database, and stale reads are counted. The report marks each contestant that fails.
 
 mod contestant;
+mod elastic;
 mod failure;
 mod measure;
 mod pgpool;
@@ -98,6 +99,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         notes: notes(&plan),
         runs: Vec::new(),
         losses: Vec::new(),
+        sizes: Vec::new(),
         simulated: Vec::new(),
     };
     let mut bench =
@@ -109,6 +111,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     }
     for failure in &plan.failures {
         bench.failure(failure, &mut results)?;
+        write(&results, &folder)?;
+    }
+    for wave in &plan.waves {
+        bench.wave(wave, &mut results)?;
         write(&results, &folder)?;
     }
     let report = format!("{}\n\nThe results are in {}.", write(&results, &folder)?, folder.display());
@@ -125,7 +131,9 @@ fn version(onecopy: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<S
 /// Whether onecopy gave wrong answers. The report marks every contestant that does; if onecopy does, the command fails.
 fn is_ours_wrong(results: &Results) -> bool {
     let mut ours = results.runs.iter().filter(|run| run.family.starts_with("onecopy"));
-    ours.any(|run| !run.wrong.is_empty()) || results.losses.iter().any(|loss| !loss.wrong.is_empty())
+    ours.any(|run| !run.wrong.is_empty())
+        || results.losses.iter().any(|loss| !loss.wrong.is_empty())
+        || results.sizes.iter().any(|size| !size.wrong.is_empty())
 }
 
 /// `onecopy` beside our own program, if that is where it was installed.
@@ -400,6 +408,19 @@ impl Bench<'_> {
         let plan::Failure { killed, after_s, course, .. } = failure;
         (self.news)(&format!("replica {killed} is killed under {} in {after_s} s", course.load));
         results.losses.push(failure::run(failure, self.plan.seed, &contestant, self.environment)?);
+        Ok(())
+    }
+
+    /// A load that grows and falls.
+    fn wave(&mut self, wave: &plan::Wave, results: &mut Results) -> Result<(), Fault> {
+        let plan::Wave { replicas, arguments, course, phases, .. } = wave;
+        let entrant = Entrant::Onecopy { replicas: *replicas, pool_size: None, arguments: arguments.clone() };
+        let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), course)? else {
+            return Ok(());
+        };
+        let factors: Vec<String> = phases.iter().map(|phase| format!("{}x", phase.factor)).collect();
+        (self.news)(&format!("{} at {}", course.load, factors.join(", ")));
+        results.sizes.push(elastic::run(wave, self.plan.seed, &contestant, self.environment)?);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::result::{Loss, Results, Run};
+use super::result::{Loss, Results, Run, Size, Verdict};
 use crate::spread::Spread;
 
 /// Values that lie further apart than this, for one of the median, are called noisy.
@@ -27,11 +27,40 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
     }
     simulated(&mut text, results);
     results.losses.iter().for_each(|loss| lost_one(&mut text, loss));
+    results.sizes.iter().for_each(|size| sized(&mut text, size));
     for plot in plots {
         let _ = writeln!(text, "![{plot}]({plot})\n");
     }
     let _ = writeln!(text, "## The plan\n\n```toml\n{}\n```", results.plan.trim());
     text
+}
+
+/// A load that grew and fell.
+fn sized(text: &mut String, size: &Size) {
+    let _ = writeln!(
+        text,
+        "## Replicas come and go\n\n{}, {}, an open loop of {} interactions in a second at 1x.\n\n\
+             | load | s | done in a second | failed | p50 ms | p99 ms | replicas at the end | since s |\n\
+             |---|---|---|---|---|---|---|---|",
+        size.contestant, size.load, size.rate
+    );
+    for step in &size.steps {
+        let (p50, p99) = step.response_ms.map_or((f64::NAN, f64::NAN), |times| (times.p50, times.p99));
+        let _ = writeln!(
+            text,
+            "| {}x | {:.0} | {:.1} | {} | {p50:.1} | {p99:.1} | {} | {:.1} |",
+            step.factor, step.seconds, step.throughput, step.failed, step.replicas, step.followed_s
+        );
+    }
+    let _ = writeln!(text, "\n| claim | measured | |\n|---|---|---|");
+    for Verdict { claim, measured, is_met } in &size.verdicts {
+        let verdict = if *is_met { "met" } else { "**not met**" };
+        let _ = writeln!(text, "| {claim} | {measured} | {verdict} |");
+    }
+    text.push('\n');
+    for wrong in &size.wrong {
+        let _ = writeln!(text, "- {wrong}");
+    }
 }
 
 /// The loss of a replica.
@@ -306,6 +335,7 @@ pub(super) mod tests {
                 run("b", 2, 303.0, &["2 of 9 probing reads were stale"]),
             ],
             losses: Vec::new(),
+            sizes: Vec::new(),
             simulated: Vec::new(),
         }
     }

@@ -26,6 +26,8 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<Run>,
     /// The measured losses of replicas.
     pub(crate) losses: Vec<Loss>,
+    /// The loads that grew and fell.
+    pub(crate) sizes: Vec<Size>,
     /// The simulator's results for the same runs.
     pub(crate) simulated: Vec<Simulated>,
 }
@@ -226,6 +228,50 @@ pub(crate) struct Loss {
     pub(crate) phases: Vec<Phase>,
     pub(crate) timeline: Vec<Piece>,
     pub(crate) wrong: Vec<String>,
+}
+
+/// A load that grew and fell, and how many replicas there were for it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Size {
+    pub(crate) load: String,
+    pub(crate) contestant: String,
+    /// Interactions in a second, at factor 1.
+    pub(crate) rate: f64,
+    /// The most replicas that there may be.
+    pub(crate) most: u16,
+    /// The replica-hours, as a part of those of all replicas all the time.
+    pub(crate) cost: f64,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) wrong: Vec<String>,
+}
+
+/// A phase of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Step {
+    pub(crate) factor: f64,
+    pub(crate) seconds: f64,
+    /// Interactions in a second.
+    pub(crate) throughput: f64,
+    pub(crate) failed: u64,
+    /// Due and not sent by the end.
+    pub(crate) unsent: u64,
+    /// Times from the moment when an interaction was due. Nothing if none succeeded.
+    pub(crate) response_ms: Option<Quantiles>,
+    /// How many served at the end.
+    pub(crate) replicas: usize,
+    /// How long after its begin there were that many, for the rest of the phase.
+    pub(crate) followed_s: f64,
+    /// When the number changed, in seconds, and to how many.
+    pub(crate) sizes: Vec<(f64, usize)>,
+}
+
+/// A claim, and whether it holds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) claim: String,
+    pub(crate) measured: String,
+    pub(crate) is_met: bool,
 }
 
 /// A part of a timeline: before the loss, while the replica is away, after it is back.
