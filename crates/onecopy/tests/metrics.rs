@@ -76,7 +76,7 @@ async fn reasons_are_of_what_ran_at_the_anchor(node: &Cluster, port: u16) {
         (&at_anchor, "UPDATE t SET a = a WHERE a = 1", Some("chosen")),
         (&away, "UPDATE t SET a = a WHERE a = 1 AND ctid IS NOT NULL", Some("update")),
         (&away, "SELECT count(*) FROM pg_class", Some("catalogue")),
-        (&away, "DO 'BEGIN END'", Some("unknown")),
+        (&away, "DO 'BEGIN EXECUTE ''SELECT 1''; END'", Some("unknown")),
     ];
     for (client, statement, reason) in cases {
         let mut before = Vec::new();
