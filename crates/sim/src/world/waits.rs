@@ -103,7 +103,11 @@ impl World {
     /// The core may break a deadlock only if there is a ring of transactions that are all still open.
     pub(super) fn hear_of_waits(&mut self, epoch: u32) {
         let seen = std::mem::take(&mut self.waits_seen);
-        let Some(node) = self.node.as_ref().filter(|_| epoch == self.epoch) else { return };
+        let Some(node) = self.node.as_ref().filter(|_| epoch == self.epoch) else {
+            // The node that asked is gone. Meanwhile no wait was reported, so the next one begins now.
+            self.agenda.enter(WAITS_AGAIN_US, Happening::ServerWaits);
+            return;
+        };
         let mut graph: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for Seen { waiter, holder } in &seen {
             if self.attempt(waiter.session) == Some(*waiter) && self.attempt(holder.session) == Some(*holder)
