@@ -67,6 +67,42 @@ pub struct Needs {
     pub catalogue: Version,
 }
 
+/// What is known of a transaction's later statements when it begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Foreseen {
+    /// The claims that they are likely to make. They count when the home is chosen, and never for waiting.
+    Likely(Claims),
+    /// All that the transaction does, its first statement included: it can wait for others as a whole.
+    Whole(Box<Whole>),
+}
+
+impl Default for Foreseen {
+    fn default() -> Self {
+        Self::Likely(Claims::default())
+    }
+}
+
+/// All that a transaction does, known before it begins: one statement, or a call, or a declared profile.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Whole {
+    /// The claims on all that its statements may write, lock or rely on.
+    pub writes: Claims,
+    /// The same for all that they may read, as if they locked it for share.
+    pub reads: Claims,
+    /// It cannot write anything else. If it is only likely to write nothing else, it may fail all the same.
+    pub is_sure: bool,
+}
+
+impl Whole {
+    /// The claims on what it writes and on what it reads. A table that it reads as a whole counts as written, so two readers
+    /// of it wait for each other, too.
+    pub fn writes_and_reads(&self) -> Claims {
+        let mut claims = self.writes.clone();
+        claims.add(&self.reads);
+        claims
+    }
+}
+
 /// An input of the state machine.
 #[derive(Debug)]
 pub enum Event {
@@ -97,8 +133,8 @@ pub enum Event {
         home: Home,
         /// The needs of its first statement.
         needs: Needs,
-        /// The claims that later statements are likely to make. They count when the home is chosen, and never for waiting.
-        foreseen: Claims,
+        /// What is known of its later statements.
+        foreseen: Foreseen,
     },
     /// A session wants to run another statement of its update transaction.
     Statement {

@@ -1,6 +1,6 @@
 //! The protocols: one file each, composed of [`crate::parts`].
 //!
-//! [`onecopy`] is a constant of the family [`rows`], which implements [`Protocol`]. The five of the first paper are constants of
+//! [`onecopy`], [`gargamel`] and its rivals are constants of the family [`rows`], which implements [`Protocol`]. The five of the first paper are constants of
 //! the family [`shipping`], which has a vocabulary of its own.
 //!
 //! | file | paper | orders by | places by | propagates | acknowledges |
@@ -11,12 +11,18 @@
 //! | `vr-l` | section 6.4 | the same | load, each read | statements | first |
 //! | `conflict-aware` | section 3 | the same | conflict, then load, each read | statements | first |
 //! | `onecopy` | DESIGN sections 3 and 5 | the log, certified; a lock table between homes, PostgreSQL's locks at each | conflict (the end of the chain), then load | row images | logged |
+//! | `gargamel` | Gargamel, II and III | chains of whole transactions; certified | the end of the chain, then load | row images | logged |
+//! | `round-robin` | IV-B | certification alone | in turn | row images | logged |
+//! | `centralised-writes` | IV-B | one chain | the anchor | row images | logged |
 
+pub mod centralised_writes;
 pub mod conflict_aware;
 pub mod eager;
 pub mod fr_c;
 pub mod fr_l;
+pub mod gargamel;
 pub mod onecopy;
+pub mod round_robin;
 pub mod rows;
 pub mod shipping;
 pub mod vr_l;
@@ -117,11 +123,33 @@ pub trait Protocol: std::fmt::Debug + Send {
         0
     }
 
+    /// The number of transactions that failed although all that they would do was known, so that they had waited for all that
+    /// they conflict with. Each is a wrong prediction, or a fault of the protocol.
+    fn known_misjudged(&self) -> u64 {
+        0
+    }
+
+    /// The chains of transactions that are known as a whole.
+    fn chains(&self) -> Vec<ChainStatus> {
+        Vec::new()
+    }
+
     /// The number of statements whose end was not reported before their session ran the next one. Each was counted as load
     /// for too long.
     fn turns_unended(&self) -> u64 {
         0
     }
+}
+
+/// A chain of transactions that conflict, for operators.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChainStatus {
+    /// Its number.
+    pub chain: u64,
+    /// The replica where its transactions run.
+    pub worker: ReplicaId,
+    /// The sessions of its transactions, in the order in which they run.
+    pub sessions: Vec<SessionId>,
 }
 
 /// A statement that waits for other transactions.

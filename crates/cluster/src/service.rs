@@ -11,7 +11,7 @@ use crate::event::{Effect, Event, Rival};
 use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::placement::{Holdings, LastHolder};
-use crate::protocols::{Protocol, ReplicaStatus, Waiting};
+use crate::protocols::{ChainStatus, Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
 
 /// The service that has every table.
@@ -93,6 +93,16 @@ impl Cluster {
     /// The number of keys that are remembered apart.
     pub fn keys_remembered(&self) -> usize {
         self.services.values().map(|service| service.keys_remembered()).sum()
+    }
+
+    /// The number of transactions that failed although all that they would do was known.
+    pub fn known_misjudged(&self) -> u64 {
+        self.services.values().map(|service| service.known_misjudged()).sum()
+    }
+
+    /// The chains of transactions that are known as a whole.
+    pub fn chains(&self) -> Vec<ChainStatus> {
+        self.services.values().flat_map(|service| service.chains()).collect()
     }
 
     /// The number of statements whose end no session has reported: a fault of sessions.

@@ -17,13 +17,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cluster::protocols::shipping::Choices;
 use pgserver::MAX_REPLICAS;
 
 use crate::client::own_settings::SEQUENCES_LENT;
+use crate::config::protocol::{RULES, SIGHTS};
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
 use crate::config::{ElasticFlags, Given};
-use crate::shipping::PROTOCOLS;
 
 pub(crate) const DEFAULT_PORT: u16 = 6432;
 /// Default of `reader_patience`.
@@ -61,7 +60,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run PostgreSQL servers on this machine and serve them as one database.
-    Up(Up),
+    Up(Box<Up>),
     /// Serve PostgreSQL servers that already run as one database.
     Serve(Serve),
     /// Check a configuration of `onecopy serve`, and show the settings. Nothing is started.
@@ -129,6 +128,16 @@ pub(crate) struct Up {
     /// folder keeps its kind.
     #[arg(long, value_name = "NAME", default_value_t, value_enum)]
     pub(crate) protocol: Protocol,
+
+    /// Which transactions wait for each other under gargamel: those that write the same, or also those that
+    /// read what another writes, with REPEATABLE READ as SERIALIZABLE.
+    #[arg(long, value_name = "RULE", value_parser = RULES, default_value = RULES[0])]
+    pub(crate) rule: String,
+
+    /// Whether reads see all acknowledged transactions, or whatever their replica has at the moment. For
+    /// protocols that propagate rows.
+    #[arg(long, value_name = "WHAT", value_parser = SIGHTS, default_value = SIGHTS[0])]
+    pub(crate) see: String,
 
     #[command(flatten)]
     pub(crate) patience: PatienceFlags,
@@ -224,6 +233,12 @@ pub(crate) enum Protocol {
     /// Row changes are captured where a transaction executes, and applied elsewhere in log order.
     #[default]
     Onecopy,
+    /// Rows travel, too; transactions that are known beforehand and conflict follow each other in chains.
+    Gargamel,
+    /// Rows travel, too; replicas take transactions in turn, and those that conflict fail. For benchmarks.
+    RoundRobin,
+    /// Rows travel, too; one replica executes all updates that are known beforehand one after another.
+    CentralisedWrites,
     /// Statements go to all replicas; the client gets the last reply.
     Eager,
     /// As eager, but all reads of a transaction go to the replica that had least load when it began.
@@ -238,10 +253,9 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The scheduler's choices, if the protocol ships statements.
-    pub(crate) fn choices(self) -> Option<Choices> {
-        let value = self.to_possible_value()?;
-        PROTOCOLS.into_iter().find(|choices| choices.name == value.get_name())
+    /// Its name.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -402,7 +416,7 @@ mod tests {
     fn up(arguments: &[&str]) -> Result<Up, ErrorKind> {
         let parsed = Cli::try_parse_from([&["onecopy", "up"], arguments].concat()).map_err(|e| e.kind())?;
         match parsed.command {
-            Command::Up(up) => Ok(up),
+            Command::Up(up) => Ok(*up),
             other => panic!("asked for up, got {other:?}"),
         }
     }

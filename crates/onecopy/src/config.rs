@@ -11,6 +11,7 @@ mod file_error;
 mod flags;
 pub(crate) mod hba;
 mod kinds;
+pub(crate) mod protocol;
 mod read;
 #[cfg(test)]
 mod reference;

@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicU64;
 
 use cluster::event::Event;
 use cluster::ids::{ReplicaId, SessionId};
-use sql::{Analyzer, TransactionOptions};
+use cluster::protocols::rows::{Order, Retry, Rule};
+use sql::{Analyzer, Isolation, TransactionOptions};
 use wire::encode;
 
 use crate::classify::parsing::Parsers;
@@ -107,11 +108,32 @@ pub(crate) struct Leftovers {
 impl Link {
     /// The options of a transaction: those of its BEGIN, and the session's defaults for the rest.
     pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
+        let isolation = said.isolation.unwrap_or(self.settings.defaults.isolation);
         TransactionOptions {
-            isolation: said.isolation.or(Some(self.settings.defaults.isolation)),
+            isolation: Some(self.raised(isolation)),
             read_only: said.read_only.or(Some(self.settings.defaults.read_only)),
             deferrable: said.deferrable,
         }
+    }
+
+    /// The level at which a transaction runs that asks for this one. Where chains order reads, too, a transaction with one
+    /// snapshot is serializable.
+    fn raised(&self, isolation: Isolation) -> Isolation {
+        let choices = self.coordinator().kind.choices();
+        let is_raised = choices.is_some_and(|choices| choices.order == Order::Chains(Rule::ReadWrite));
+        if is_raised && isolation == Isolation::RepeatableRead { Isolation::Serializable } else { isolation }
+    }
+
+    /// Whether a transaction that is known as a whole waits in a chain before it begins.
+    pub(crate) fn waits_in_chains(&self) -> bool {
+        let by_protocol =
+            || self.coordinator().kind.choices().is_some_and(|choices| choices.order.chains_all());
+        self.settings.noted.chains.unwrap_or_else(by_protocol)
+    }
+
+    /// Whether a statement that lost a conflict is run again, unseen by its client.
+    pub(crate) fn retries_unseen(&self) -> bool {
+        self.coordinator().kind.choices().is_none_or(|choices| choices.retry == Retry::Unseen)
     }
 
     pub(crate) fn forget_update(&mut self) {

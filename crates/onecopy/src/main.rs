@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     };
     let ended: Result<(), Box<dyn std::error::Error>> = runtime.block_on(async {
         match cli.command {
-            Command::Up(up) => node::up::run(up, &progress).await?,
+            Command::Up(up) => node::up::run(*up, &progress).await?,
             Command::Serve(serve) => node::serve::run(serve, &progress).await?,
             Command::Check(serve) => node::serve::check(&serve, &progress)?,
             Command::Explain(explain) => cli::explain::command(&explain, &progress).await?,

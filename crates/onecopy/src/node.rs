@@ -17,7 +17,7 @@ pub(crate) mod up;
 pub(crate) use error::NodeError;
 
 use crate::config::ElasticConfig;
-use crate::coordinator::plan::Propagation;
+use crate::config::protocol::Propagation;
 
 /// Refuses bounds of replicas where replicas cannot come and go.
 fn check_elastic(config: &ElasticConfig, propagation: Propagation) -> Result<(), NodeError> {

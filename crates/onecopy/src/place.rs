@@ -11,6 +11,7 @@ pub(crate) mod opening;
 pub(crate) mod own_settings;
 pub(crate) mod read_first;
 pub(crate) mod sequence_leases;
+mod whole;
 
 use crate::connect::Connector;
 use crate::drive::Driver;

@@ -14,8 +14,7 @@ use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ReplicaId, Version};
 use cluster::placement::{Placement, REPLICAS_MAX};
-use cluster::protocols::onecopy::ONECOPY;
-use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
+use cluster::protocols::rows::{Choices, KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
 use cluster::protocols::{ReplicaStatus, rows};
 use cluster::time::Time;
 use tokio::sync::mpsc;
@@ -40,14 +39,15 @@ const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
 /// The kind of node that propagates rows.
 #[derive(Debug)]
 pub(crate) struct Rows {
+    choices: Choices,
     rules: Rules,
     slow_refresh: Duration,
 }
 
 impl Rows {
     /// All rules are on, unless a test's environment variable says otherwise.
-    pub(crate) fn from_environment() -> Result<Self, OpenError> {
-        Ok(Self { rules: rules()?, slow_refresh: slow_refresh()? })
+    pub(crate) fn from_environment(choices: Choices) -> Result<Self, OpenError> {
+        Ok(Self { choices, rules: rules()?, slow_refresh: slow_refresh()? })
     }
 
     /// The core of a new term. It knows the unused replica numbers from the start.
@@ -72,7 +72,7 @@ impl Rows {
             keys_max,
             refresh_versions_max,
             rules: self.rules,
-            choices: ONECOPY,
+            choices: self.choices,
         };
         let rows = rows::Rows::new(options).map_err(OpenError::kind)?;
         let mut core = Cluster::new(Box::new(rows));
@@ -84,6 +84,10 @@ impl Rows {
 }
 
 impl NodeKind for Rows {
+    fn choices(&self) -> Option<Choices> {
+        Some(self.choices)
+    }
+
     fn start(
         self: Arc<Self>,
         coordinator: &Arc<Coordinator>,

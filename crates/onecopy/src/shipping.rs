@@ -47,16 +47,5 @@ mod statement_store;
 mod transaction;
 mod transaction_state;
 
-use cluster::protocols::shipping::Choices;
-
 pub(crate) use node::Shipping;
 pub(crate) use start::{ShippingOptions, claim_log, refuse_log};
-
-/// The protocols that ship statements, as the command line names them.
-pub(crate) const PROTOCOLS: [Choices; 5] = [
-    cluster::protocols::eager::EAGER,
-    cluster::protocols::fr_l::FR_L,
-    cluster::protocols::fr_c::FR_C,
-    cluster::protocols::vr_l::VR_L,
-    cluster::protocols::conflict_aware::CONFLICT_AWARE,
-];

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
+use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
-use sim::check::{self, Anomaly, Promise};
+use cluster::protocols::round_robin::ROUND_ROBIN;
+use cluster::protocols::rows::{Choices, Order, Rule, See};
+use sim::check::{self, Allowed, Anomaly, Promise};
 use sim::dice::Dice;
 use sim::history::History;
-use sim::mutants::MUTANTS;
+use sim::mutants::{CHAIN_MUTANTS, MUTANTS};
 use sim::program::Plan;
 use sim::rules::Rules;
 use sim::{hashes, run, shrink};
@@ -28,8 +32,20 @@ struct Options {
     #[arg(long)]
     shrink: bool,
     /// The protocol to run.
-    #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = [ONECOPY.name])]
+    #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = PROTOCOLS.map(|choices| choices.name))]
     protocol: String,
+    /// What makes transactions conflict that are known beforehand; read-write with every client at SERIALIZABLE.
+    #[arg(long, value_name = "RULE", value_parser = ["write-write", "read-write"])]
+    rule: Option<String>,
+    /// What reads see outside of update transactions.
+    #[arg(long, value_name = "WHAT", value_parser = ["fresh", "local"])]
+    see: Option<String>,
+    /// Clients run only transactions of which all is known beforehand.
+    #[arg(long)]
+    known: bool,
+    /// Switch certification off.
+    #[arg(long)]
+    uncertified: bool,
     /// The commit of this build, printed with a failure.
     #[arg(long, value_name = "ID", default_value = "unknown")]
     commit: String,
@@ -74,6 +90,35 @@ const RARE: [&str; 15] = [
     "SERIALIZABLE transactions join commit groups",
 ];
 
+/// The protocols that `--protocol` knows.
+const PROTOCOLS: [Choices; 4] = [ONECOPY, GARGAMEL, ROUND_ROBIN, CENTRALISED_WRITES];
+
+/// The rules with the protocol of the options.
+fn rules(options: &Options, mut rules: Rules) -> Rules {
+    let named = PROTOCOLS.into_iter().find(|choices| choices.name == options.protocol);
+    rules.protocol = named.unwrap_or(ONECOPY);
+    match options.rule.as_deref() {
+        Some("write-write") => rules.protocol.order = Order::Chains(Rule::WriteWrite),
+        Some("read-write") => rules.protocol.order = Order::Chains(Rule::ReadWrite),
+        _ => {}
+    }
+    match options.see.as_deref() {
+        Some("fresh") => rules.protocol.see = See::Fresh,
+        Some("local") => rules.protocol.see = See::Local,
+        _ => {}
+    }
+    if options.uncertified {
+        (rules.core.certifies_writes, rules.core.certifies_reads) = (false, false);
+    }
+    rules
+}
+
+/// The plan of a seed, for the protocol and the clients of the options.
+fn plan(options: &Options, seed: u64) -> Plan {
+    let plan = Plan::draw(&mut Dice::new(seed)).under(rules(options, Rules::default()).protocol);
+    if options.known { plan.only_known() } else { plan }
+}
+
 /// The number of seeds that failed.
 struct Failed(u64);
 
@@ -95,12 +140,15 @@ fn main() -> Result<(), Failed> {
     if options.hashes {
         return compare_hashes(options.write);
     }
+    let rules = rules(&options, Rules::default());
     let mut failed = 0;
     let mut happenings = 0;
+    let mut allowed = Allowed::default();
     let count = if options.trace { 1 } else { options.seeds };
     for seed in options.seed..options.seed + count {
-        let verdict = run::run_seed(seed, Rules::default(), options.trace);
+        let verdict = run::run_plan(plan(&options, seed), rules, seed, options.trace);
         happenings += verdict.happenings;
+        allowed.add(verdict.allowed);
         if options.trace {
             println!("{}", verdict.trace);
             for (number, transaction) in verdict.history.transactions.iter().enumerate() {
@@ -111,11 +159,11 @@ fn main() -> Result<(), Failed> {
             failed += 1;
             println!("seed {seed} of {} at commit {}: {finding}", options.protocol, options.commit);
             if options.shrink || failed == 1 {
-                show_small(seed, finding.anomaly);
+                show_small(plan(&options, seed), rules, seed, finding.anomaly);
             }
         }
     }
-    println!("{count} seeds of {}, {happenings} happenings, {failed} failed", options.protocol);
+    println!("{count} seeds of {}, {happenings} happenings, {failed} failed; {allowed}", options.protocol);
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
 }
 
@@ -156,11 +204,10 @@ fn judge(text: &str, promise: Promise) -> Result<(), Failed> {
 }
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
-fn show_small(seed: u64, anomaly: Anomaly) {
-    let plan = Plan::draw(&mut Dice::new(seed));
-    let small = shrink::shrink(plan, Rules::default(), seed, anomaly);
+fn show_small(plan: Plan, rules: Rules, seed: u64, anomaly: Anomaly) {
+    let small = shrink::shrink(plan, rules, seed, anomaly);
     println!("shrunk, with seed {}:\n{}", small.seed, small.plan);
-    let verdict = run::run_plan(small.plan.clone(), Rules::default(), small.seed, true);
+    let verdict = run::run_plan(small.plan.clone(), rules, small.seed, true);
     println!("{}", verdict.trace);
     for (number, transaction) in verdict.history.transactions.iter().enumerate() {
         println!("T{number} {transaction:?}");
@@ -176,16 +223,18 @@ fn hunt(options: &Options) -> Result<(), Failed> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survivors = 0;
     println!("| rule off | seeds until found | anomalies | example |\n|---|---|---|---|");
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(&options.only)) {
+    let is_chained = rules(options, Rules::default()).protocol.order.chains_all();
+    let mutants = if is_chained { CHAIN_MUTANTS } else { MUTANTS };
+    for mutant in mutants.iter().filter(|mutant| mutant.name.contains(&options.only)) {
         let mut seen: BTreeMap<Anomaly, usize> = BTreeMap::new();
         let mut first: Option<(u64, String)> = None;
         for seed in options.seed..options.seed + options.seeds {
-            let verdict = run::run_seed(seed, mutant.rules(), false);
+            let rules = rules(options, mutant.rules());
+            let verdict = run::run_plan(plan(options, seed), rules, seed, false);
             let Some(finding) = verdict.findings.into_iter().next() else { continue };
             *seen.entry(finding.anomaly).or_default() += 1;
             if first.is_none() && options.shrink {
-                let small =
-                    shrink::shrink(Plan::draw(&mut Dice::new(seed)), mutant.rules(), seed, finding.anomaly);
+                let small = shrink::shrink(plan(options, seed), rules, seed, finding.anomaly);
                 println!("seed {seed}, shrunk, with seed {}:\n{}\n{:?}", small.seed, small.plan, small.plan);
             }
             first.get_or_insert((seed - options.seed + 1, finding.text));

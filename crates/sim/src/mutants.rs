@@ -146,6 +146,17 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// The waits of chains, each of which certification covers. With certification off, and clients whose transactions are all
+/// known, nothing else orders these, so a judge must notice each (Gargamel section III, i and iv).
+pub const CHAIN_MUTANTS: &[Mutant] = &[
+    Mutant { name: "merging chains are not waited for", switch: |r| r.core.merges_wait = false },
+    Mutant { name: "a link is not waited for where a chain splits", switch: |r| r.core.splits_wait = false },
+    Mutant {
+        name: "committed predecessors are forgotten",
+        switch: |r| r.core.committed_predecessors_count = false,
+    },
+];
+
 impl Mutant {
     /// All rules, except the one that the mutant switches off.
     pub fn rules(&self) -> Rules {

@@ -2,6 +2,7 @@
 
 mod draw;
 mod forks;
+mod known;
 mod load;
 mod show;
 
@@ -97,6 +98,11 @@ impl Program {
     /// Whether all its statements share one snapshot.
     pub fn keeps_snapshot(&self) -> bool {
         self.level != Level::ReadCommitted
+    }
+
+    /// Whether it changes the definition of the view.
+    pub fn changes_view(&self) -> bool {
+        self.statements.iter().any(|statement| statement.is_ddl)
     }
 }
 

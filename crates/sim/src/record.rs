@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::claims::{ColumnSet, Footprint, definitions, is_definitions};
-use cluster::event::Reads;
+use cluster::event::{Reads, Whole};
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
 
@@ -15,9 +15,9 @@ use crate::program::{Frame, Program};
 use crate::rules::Rules;
 use crate::schema::{self, DATABASE, Key, Row};
 use crate::server::{Answer, Change, Op};
-use claims::GROUPS;
+use claims::{GROUPS, relied_on};
 
-pub(crate) use claims::{Done, Locked, claims, foreseen, wants};
+pub(crate) use claims::{Done, Locked, claims, foreseen, is_known, wants};
 
 /// The body of the record. Every change is an update, because a deleted row keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
@@ -147,6 +147,16 @@ pub(crate) fn reads_so_far(program: &Program, views: &[Option<usize>]) -> Reads 
         }
     }
     Reads::Rows(Arc::new(all))
+}
+
+/// All that a program does, if it is known before it begins. The definition of the view must not change in this run.
+pub(crate) fn whole(program: &Program, done: Done<'_>, rules: &Rules) -> Option<Whole> {
+    if !is_known(program, done.row_claims_max) {
+        return None;
+    }
+    let views = vec![Some(0); program.statements.len()];
+    let Reads::Rows(reads) = reads_so_far(program, &views) else { return None };
+    Some(Whole { writes: foreseen(program, done, rules), reads: relied_on(&reads), is_sure: true })
 }
 
 /// Records in the history what the client learns from the reply.

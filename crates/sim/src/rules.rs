@@ -3,11 +3,14 @@
 //! The core keeps its own rules in [`cluster::protocols::rows::Rules`]. The rules here are duties of the core's drivers:
 //! sessions, agents and log. The binary has the same duties.
 
-use cluster::protocols::rows;
+use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::rows::{self, Choices};
 
 /// One switch for each rule; all are on, except in a mutant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
+    /// The protocol that runs.
+    pub protocol: Choices,
     /// The rules of the core.
     pub core: rows::Rules,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
@@ -89,6 +92,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            protocol: ONECOPY,
             core: rows::Rules::default(),
             snapshot_needs_all: true,
             constraints_read: true,

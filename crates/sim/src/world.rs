@@ -32,7 +32,7 @@ use crate::agenda::Agenda;
 use crate::check::{Anomaly, Finding};
 use crate::dice::Dice;
 use crate::history::{ClientError, Element, History, Outcome, Seen};
-use crate::program::{Fault, Plan};
+use crate::program::{Fault, Plan, Program};
 use crate::rules::Rules;
 use crate::schema::{self, Key};
 use crate::server::{Answer, Connection, Op, Server};
@@ -155,6 +155,8 @@ pub struct World {
     rules: Rules,
     /// Some replica holds only part of the tables.
     is_partial: bool,
+    /// Some program changes the definition of the view.
+    changes_view: bool,
     servers: Vec<Server>,
     membership: members::Membership,
     refresh_slow_until_us: Vec<u64>,
@@ -189,6 +191,7 @@ impl World {
             dice: Dice::new(seed),
             rules,
             is_partial: schema::is_partial(&plan.placement, plan.replicas),
+            changes_view: plan.sessions.iter().flatten().any(Program::changes_view),
             servers: (0..count).map(|_| Server::default()).collect(),
             membership: members::Membership::new(count),
             refresh_slow_until_us: vec![0; count],

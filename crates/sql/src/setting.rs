@@ -35,7 +35,7 @@ const REPLICATION_DEPENDS_ON: [&str; 6] = [
 const OWN_PREFIX: &str = "onecopy.";
 
 /// Those of our own that roles and databases may begin with.
-const OF_SESSIONS: [&str; 2] = ["onecopy.home", "onecopy.sequences"];
+const OF_SESSIONS: [&str; 3] = ["onecopy.home", "onecopy.ordering", "onecopy.sequences"];
 
 /// BEGIN, COMMIT and their kin.
 pub(crate) fn transaction(statement: &TransactionStmt) -> Verb {

@@ -10,8 +10,8 @@
 //!
 //! | call | when |
 //! |---|---|
-//! | [`Ordering::behind`] | a transaction is to begin: where do those run that it would wait for? |
-//! | [`Ordering::ask`] | one of its statements wants to run |
+//! | [`Ordering::behind`], [`Ordering::behind_whole`] | a transaction is to begin: where do those run that it would wait for? |
+//! | [`Ordering::ask`], [`Ordering::ask_whole`] | one of its statements wants to run; or its first one, and all of it is known |
 //! | [`Ordering::reserve_late`] | a statement has written rows that it did not ask for |
 //! | [`Ordering::withdraw`] | the statement that waits is not to run |
 //! | [`Ordering::rehome`] | transactions that have not begun get another home |
@@ -20,23 +20,27 @@
 //!
 //! The other methods tell which transactions wait, and for which.
 //!
-//! To come: chains of transactions and timestamps, each a file in `order/` and a variant here, and calls for what only they
-//! need to hear (that a transaction has finished its statements, that a replica shows a version, that an alarm has rung).
-//! For them [`Go`] will grow: let a transaction begin at a home, append it, run it again.
+//! To come: timestamps, a file in `order/` and a variant here, and calls for what only they need to hear (that a transaction
+//! has finished its statements, that an alarm has rung). For them [`Go`] will grow: let a transaction begin at a home, append
+//! it, run it again.
 
 pub mod lock_table;
+pub mod predicted;
+mod rings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::claims::{Claims, Meeting};
 use crate::ids::SessionId;
-use lock_table::LockTable;
+use predicted::Predicted;
 
 /// The order of one instance.
 #[derive(Debug)]
 pub enum Ordering {
-    /// Statements lock what they may write.
-    Statements(LockTable),
+    /// What is predicted is waited for: statements lock what they may write, whole transactions stand in chains.
+    Predicted(Box<Predicted>),
+    /// No statement waits. Transactions that conflict fail in certification.
+    Nothing,
 }
 
 /// A wish of a transaction, for one of its statements.
@@ -46,8 +50,30 @@ pub struct Request {
     pub home: usize,
     /// The rows, groups and tables that it may write, lock or rely on.
     pub claims: Claims,
-    /// The request conflicts with others of its own home, too.
-    pub is_strict: bool,
+    /// The transactions that it may have to wait for.
+    pub scope: Scope,
+}
+
+/// Which of the requests with claims in common exclude each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Those of other homes: at one home PostgreSQL's own locks do it.
+    BetweenHomes,
+    /// Those of its own home as well.
+    Everywhere,
+    /// The same, but no other request of this scope: [`predicted`] has ordered these among themselves.
+    Whole,
+}
+
+impl Scope {
+    /// Whether a request of this scope excludes one of the other scope.
+    fn meets(self, other: Self, is_same_home: bool) -> bool {
+        match (self, other) {
+            (Self::Whole, Self::Whole) => false,
+            (Self::BetweenHomes, Self::BetweenHomes) => !is_same_home,
+            _ => true,
+        }
+    }
 }
 
 /// A transaction that has what another one wants.
@@ -78,19 +104,27 @@ pub enum Go {
 impl Ordering {
     /// The home of the last transaction that one with these claims would wait for, or that conflicts with it at one home.
     pub fn behind(&self, claims: &Claims) -> Option<usize> {
-        match self {
-            Self::Statements(locks) => locks.chain(claims),
-        }
+        self.predicted().and_then(|order| order.behind(claims))
+    }
+
+    /// The same for a transaction that is known as a whole.
+    pub fn behind_whole(&self, claims: &Claims) -> Option<usize> {
+        self.predicted().and_then(|order| order.behind_whole(claims))
     }
 
     /// A statement wants to run. The answer is its own permission, or, if it has to wait, those of others that may pass it.
     pub fn ask(&mut self, session: SessionId, request: Request) -> Vec<Go> {
         match self {
-            Self::Statements(locks) => {
-                let others = locks.request(session, request);
-                let own = (!locks.is_waiting(session)).then_some(session);
-                own.into_iter().chain(others).map(Go::Run).collect()
-            }
+            Self::Predicted(order) => order.ask(session, request),
+            Self::Nothing => vec![Go::Run(session)],
+        }
+    }
+
+    /// A transaction that is known as a whole wants to run its first statement. The claims are those of all of it.
+    pub fn ask_whole(&mut self, session: SessionId, home: usize, claims: Claims) -> Vec<Go> {
+        match self {
+            Self::Predicted(order) => order.ask_whole(session, home, claims),
+            Self::Nothing => vec![Go::Run(session)],
         }
     }
 
@@ -98,64 +132,49 @@ impl Ordering {
     /// then nothing is changed.
     pub fn reserve_late(&mut self, session: SessionId, request: Request) -> Result<Vec<Go>, Holder> {
         match self {
-            Self::Statements(locks) => locks.take(session, request).map(run),
+            Self::Predicted(order) => order.reserve_late(session, request),
+            Self::Nothing => Ok(Vec::new()),
         }
     }
 
     /// The statement that waits is not to run. The transaction keeps what it has.
     pub fn withdraw(&mut self, session: SessionId) -> Vec<Go> {
-        match self {
-            Self::Statements(locks) => run(locks.withdraw(session)),
-        }
+        self.change(|order| order.withdraw(session))
     }
 
     /// These transactions have not begun, and get another home because theirs is lost.
     pub fn rehome(&mut self, sessions: &[SessionId], home: usize) -> Vec<Go> {
-        match self {
-            Self::Statements(locks) => run(locks.rehome(sessions, home)),
-        }
+        self.change(|order| order.rehome(sessions, home))
     }
 
     /// The version of the session's transaction is assigned. From here on the log orders it.
     pub fn appended(&mut self, session: SessionId) -> Vec<Go> {
-        match self {
-            Self::Statements(locks) => run(locks.release(session)),
-        }
+        self.change(|order| order.over(session))
     }
 
     /// The session's transaction is over, or can only be rolled back.
     pub fn ended(&mut self, session: SessionId) -> Vec<Go> {
-        match self {
-            Self::Statements(locks) => run(locks.release(session)),
-        }
+        self.change(|order| order.over(session))
     }
 
     /// The sessions whose statements wait.
     pub fn waiting(&self) -> Vec<SessionId> {
-        match self {
-            Self::Statements(locks) => locks.waiting(),
-        }
+        self.predicted().map(Predicted::waiting).unwrap_or_default()
     }
 
     /// The sessions that a session waits for.
     pub fn rivals(&self, session: SessionId) -> Vec<SessionId> {
-        match self {
-            Self::Statements(locks) => locks.rivals(session),
-        }
+        self.predicted().map(|order| order.rivals(session)).unwrap_or_default()
     }
 
     /// The claims in which a session meets one of those that it waits for.
     pub fn meeting(&self, session: SessionId) -> Option<Meeting> {
-        match self {
-            Self::Statements(locks) => locks.meeting(session),
-        }
+        self.predicted().and_then(|order| order.meeting(session))
     }
 
     /// All that a session holds or wants.
     pub fn claims(&self, session: SessionId) -> Claims {
-        match self {
-            Self::Statements(locks) => locks.claims(session),
-        }
+        self.predicted().map(|order| order.claims(session)).unwrap_or_default()
     }
 
     /// A ring of waits through a session whose statement waits, with the waits inside the servers. A transaction that began
@@ -166,18 +185,28 @@ impl Ordering {
         servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
         age: impl Fn(SessionId) -> u64,
     ) -> Option<Deadlock> {
+        self.predicted().and_then(|order| order.deadlock(session, servers, age))
+    }
+
+    /// The chains of whole transactions, for operators.
+    pub fn predicted(&self) -> Option<&Predicted> {
         match self {
-            Self::Statements(locks) => locks.deadlock(session, servers, age),
+            Self::Predicted(order) => Some(order.as_ref()),
+            Self::Nothing => None,
+        }
+    }
+
+    fn change(&mut self, act: impl FnOnce(&mut Predicted) -> Vec<Go>) -> Vec<Go> {
+        match self {
+            Self::Predicted(order) => act(order),
+            Self::Nothing => Vec::new(),
         }
     }
 }
 
-fn run(sessions: Vec<SessionId>) -> Vec<Go> {
-    sessions.into_iter().map(Go::Run).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::predicted::Waits;
     use super::*;
     use crate::ids::DatabaseId;
 
@@ -187,13 +216,14 @@ mod tests {
 
     fn request(home: usize, keys: &[u64]) -> Request {
         let rows = keys.iter().map(|key| (DatabaseId::FIRST.table(1), *key)).collect();
-        Request { home, claims: Claims { rows, ..Claims::default() }, is_strict: false }
+        Request { home, claims: Claims { rows, ..Claims::default() }, scope: Scope::BetweenHomes }
     }
 
     #[test]
     fn a_statement_that_waits_runs_when_the_holder_is_appended_or_over() {
         for ends in [Ordering::appended, Ordering::ended] {
-            let mut order = Ordering::Statements(LockTable::default());
+            let mut order =
+                Ordering::Predicted(Box::new(Predicted::new(Waits { of_merges: true, of_splits: true })));
             assert_eq!(order.ask(FIRST, request(0, &[7])), [Go::Run(FIRST)]);
             assert_eq!(order.ask(SECOND, request(1, &[7])), []);
             assert_eq!((order.waiting(), order.rivals(SECOND)), (vec![SECOND], vec![FIRST]));
@@ -203,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_transaction_that_begins_to_wait_lets_others_pass() {
-        let mut order = Ordering::Statements(LockTable::default());
+        let mut order =
+            Ordering::Predicted(Box::new(Predicted::new(Waits { of_merges: true, of_splits: true })));
         order.ask(FIRST, request(0, &[1]));
         order.ask(SECOND, request(1, &[2]));
         order.ask(THIRD, request(2, &[1, 3]));
@@ -216,7 +247,8 @@ mod tests {
 
     #[test]
     fn only_a_session_that_waits_is_looked_at_for_a_deadlock() {
-        let mut order = Ordering::Statements(LockTable::default());
+        let mut order =
+            Ordering::Predicted(Box::new(Predicted::new(Waits { of_merges: true, of_splits: true })));
         order.ask(FIRST, request(0, &[1]));
         let servers = BTreeMap::from([(FIRST, [SECOND].into()), (SECOND, [FIRST].into())]);
         assert_eq!(order.deadlock(FIRST, &servers, |session| session.0), None);

@@ -30,7 +30,13 @@
 //! - *Snapshots*: every replica shows a prefix of the version order that holds everything needed (DESIGN section 3,
 //!   Visibility; rule set "needed from durable, answered at durable, serial commits" of the spec).
 
-use super::rows::{Choices, Order};
+use super::rows::{Choices, HomePolicy, Order, Retry, See};
 
 /// Transactions of different homes lock statement by statement.
-pub const ONECOPY: Choices = Choices { name: "onecopy", order: Order::Statements };
+pub const ONECOPY: Choices = Choices {
+    name: "onecopy",
+    order: Order::Statements,
+    home: HomePolicy::ConflictThenLoad,
+    see: See::Fresh,
+    retry: Retry::Unseen,
+};

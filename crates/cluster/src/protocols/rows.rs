@@ -35,7 +35,7 @@ mod updates;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Protocol, ReplicaStatus, Waiting};
+use super::{ChainStatus, Protocol, ReplicaStatus, Waiting};
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::event::{Effect, Event, Level, Needs, Reads, Rival};
 use crate::ids::{DatabaseId, Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
@@ -56,7 +56,7 @@ use crate::time::Time;
 use apply_batching::Alarm;
 
 pub use crate::parts::version_index::KEYS_MAX;
-pub use choices::{Choices, Order};
+pub use choices::{Choices, HomePolicy, Order, Retry, Rule, See};
 pub use options::{AnchorError, Options};
 pub use rules::Rules;
 
@@ -130,6 +130,10 @@ struct Transaction {
     /// It may run at the anchor only.
     is_bound: bool,
     level: Level,
+    /// All that it does was known when it began: the claims of which it sees every version.
+    seen: Option<Box<Claims>>,
+    /// That was all that it can do ([`crate::event::Whole::is_sure`]).
+    is_sure: bool,
     pending: Option<Pending>,
     /// For each statement, the version up to which home was known to have applied all when the statement was let run.
     bases: Vec<Version>,
@@ -195,7 +199,11 @@ pub struct Rows {
     transactions_begun: u64,
     last: Version,
     index: VersionIndex,
+    choices: Choices,
     order: Ordering,
+    /// The replica of the last turn ([`HomePolicy::InTurn`]).
+    last_turn: usize,
+    known_misjudged: u64,
     homes: Vec<HomeSide>,
     places: u64,
     versions: BTreeMap<Version, Assigned>,
@@ -250,7 +258,10 @@ impl Rows {
             transactions_begun: 0,
             last: options.last,
             index: index.remembering(options.keys_max, options.rules.forgotten_claims_count),
-            order: options.choices.order.ordering(),
+            choices: options.choices,
+            order: options.choices.order.ordering(&options.rules),
+            last_turn: 0,
+            known_misjudged: 0,
             homes: (0..options.replicas).map(home).collect(),
             places: 0,
             versions: BTreeMap::new(),
@@ -486,6 +497,14 @@ impl Protocol for Rows {
 
     fn keys_remembered(&self) -> usize {
         self.index.keys_remembered()
+    }
+
+    fn known_misjudged(&self) -> u64 {
+        self.known_misjudged
+    }
+
+    fn chains(&self) -> Vec<ChainStatus> {
+        self.chains_now()
     }
 
     fn turns_unended(&self) -> u64 {

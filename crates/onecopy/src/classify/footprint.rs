@@ -177,6 +177,16 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
     claims
 }
 
+/// The claims on what a statement reads, as if it locked that for share.
+pub(crate) fn relied_on(touched: &Accesses, catalogue: &Catalogue) -> Claims {
+    let mut claims = Claims::default();
+    for access in &touched.reads {
+        let Some(table) = catalogue.table(access.table) else { return Claims::everything() };
+        lock_rows(&access.rows, Strength::Share, table, catalogue, &mut claims);
+    }
+    claims
+}
+
 /// The tables that a statement writes. Omits tables where it only adds rows that conflict with nothing.
 pub(crate) fn written_whole(touched: &Accesses, catalogue: &Catalogue) -> Vec<TableId> {
     let meets = |write: &&Access| {

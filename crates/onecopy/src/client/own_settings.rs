@@ -1,6 +1,6 @@
 //! The few settings that Onecopy itself must know. All others concern only the servers.
 //!
-//! `onecopy.home` and `onecopy.sequences` are Onecopy's own and are kept in the session. Servers never hear of them,
+//! `onecopy.home`, `onecopy.sequences` and `onecopy.ordering` are Onecopy's own and are kept in the session. Servers never hear of them,
 //! but clients give them at start-up, set, roll back and reset them like all others.
 
 use std::sync::Arc;
@@ -12,9 +12,16 @@ pub(crate) const HOME_SETTING: &str = "onecopy.home";
 /// Chooses whether inserts may use leased sequence ranges.
 pub(crate) const SEQUENCES_SETTING: &str = "onecopy.sequences";
 
+/// Chooses how the session's transactions wait for others: `SET onecopy.ordering = 'chains'`.
+pub(crate) const ORDER_SETTING: &str = "onecopy.ordering";
+/// The value of [`ORDER_SETTING`] that makes known transactions wait in chains before they begin.
+pub(crate) const ORDER_CHAINS: &str = "chains";
+/// The value that makes each statement wait by itself.
+pub(crate) const ORDER_STATEMENTS: &str = "statements";
+
 /// Whether Onecopy keeps this setting for the session.
 pub(crate) fn is_kept(name: &str) -> bool {
-    matches!(name, HOME_SETTING | SEQUENCES_SETTING)
+    matches!(name, HOME_SETTING | SEQUENCES_SETTING | ORDER_SETTING)
 }
 
 /// Severity of Onecopy's own messages.
@@ -38,6 +45,8 @@ pub(crate) struct OwnSettings {
     pub(crate) home: Option<Arc<str>>,
     /// `onecopy.sequences`, if the session has set it: whether rows are written at homes that hold leased ranges.
     pub(crate) borrows: Option<bool>,
+    /// `onecopy.ordering`, if the session has set it: whether transactions wait in chains.
+    pub(crate) chains: Option<bool>,
 }
 
 impl Default for OwnSettings {
@@ -48,6 +57,7 @@ impl Default for OwnSettings {
             least: Severity::Notice,
             home: None,
             borrows: None,
+            chains: None,
         }
     }
 }
@@ -68,6 +78,7 @@ impl OwnSettings {
                     value.is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "on" | "true" | "1"));
             }
             HOME_SETTING => self.home = value.map(Into::into),
+            ORDER_SETTING => self.chains = value.map(|word| word.eq_ignore_ascii_case(ORDER_CHAINS)),
             SEQUENCES_SETTING => self.borrows = value.map(|word| word.eq_ignore_ascii_case(SEQUENCES_LENT)),
             _ => self.timeouts.note(name, value, false),
         }

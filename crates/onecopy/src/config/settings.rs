@@ -1,6 +1,7 @@
 //! The table of settings. Flags, variables, checks and the reference page are made from it.
 
 use super::kinds::{Kind, Value};
+use super::protocol;
 
 #[derive(Debug)]
 pub(crate) struct Setting {
@@ -236,11 +237,31 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "protocol",
         flag: "protocol",
-        kind: Kind::Word(&["onecopy", "eager", "fr-l", "fr-c", "vr-l", "conflict-aware"]),
+        kind: Kind::Word(&protocol::NAMES),
         default: "onecopy",
         can_reload: false,
-        about: "Replication protocol: Onecopy's own, or a scheduler that ships statements to all replicas under \
-                table locks (docs/explanation/protocols). A data folder keeps its kind.",
+        about: "Replication protocol (docs/explanation/protocols). `onecopy`, `gargamel`, `round-robin` and \
+                `centralised-writes` propagate rows; the others are schedulers that ship statements to all replicas \
+                under table locks. A data folder keeps its kind.",
+    },
+    Setting {
+        name: "rule",
+        flag: "rule",
+        kind: Kind::Word(&protocol::RULES),
+        default: "own",
+        can_reload: false,
+        about: "Which transactions wait for each other under protocol `gargamel`: those that write the same \
+                (`write-write`, its own), or also those that read what another writes (`read-write`, with \
+                REPEATABLE READ as SERIALIZABLE).",
+    },
+    Setting {
+        name: "see",
+        flag: "see",
+        kind: Kind::Word(&protocol::SIGHTS),
+        default: "fresh",
+        can_reload: false,
+        about: "Whether reads see everything acknowledged before them (`fresh`), or whatever their replica has at the \
+                moment, which may be old (`local`). For protocols that propagate rows.",
     },
     Setting {
         name: "pool_mode",

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, SessionId, Version};
 use cluster::protocols::ReplicaStatus;
+use cluster::protocols::rows::Choices;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -70,6 +71,11 @@ pub(crate) trait NodeKind: Send + Sync {
 
     /// Ends the hold that [`NodeKind::hold`] began, even if the hold was given up early.
     fn end_hold(&self, session: &HoldingSession);
+
+    /// The choices of its protocol, if it propagates rows.
+    fn choices(&self) -> Option<Choices> {
+        None
+    }
 
     /// Whether one replica, the anchor, must be up before clients are served.
     fn needs_anchor(&self) -> bool;

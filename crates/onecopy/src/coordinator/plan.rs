@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Epoch, Identity, Nonce, Version};
-use cluster::protocols::shipping::Choices;
 use cluster::record::RecordBuilder;
 use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
@@ -17,6 +16,7 @@ use super::parking::ParkedFiles;
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
+use crate::config::protocol::Propagation;
 use crate::config::runtime::RuntimeConfig;
 use crate::database::Database;
 use crate::local::limits::Limits;
@@ -95,22 +95,6 @@ impl Plan {
     /// The file of what the servers have cost, beside them.
     pub(crate) fn usage(&self) -> UsageFile {
         UsageFile::in_folder(self.log_folder())
-    }
-}
-
-/// How a node keeps its replicas equal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Propagation {
-    /// It captures the rows that a transaction changes, and applies them at the other replicas.
-    Rows,
-    /// It sends statements to all replicas, in the order of this scheduler.
-    Statements(Choices),
-}
-
-impl Propagation {
-    /// Statements by this scheduler, or rows if there is none.
-    pub(crate) fn by(scheduler: Option<Choices>) -> Self {
-        scheduler.map_or(Self::Rows, Self::Statements)
     }
 }
 

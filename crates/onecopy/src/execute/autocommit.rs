@@ -77,7 +77,9 @@ impl Executor<'_> {
                     retries += 1;
                     None
                 }
-                Err(Fault::Rival(_)) if !self.link.client.shown && retries < RERUNS_MAX => {
+                Err(Fault::Rival(_))
+                    if !self.link.client.shown && retries < RERUNS_MAX && self.link.retries_unseen() =>
+                {
                     retries += 1;
                     losses += 1;
                     self.link.client.take_back(mark);

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use pgserver::UpError;
 
 use crate::config::LoadError;
+use crate::config::protocol::ProtocolError;
 use crate::coordinator::open_error::OpenError;
 use crate::error::Refusal;
 use crate::membership::adoption::AdoptionError;
@@ -19,6 +20,8 @@ pub(crate) enum NodeError {
     Config(LoadError),
     /// Replicas cannot come and go under this protocol.
     NotElastic,
+    /// The protocol cannot be run with these settings.
+    Protocol(ProtocolError),
     /// The process cannot catch signals.
     Signals(io::Error),
     /// A signal came before the node was ready.
@@ -72,6 +75,7 @@ impl fmt::Display for NodeError {
             Self::NotElastic => f.write_str(
                 "elastic.replicas needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol",
             ),
+            Self::Protocol(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Listen { address, source } => write!(f, "cannot listen on {address}: {source}"),
@@ -108,6 +112,12 @@ impl std::error::Error for NodeError {}
 impl From<LoadError> for NodeError {
     fn from(error: LoadError) -> Self {
         Self::Config(error)
+    }
+}
+
+impl From<ProtocolError> for NodeError {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error)
     }
 }
 

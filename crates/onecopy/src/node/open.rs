@@ -12,9 +12,10 @@ use tokio::sync::mpsc;
 
 use super::running::{Node, Shared};
 use crate::capture::vouch::Voucher;
+use crate::config::protocol::Propagation;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
-use crate::coordinator::plan::{self, Plan, Propagation, Term};
+use crate::coordinator::plan::{self, Plan, Term};
 use crate::coordinator::term::TermState;
 use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
 use crate::database::Database;
@@ -49,9 +50,9 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
     let database = Database::new(plan.served.clone());
     let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
     let (fenced, parts) = match plan.propagation {
-        Propagation::Rows => {
+        Propagation::Rows(choices) => {
             shipping::refuse_log(&plan.data).map_err(OpenError::kind)?;
-            let rows = Rows::from_environment()?;
+            let rows = Rows::from_environment(choices)?;
             let fenced =
                 FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
             let core = Some(rows.core(&members, fenced.term)?);

@@ -22,9 +22,10 @@ use super::{metrics, systemd};
 use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
+use crate::config::protocol::{self, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
-use crate::coordinator::plan::{Adoption, Plan, Propagation};
+use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::{Coordinator, ReplicaAddress};
 use crate::elastic;
 use crate::elastic::ServerSource;
@@ -35,7 +36,6 @@ use crate::membership::cluster_file::Membership;
 use crate::membership::verify;
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::security::tls::Identity;
-use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
 use member_registry::MemberRegistry;
 
@@ -43,6 +43,7 @@ use member_registry::MemberRegistry;
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
+    propagation(&config)?;
     for [name, value, ..] in config.shown() {
         progress.result(format_args!("{name} = {value:?}"));
     }
@@ -129,10 +130,9 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     }
 }
 
-/// How the replicas are kept equal. Refuses settings that do not go with it.
+/// The protocol of the configuration, with its settings. Refuses settings that do not go with it.
 fn propagation(config: &Config) -> Result<Propagation, NodeError> {
-    let scheduler = PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol"));
-    let propagation = Propagation::by(scheduler);
+    let propagation = protocol::named(config.text("protocol"), config.text("rule"), config.text("see"))?;
     super::check_elastic(&config.elastic(), propagation)?;
     Ok(propagation)
 }

@@ -23,10 +23,11 @@ use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
+use crate::config::protocol;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Coordinator;
 use crate::coordinator::parking::ParkedFiles;
-use crate::coordinator::plan::{Adoption, Plan, Propagation};
+use crate::coordinator::plan::{Adoption, Plan};
 use crate::elastic;
 use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
@@ -36,7 +37,7 @@ use server_registry::{ServerRegistry, place};
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
-    let propagation = Propagation::by(up.protocol.choices());
+    let propagation = protocol::named(&up.protocol.name(), &up.rule, &up.see)?;
     super::check_elastic(&up.elastic.config, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));

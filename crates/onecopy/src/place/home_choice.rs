@@ -17,12 +17,13 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use cluster::claims::Claims;
-use cluster::event::{Home, Reads};
+use cluster::event::{Foreseen, Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
 
 use super::own_settings::HomePreference;
+use super::whole;
 use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
@@ -39,8 +40,8 @@ pub(crate) struct PlaceDecision {
     pub(crate) reads: Reads,
     /// Rows that the first statement may write.
     pub(crate) writes: Claims,
-    /// Rows that later statements are likely to write.
-    pub(crate) foreseen: Claims,
+    /// What is known of later statements.
+    pub(crate) foreseen: Foreseen,
     /// The transaction fails instead of waiting for transactions of other homes.
     pub(crate) nowait: bool,
     pub(crate) home: Home,
@@ -63,7 +64,7 @@ impl PlaceDecision {
         Self {
             reads,
             writes,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
             nowait: false,
             home: Home::Anchor,
             reason: AnchorReason::Needs(Because::Update),
@@ -143,7 +144,10 @@ impl Placer<'_> {
                 }
                 _ => {
                     let may_leave = analysis.may_leave_anchor && may_leave;
-                    let opening = self.opening(analysis, BTreeSet::new(), may_leave);
+                    let mut opening = self.opening(analysis, BTreeSet::new(), may_leave);
+                    if ends && let Some(whole) = whole::whole_alone(self.view(), analysis, &opening) {
+                        opening.foreseen = Foreseen::Whole(Box::new(whole));
+                    }
                     AloneChoice::Update(Box::new(opening))
                 }
             })
@@ -171,7 +175,10 @@ impl Placer<'_> {
             && !returns
             && !self.must_stay_home().await?;
         let opening = self.opening(analysis, foreseen, may);
-        let foreseen = self.view().predicted_rows(&opening);
+        let foreseen = match whole::whole_block(self.view(), &opening) {
+            Some(whole) => Foreseen::Whole(Box::new(whole)),
+            None => Foreseen::Likely(self.view().predicted_rows(&opening)),
+        };
         Ok(PlaceDecision { foreseen, ..opening })
     }
 
@@ -207,7 +214,7 @@ impl Placer<'_> {
         let asks_draws = analysis.sequences.asks_draws() && home != Home::Anchor;
         let nowait = analysis.execution.nowait;
         let (generation, template) = (analysis.generation(), analysis.template);
-        let foreseen = Claims::default();
+        let foreseen = Foreseen::default();
         PlaceDecision {
             reads,
             writes,

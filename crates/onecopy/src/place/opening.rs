@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
-use cluster::event::{Event, Home, Level, Needs, Reads};
+use cluster::event::{Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::Nonce;
 use sql::{Because, Isolation, TransactionOptions};
 use wire::sqlstate;
@@ -31,7 +31,7 @@ use crate::writeset::Capture;
 const HOME_LOSSES_MAX: u32 = 500;
 
 impl View<'_> {
-    fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Claims) -> Result<Event, Fault> {
+    fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Foreseen) -> Result<Event, Fault> {
         Ok(Event::Begin { session: self.link.id, level, nonce: nonce()?, home, needs, foreseen })
     }
 }

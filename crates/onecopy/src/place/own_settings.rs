@@ -1,4 +1,5 @@
-//! The settings of a session that say where its transactions run: `onecopy.home` and `onecopy.sequences`.
+//! The settings of a session that say where its transactions run, and for what they wait: `onecopy.home`,
+//! `onecopy.sequences` and `onecopy.ordering`.
 //!
 //! Example: `SET onecopy.home = 'replica-2'` makes update transactions of the session begin at replica 2, unless they
 //! need the anchor. Onecopy answers SET, RESET and SHOW of these settings itself; no server gets them.
@@ -8,7 +9,9 @@ use sql::{SetValue, Verb};
 use wire::{encode, sqlstate};
 
 use crate::client::forbidden::ValueError;
-use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
+use crate::client::own_settings::{
+    HOME_SETTING, ORDER_CHAINS, ORDER_SETTING, ORDER_STATEMENTS, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept,
+};
 use crate::error::{Fault, Refusal};
 use crate::place::Placer;
 use crate::relay::Ended;
@@ -51,7 +54,12 @@ impl View<'_> {
             {
                 "It is lent or anchor."
             }
-            HOME_SETTING | SEQUENCES_SETTING => return Ok(()),
+            ORDER_SETTING
+                if ![ORDER_CHAINS, ORDER_STATEMENTS].iter().any(|w| w.eq_ignore_ascii_case(text)) =>
+            {
+                "It is statements or chains."
+            }
+            HOME_SETTING | SEQUENCES_SETTING | ORDER_SETTING => return Ok(()),
             _ => {
                 return Err(Refusal::unsupported(
                     format!("changing {name}"),
@@ -67,6 +75,8 @@ impl View<'_> {
     fn kept_value(self, name: &str) -> String {
         match name {
             HOME_SETTING => self.link.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
+            ORDER_SETTING if self.link.waits_in_chains() => ORDER_CHAINS.to_owned(),
+            ORDER_SETTING => ORDER_STATEMENTS.to_owned(),
             _ => if self.uses_leases() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
         }
     }
@@ -95,7 +105,7 @@ impl View<'_> {
 }
 
 impl Placer<'_> {
-    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
+    /// Handles settings of our own: `onecopy.access` and those that the session keeps.
     pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
         if let Some(ended) = self.driver().access_setting(verb)? {
             return Ok(Some(ended));

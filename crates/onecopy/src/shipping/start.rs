@@ -9,9 +9,9 @@ use std::{fmt, fs, io};
 use cluster::ids::ReplicaId;
 use cluster::protocols::shipping::Choices;
 
-use super::PROTOCOLS;
 use super::node::{Locking, Shipping};
 use super::state::replica;
+use crate::config::protocol::OF_STATEMENTS;
 use crate::coordinator::plan::{Plan, Term};
 
 /// The file that marks a log of statements.
@@ -40,7 +40,7 @@ impl fmt::Display for ShippingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HoldsStatements(folder) => {
-                let names: Vec<&str> = PROTOCOLS.iter().map(|choices| choices.name).collect();
+                let names: Vec<&str> = OF_STATEMENTS.iter().map(|choices| choices.name).collect();
                 write!(
                     f,
                     "{} holds a cluster that ships statements; start it with one of the protocols {}",

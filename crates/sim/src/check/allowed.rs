@@ -28,6 +28,13 @@ impl fmt::Display for Allowed {
 }
 
 impl Allowed {
+    /// Adds the counts of another history.
+    pub fn add(&mut self, other: Self) {
+        self.write_skews += other.write_skews;
+        self.long_forks += other.long_forks;
+        self.stale_reads += other.stale_reads;
+    }
+
     /// Counts in the graph of commits and snapshots.
     pub(super) fn count(graph: &Graph, promise: Promise) -> Self {
         Self {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cluster::Cluster;
 use cluster::claims::{Claimed, Claims, Footprint};
-use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
+use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::Mode;
 use cluster::placement::Placement;
@@ -206,7 +206,7 @@ impl Onecopy {
                     nonce: Nonce(1),
                     home: Home::Any,
                     needs,
-                    foreseen: Claims::default(),
+                    foreseen: Foreseen::default(),
                 }
             }
         } else {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::claims::{ANY_DEFINITION, Claimed, Claims, definitions};
+use cluster::claims::{ANY_DEFINITION, Claimed, Claims, Footprint, definitions};
 use cluster::ids::TableId;
 
 use crate::history::Level;
@@ -194,6 +194,27 @@ pub(crate) fn foreseen(program: &Program, done: Done<'_>, rules: &Rules) -> Clai
     let mut all = Claims::default();
     (0..program.statements.len()).for_each(|at| all.add(&wants(program, at, done, rules)));
     all
+}
+
+/// Whether all that a program does is known before it begins.
+pub(crate) fn is_known(program: &Program, row_claims_max: usize) -> bool {
+    let mut all = Claims::default();
+    let changed = program.statements.iter().flat_map(|statement| &statement.ops).filter_map(Op::changes);
+    changed.for_each(|key| claim(key, true, &mut all, &Rules::default()));
+    let is_long = all.rows.len() + all.shared.len() >= row_claims_max;
+    let is_bounded = |statement: &Statement| !statement.is_unknown && !statement.is_ddl;
+    !program.is_unpredicted && !is_long && program.statements.iter().all(is_bounded)
+}
+
+/// The claims on what is read, as if it was locked for share. A group that is read meets rows of which only the key is known.
+pub(super) fn relied_on(reads: &Footprint) -> Claims {
+    let is_group = |(_, number): &&(TableId, u64)| (GROUPS..ANY_GROUP).contains(number);
+    let any_group = reads.rows.iter().filter(is_group).map(|(table, _)| (*table, ANY_GROUP));
+    Claims {
+        shared: reads.rows.iter().copied().chain(any_group).collect(),
+        tables: reads.tables.clone(),
+        ..Claims::default()
+    }
 }
 
 /// Claims a row of a grouped table, by its group or by its key.

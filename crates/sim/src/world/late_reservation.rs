@@ -9,6 +9,7 @@
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{AbortCause, Event, Needs, Reads};
 use cluster::ids::SessionId;
+use cluster::protocols::rows::Order;
 
 use super::session::{Phase, Run};
 use super::{Message, Reply, World};
@@ -203,8 +204,18 @@ impl World {
             |program: &Program| program.statements.iter().any(|one| one.is_ddl && !one.is_unknown);
         let meets_misjudged =
             rival.meeting.is_none() && self.plan.sessions.iter().flatten().any(changes_view);
-        let is_unforeseeable =
-            !self.plan.reserves_late || run.late.has_given_up || run.unbounded.is_some() || meets_misjudged;
+        // What an unbounded statement of another home reserved does not include what was not reserved yet.
+        let is_unknown = |program: &Program| program.statements.iter().any(|one| one.is_unknown);
+        let meets_unbounded = rival.meeting.is_none()
+            && run.program.is_unpredicted
+            && self.plan.sessions.iter().flatten().any(is_unknown);
+        let nothing_waits = self.rules.protocol.order == Order::Nothing;
+        let is_unforeseeable = nothing_waits
+            || meets_unbounded
+            || !self.plan.reserves_late
+            || run.late.has_given_up
+            || run.unbounded.is_some()
+            || meets_misjudged;
         if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
             self.find(Anomaly::Order, text);

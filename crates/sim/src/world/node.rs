@@ -6,7 +6,6 @@ use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
-use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
 use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
@@ -143,7 +142,7 @@ impl World {
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = rows::Rows::new(rows::Options {
-            choices: ONECOPY,
+            choices: self.rules.protocol,
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
             placement: self.plan.placement.clone(),
@@ -201,9 +200,13 @@ impl World {
         };
         let mut effects = Vec::new();
         node.cluster.handle(now, event, &mut effects);
+        let misjudged = node.cluster.known_misjudged();
         let forgotten = node.cluster.replicas().into_iter().find(|status| status.is_forgotten);
         for effect in effects {
             self.carry_out(effect);
+        }
+        if misjudged > 0 && self.rules.protocol.order.chains_all() {
+            self.find(Anomaly::Order, "a transaction failed of which all was known beforehand".to_owned());
         }
         if let Some(status) = forgotten {
             self.find(Anomaly::Stuck, format!("a statement is forgotten at a replica: {status:?}"));

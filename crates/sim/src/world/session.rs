@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use cluster::event::{Effect, Event, Home, Level, Needs};
+use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
 use super::ending::CONNECTION_FAILURE;
@@ -206,14 +206,13 @@ impl World {
                     history::Level::ReadCommitted => Level::ReadCommitted,
                 };
                 let home = if program.has_any_home { Home::Any } else { Home::Anchor };
-                Event::Begin {
-                    session: id,
-                    level,
-                    nonce,
-                    home,
-                    needs: needs(reads),
-                    foreseen: record::foreseen(&program, done, &self.rules),
-                }
+                let whole = record::whole(&program, done, &self.rules);
+                let whole = whole.filter(|_| self.rules.protocol.order.chains_all() && !self.changes_view);
+                let foreseen = match whole {
+                    Some(whole) => Foreseen::Whole(Box::new(whole)),
+                    None => Foreseen::Likely(record::foreseen(&program, done, &self.rules)),
+                };
+                Event::Begin { session: id, level, nonce, home, needs: needs(reads), foreseen }
             }
         };
         self.tell(event);

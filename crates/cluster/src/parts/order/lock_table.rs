@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Deadlock, Holder, Request};
+use super::{Holder, Request};
 use crate::claims::{Claims, Meeting};
 use crate::ids::SessionId;
 use crate::parts::claim_index::{ClaimIndex, Owner};
@@ -34,7 +34,7 @@ impl Entry {
     /// Whether claims that touch each other make one wait for the other.
     fn is_against(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.request, &other.request);
-        self.session != other.session && (mine.home != theirs.home || mine.is_strict || theirs.is_strict)
+        self.session != other.session && mine.scope.meets(theirs.scope, mine.home == theirs.home)
     }
 }
 
@@ -228,43 +228,6 @@ impl LockTable {
         self.edges.contains_key(&session)
     }
 
-    /// A ring of waits through a session that waits here. Waits inside the servers count. A transaction that began later has a
-    /// greater `age`.
-    pub fn deadlock(
-        &self,
-        session: SessionId,
-        servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
-        age: impl Fn(SessionId) -> u64,
-    ) -> Option<Deadlock> {
-        if !self.is_waiting(session) {
-            return None;
-        }
-        let next = |of: SessionId| -> BTreeSet<SessionId> {
-            let (here, there) = (self.edges.get(&of), servers.get(&of));
-            here.into_iter().chain(there).flatten().copied().collect()
-        };
-        // Depth first. A session that was searched in vain is not searched again.
-        let mut path = vec![(session, next(session))];
-        let mut seen = BTreeSet::from([session]);
-        while let Some((_, open)) = path.last_mut() {
-            let Some(one) = open.pop_first() else {
-                path.pop();
-                continue;
-            };
-            if one == session {
-                let ring: Vec<SessionId> = path.iter().map(|(session, _)| *session).collect();
-                let waiting = ring.iter().enumerate().filter(|(_, one)| self.is_waiting(**one));
-                let (at, victim) = waiting.max_by_key(|(_, one)| age(**one))?;
-                let rival = ring[(at + ring.len() - 1) % ring.len()];
-                return Some(Deadlock { victim: *victim, rival });
-            }
-            if seen.insert(one) {
-                path.push((one, next(one)));
-            }
-        }
-        None
-    }
-
     /// The sessions that wait, in the order of their requests.
     pub fn waiting(&self) -> Vec<SessionId> {
         self.waiting.values().copied().collect()
@@ -273,6 +236,7 @@ impl LockTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Scope;
     use super::*;
     use crate::ids::DatabaseId;
 
@@ -287,13 +251,9 @@ mod tests {
 
     /// Requests rows. Returns one of the sessions that it waits for.
     fn want(table: &mut LockTable, who: usize, home: usize, keys: &[u64]) -> Option<SessionId> {
-        let request = Request { home, claims: rows(keys), is_strict: false };
+        let request = Request { home, claims: rows(keys), scope: Scope::BetweenHomes };
         assert_eq!(table.request(S[who], request), []);
         table.edges.get(&S[who])?.first().copied()
-    }
-
-    fn deadlock(table: &LockTable, who: usize) -> Option<Deadlock> {
-        table.deadlock(S[who], &BTreeMap::new(), |session| session.0)
     }
 
     #[test]
@@ -311,7 +271,7 @@ mod tests {
     #[test]
     fn strict_ones_wait_at_one_home_too() {
         let mut table = LockTable::default();
-        let strict = || Request { home: 0, claims: rows(&[7]), is_strict: true };
+        let strict = || Request { home: 0, claims: rows(&[7]), scope: Scope::Everywhere };
         table.request(S[0], strict());
         table.request(S[1], strict());
         assert!(!table.is_waiting(S[0]) && table.is_waiting(S[1]));
@@ -348,7 +308,7 @@ mod tests {
     #[test]
     fn rows_that_were_not_requested_are_taken_if_they_are_free() {
         let mut table = LockTable::default();
-        let request = |home, keys: &[u64]| Request { home, claims: rows(keys), is_strict: false };
+        let request = |home, keys: &[u64]| Request { home, claims: rows(keys), scope: Scope::BetweenHomes };
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         let met = Some(Meeting { table: DatabaseId::FIRST.table(1), row: Some(7) });
         let holder = Holder { session: S[0], meeting: met };
@@ -386,7 +346,7 @@ mod tests {
         assert_eq!(want(&mut table, 1, 1, &[2]), None);
         assert_eq!(want(&mut table, 2, 2, &[1, 3]), Some(S[0]));
         assert_eq!(want(&mut table, 1, 1, &[3]), Some(S[2]), "it stands in line");
-        let request = Request { home: 0, claims: rows(&[2]), is_strict: false };
+        let request = Request { home: 0, claims: rows(&[2]), scope: Scope::BetweenHomes };
         assert_eq!(table.request(S[0], request), [S[1]], "who is waited for need not");
         assert_eq!(table.release(S[1]), [S[0]]);
     }
@@ -398,32 +358,10 @@ mod tests {
         assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
         assert_eq!(want(&mut table, 2, 2, &[7]), Some(S[0]));
         assert_eq!(table.rehome(&[S[1]], 0), [S[1]]);
-        assert_eq!(table.take(S[0], Request { home: 0, claims: rows(&[8]), is_strict: false }), Ok(vec![]));
+        assert_eq!(
+            table.take(S[0], Request { home: 0, claims: rows(&[8]), scope: Scope::BetweenHomes }),
+            Ok(vec![])
+        );
         assert_eq!(table.rehome(&[S[0], S[1]], 2), [S[2]], "nor do requests wait for them there");
-    }
-
-    #[test]
-    fn rings_are_found_and_the_youngest_gives_way() {
-        let mut table = LockTable::default();
-        for (who, key) in [(0, 1), (1, 2), (2, 3)] {
-            assert_eq!(want(&mut table, who, who, &[key]), None);
-        }
-        assert!(want(&mut table, 0, 0, &[2]).is_some() && want(&mut table, 1, 1, &[3]).is_some());
-        assert_eq!(deadlock(&table, 1), None);
-        assert!(want(&mut table, 2, 2, &[1]).is_some());
-        assert_eq!(deadlock(&table, 0), Some(Deadlock { victim: S[2], rival: S[1] }));
-        assert_eq!(table.release(S[2]), [S[1]]);
-    }
-
-    #[test]
-    fn rings_lead_through_waits_inside_the_servers() {
-        let mut table = LockTable::default();
-        assert_eq!(want(&mut table, 0, 0, &[1]), None);
-        assert_eq!(want(&mut table, 1, 1, &[2]), None);
-        assert_eq!(want(&mut table, 0, 0, &[2]), Some(S[1]));
-        assert_eq!(deadlock(&table, 0), None);
-        let servers = BTreeMap::from([(S[1], BTreeSet::from([S[3]])), (S[3], BTreeSet::from([S[0]]))]);
-        let found = table.deadlock(S[0], &servers, |session| session.0);
-        assert_eq!(found, Some(Deadlock { victim: S[0], rival: S[3] }), "the others wait in their servers");
     }
 }

@@ -24,7 +24,7 @@
 
 use super::{Finished, Held, Out, Phase, Rows, TURNS_MAX, Transaction};
 use crate::claims::Claimed;
-use crate::event::{AbortCause, Effect, Level, Rival};
+use crate::event::{Effect, Level, Rival};
 use crate::ids::{SessionId, Version};
 use crate::parts::replica::State;
 
@@ -75,8 +75,7 @@ impl Rows {
 
     fn lose(&mut self, session: SessionId, rival: Rival, out: &mut Out<'_>) {
         let Some(home) = self.transactions.get(&session).map(|transaction| transaction.home) else { return };
-        self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
-        self.abort(session, AbortCause::Conflict(rival), out);
+        self.lost_to(rival, session, out);
         self.want(home, rival.version.unwrap_or_default(), out);
     }
 

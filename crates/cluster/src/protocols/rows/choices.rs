@@ -1,43 +1,107 @@
 //! The decisions in which the protocols of the family differ.
 //!
 //! Choices are features. The switches of [`super::Rules`] are none: tests turn a rule off to see that a checker notices, and
-//! no protocol works without one.
+//! no protocol works without one. A protocol is a constant of this type in a file of its own
+//! ([`super::super::gargamel::GARGAMEL`]); a choice has a field here when there is code that asks for it.
 //!
-//! A choice has a field here when there is code that asks for it, so today there is the order alone, and it has one value.
-//! The type stands all the same: each instance is built with the name of its protocol, and a second protocol is a constant
-//! beside [`super::super::onecopy::ONECOPY`] and a variant here. To come, with the protocols that need them:
-//!
-//! - `Order`: chains of conflicting transactions (Gargamel); timestamps (preventive replication); none at all,
-//!   where certification alone decides.
-//! - `place`: where a transaction begins; today at the end of the chain of those that it conflicts with, else by load.
-//! - `see`: whether a read waits for what it needs, as today, or may be stale.
-//! - `perform`: whether only the home executes a transaction, as today, or every replica that holds all of it.
-//! - `retry`: whether a whole transaction that loses is run again, and when; today its session is told.
+//! To come with the protocols that need them: an order by timestamps (preventive replication), and `perform`, whether every
+//! replica that holds all of a transaction executes it, or its home alone.
 
+use super::Rules;
 use crate::parts::order::Ordering;
-use crate::parts::order::lock_table::LockTable;
+use crate::parts::order::predicted::{Predicted, Waits};
 
 /// The decisions of one protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choices {
     /// Its name on the command line and in reports.
     pub name: &'static str,
-    /// How conflicting transactions of different homes are made to wait for each other.
+    /// How conflicting transactions are made to wait for each other.
     pub order: Order,
+    /// Where update transactions begin.
+    pub home: HomePolicy,
+    /// What reads outside of update transactions see.
+    pub see: See,
+    /// What happens to transactions that lose a conflict before their client has seen anything of them.
+    pub retry: Retry,
 }
 
-/// How conflicting transactions of different homes are ordered before they are certified.
+/// How conflicting transactions are ordered before they are certified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Each statement locks what it may write.
+    /// Each statement locks what it may write. A transaction stands in a chain only if its client asks for that.
     Statements,
+    /// Transactions that are known as a whole stand in chains by this rule; the others lock statement by statement.
+    Chains(Rule),
+    /// Certification alone decides.
+    Nothing,
 }
 
 impl Order {
     /// The part that does it, without any transaction.
-    pub(super) fn ordering(self) -> Ordering {
+    pub(super) fn ordering(self, rules: &Rules) -> Ordering {
         match self {
-            Self::Statements => Ordering::Statements(LockTable::default()),
+            Self::Statements | Self::Chains(_) => {
+                let waits = Waits { of_merges: rules.merges_wait, of_splits: rules.splits_wait };
+                Ordering::Predicted(Box::new(Predicted::new(waits)))
+            }
+            Self::Nothing => Ordering::Nothing,
         }
     }
+
+    /// When two transactions that are known as a whole follow each other; `None` if no transaction waits.
+    pub(super) fn rule(self) -> Option<Rule> {
+        match self {
+            Self::Statements => Some(Rule::WriteWrite),
+            Self::Chains(rule) => Some(rule),
+            Self::Nothing => None,
+        }
+    }
+
+    /// Whether transactions stand in chains without being asked for it.
+    pub fn chains_all(self) -> bool {
+        matches!(self, Self::Chains(_))
+    }
+}
+
+/// When two transactions that are known as a whole have to follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// What one writes the other writes (Gargamel II-A: "transactions conflict iff their write-sets intersect").
+    WriteWrite,
+    /// What one writes the other writes or reads, so the order of the log is a serial order of both. The paper leaves it open
+    /// (section VII: "to provide higher isolation levels").
+    ReadWrite,
+    /// Always (IV-B: "classifying all update transactions as mutually-conflicting").
+    AllUpdates,
+}
+
+/// Where an update transaction begins that may begin anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HomePolicy {
+    /// At the end of the chain of those that it conflicts with, else where the last of them ran, else by load.
+    ConflictThenLoad,
+    /// Replica after replica. Reads take turns, too.
+    InTurn,
+    /// At the anchor.
+    Anchor,
+}
+
+/// What reads see that are outside of update transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum See {
+    /// Everything that was acknowledged before they began.
+    Fresh,
+    /// A prefix of the version order that may be old, whatever the replica has at the moment (Gargamel section III: "Read only
+    /// transactions are never delayed, they can read stale values").
+    Local,
+}
+
+/// What happens to a transaction that loses a conflict before its client has seen anything of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// It runs again, unseen by its client.
+    Unseen,
+    /// Its client is told (40001), as in the papers, where clients send it again.
+    Tell,
 }

@@ -1,6 +1,6 @@
 //! Reads outside of update transactions: the version that each needs, and the replica that serves it.
 
-use super::{Out, Rows};
+use super::{HomePolicy, Out, Rows, See};
 use crate::event::{AbortCause, Effect, Reads};
 use crate::ids::{ReplicaId, SessionId, Version};
 use crate::parts::balancer::Wish;
@@ -14,6 +14,7 @@ impl Rows {
         let need = match reads {
             _ if !self.rules.reads_wait => Version::ZERO,
             Reads::Tables(_) | Reads::Rows(_) if stale => self.index.last(),
+            _ if self.choices.see == See::Local => Version::ZERO,
             reads => self.index.need(reads),
         };
         if self.rules.durable_is_needed { need } else { need.min(self.replicas[self.anchor].applied) }
@@ -61,7 +62,12 @@ impl Rows {
     ) {
         // A transaction goes on at the replica where it is open, also if that is drained.
         let eligible = if turn.is_bound { turn.eligible } else { self.taking(turn.eligible) };
-        match self.balancer.choose(&self.replicas, Wish { eligible, need, cost_us: turn.cost_us, near }) {
+        let chosen = if self.choices.home == HomePolicy::InTurn {
+            self.take_turn(eligible)
+        } else {
+            self.balancer.choose(&self.replicas, Wish { eligible, need, cost_us: turn.cost_us, near })
+        };
+        match chosen {
             Some(index) => {
                 self.replicas[index].reads += 1;
                 self.wait_at(index, session, need, turn, out);

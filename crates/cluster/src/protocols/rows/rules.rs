@@ -66,6 +66,13 @@ pub struct Rules {
     pub unsent_are_waited_for: bool,
     /// A SERIALIZABLE transaction joins no commit group.
     pub serializable_alone: bool,
+    /// A transaction that merges chains waits for all of them.
+    pub merges_wait: bool,
+    /// A transaction that splits off a chain waits for the one behind which it does.
+    pub splits_wait: bool,
+    /// A transaction that is known as a whole begins only when its home has the versions of those before it in its chain that
+    /// have committed.
+    pub committed_predecessors_count: bool,
 }
 
 impl Default for Rules {
@@ -102,6 +109,9 @@ impl Default for Rules {
             comes_up_whole: true,
             unsent_are_waited_for: true,
             serializable_alone: true,
+            merges_wait: true,
+            splits_wait: true,
+            committed_predecessors_count: true,
         }
     }
 }

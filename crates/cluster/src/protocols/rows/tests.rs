@@ -1,6 +1,7 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
 mod apply_batching;
+mod chains;
 mod commit_groups;
 mod databases;
 mod held;
@@ -9,7 +10,7 @@ mod members;
 
 use super::*;
 use crate::claims::{Claimed, Footprint};
-use crate::event::{AbortCause, Home, Needs, Rival};
+use crate::event::{AbortCause, Foreseen, Home, Needs, Rival};
 use crate::ids::DatabaseId;
 use crate::ids::Nonce;
 use crate::protocols::onecopy::ONECOPY;
@@ -45,9 +46,18 @@ impl Bench {
         Self::with(placement, 0)
     }
 
+    /// As [`Bench::new`], under another protocol.
+    fn under(choices: Choices) -> Self {
+        Self::made(choices, Placement::full(3), 0)
+    }
+
     fn with(placement: Placement, refresh_pause_us: u64) -> Self {
+        Self::made(ONECOPY, placement, refresh_pause_us)
+    }
+
+    fn made(choices: Choices, placement: Placement, refresh_pause_us: u64) -> Self {
         let options = Options {
-            choices: ONECOPY,
+            choices,
             replicas: 3,
             anchor: ANCHOR,
             placement,
@@ -88,7 +98,7 @@ impl Bench {
             nonce: Nonce(session.0),
             home: Home::Any,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     }
 
@@ -119,7 +129,7 @@ impl Bench {
             nonce,
             home: Home::Anchor,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     }
 

@@ -7,18 +7,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finished, Held, Out, Pending, Phase, Rows, Running, Transaction};
+use super::{Finished, Held, HomePolicy, Out, Pending, Phase, Rows, Rule, Running, Transaction};
 use crate::claims::{Claimed, Claims, ColumnSet, Meeting, is_definitions};
-use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
+use crate::event::{AbortCause, Effect, Foreseen, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
+use crate::parts::chains::Chain;
 use crate::parts::in_flight::Place;
-use crate::parts::order::{Go, Holder, Request};
+use crate::parts::order::{Go, Holder, Request, Scope};
 use crate::parts::replica::{Replica, State, Turn};
 use crate::placement::ReplicaSet;
-use crate::protocols::Waiting;
+use crate::protocols::{ChainStatus, Waiting};
 use crate::record::SealedBody;
 use crate::time::Time;
+
+/// The claims of a transaction that is known as a whole.
+struct Known {
+    /// It begins where it sees all versions with these.
+    seen: Claims,
+    /// It follows the transactions in the chains with these.
+    chained: Claims,
+    is_sure: bool,
+}
 
 impl Rows {
     pub(super) fn begin(
@@ -26,13 +36,14 @@ impl Rows {
         session: SessionId,
         (level, choice): (Level, Home),
         nonce: Nonce,
-        (needs, foreseen): (Needs, Claims),
+        (needs, foreseen): (Needs, Foreseen),
         out: &mut Out<'_>,
     ) {
         self.seated(session, out.now);
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
-        let home = self.choose_home(choice, &needs, foreseen, out.now);
+        let known = self.known(level, &foreseen);
+        let home = self.choose_home(choice, &needs, (&foreseen, known.as_ref()), out.now);
         let transaction = Transaction {
             identity,
             is_fresh: true,
@@ -40,6 +51,8 @@ impl Rows {
             home,
             is_bound: choice == Home::Anchor,
             level,
+            seen: known.as_ref().map(|known| Box::new(known.seen.clone())),
+            is_sure: known.as_ref().is_some_and(|known| known.is_sure),
             pending: None,
             bases: Vec::new(),
             lock_lsn: None,
@@ -47,7 +60,24 @@ impl Rows {
         };
         let before = self.transactions.insert(session, transaction);
         assert!(before.is_none(), "a session has one update transaction at a time");
-        self.ask(session, needs, out);
+        match known {
+            Some(known) => self.ask_whole(session, needs, known.chained, out),
+            None => self.ask(session, needs, out),
+        }
+    }
+
+    /// What the order makes of a transaction that is known as a whole.
+    fn known(&self, level: Level, foreseen: &Foreseen) -> Option<Known> {
+        let Foreseen::Whole(whole) = foreseen else { return None };
+        let rule = self.choices.order.rule()?;
+        // At SERIALIZABLE its reads are certified, so they must not be overwritten meanwhile.
+        let seen = if rule == Rule::ReadWrite || level == Level::Serializable {
+            whole.writes_and_reads()
+        } else {
+            whole.writes.clone()
+        };
+        let chained = if rule == Rule::AllUpdates { Claims::everything() } else { seen.clone() };
+        Some(Known { seen, chained, is_sure: whole.is_sure })
     }
 
     /// The transaction is over, since its session has to wait for a connection to its home.
@@ -80,13 +110,22 @@ impl Rows {
     /// The home of the last transaction that this one will wait for, or will conflict with; else the home of the last version
     /// that it conflicts with, as long as the others lack that version; else the replica with the least expected wait. A
     /// transaction that draws from sequences stays at the anchor if that has room.
-    fn choose_home(&mut self, choice: Home, needs: &Needs, foreseen: Claims, now: Time) -> usize {
+    fn choose_home(
+        &mut self,
+        choice: Home,
+        needs: &Needs,
+        (foreseen, known): (&Foreseen, Option<&Known>),
+        now: Time,
+    ) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
             Home::Any | Home::At(_) | Home::Drawing { .. } => {
                 self.taking(self.placement.holders_of_everything())
             }
         };
+        if self.choices.home == HomePolicy::Anchor {
+            return self.anchor;
+        }
         let mut near = needs.near;
         if let Home::Drawing { last } = choice {
             let has_room = self.anchor_has_room(eligible, needs, now);
@@ -106,9 +145,19 @@ impl Rows {
         {
             return usize::from(replica.0);
         }
-        let mut writes = foreseen;
-        writes.add(&needs.writes);
-        if let Some(chain) = self.order.behind(&writes).filter(may) {
+        if self.choices.home == HomePolicy::InTurn {
+            return self.take_turn(eligible).unwrap_or(self.anchor);
+        }
+        let mut writes = needs.writes.clone();
+        match foreseen {
+            Foreseen::Likely(later) => writes.add(later),
+            Foreseen::Whole(whole) => writes.add(&whole.writes),
+        }
+        let chain = match known {
+            Some(known) => self.order.behind_whole(&known.chained),
+            None => self.order.behind(&writes),
+        };
+        if let Some(chain) = chain.filter(may) {
             return chain;
         }
         let (version, ran_at) = self.index.claimer(&writes);
@@ -117,6 +166,18 @@ impl Rows {
         let wish = Wish { eligible, need, cost_us: needs.cost_us, near };
         let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
         ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
+    }
+
+    /// The next replica that is up and eligible, in circular order.
+    pub(super) fn take_turn(&mut self, eligible: ReplicaSet) -> Option<usize> {
+        let count = self.replicas.len();
+        let is_up = |index: &usize| {
+            let replica = &self.replicas[*index];
+            replica.state == State::Up && eligible.contains(replica.id)
+        };
+        let next = (1..=count).map(|step| (self.last_turn + step) % count).find(is_up)?;
+        self.last_turn = next;
+        Some(next)
     }
 
     /// Whether the anchor takes one more transaction that draws from sequences.
@@ -140,11 +201,25 @@ impl Rows {
     /// A statement wants to run.
     pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        let is_strict = transaction.level == Level::Serializable;
+        let is_serializable = transaction.level == Level::Serializable;
+        let scope = if is_serializable { Scope::Everywhere } else { Scope::BetweenHomes };
         let table = table_of(&needs.writes);
-        let request = Request { home: transaction.home, claims: needs.writes.clone(), is_strict };
+        let request = Request { home: transaction.home, claims: needs.writes.clone(), scope };
         transaction.pending = Some(Pending { needs, since: out.now, table });
         let go = self.order.ask(session, request);
+        self.asked(session, table, go, out);
+    }
+
+    /// The first statement of a transaction wants to run of which all is known.
+    fn ask_whole(&mut self, session: SessionId, needs: Needs, claims: Claims, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let (home, table) = (transaction.home, table_of(&needs.writes).or_else(|| table_of(&claims)));
+        transaction.pending = Some(Pending { needs, since: out.now, table });
+        let go = self.order.ask_whole(session, home, claims);
+        self.asked(session, table, go, out);
+    }
+
+    fn asked(&mut self, session: SessionId, table: Option<TableId>, go: Vec<Go>, out: &mut Out<'_>) {
         if !go.contains(&Go::Run(session)) {
             self.conflicts.of(table).waits += 1;
         }
@@ -156,10 +231,12 @@ impl Rows {
     fn let_run(&mut self, session: SessionId, needs: &Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let (home, level, is_fresh) = (transaction.home, transaction.level, transaction.is_fresh);
-        let claimed = if level == Level::Serializable {
-            self.index.claimer(&needs.writes).0
-        } else {
-            self.index.foreign(&needs.writes, self.replicas[home].id).0
+        let claimed = match &transaction.seen {
+            // Versions of its own home count, too: its snapshot is the one with which it ends.
+            Some(seen) if is_fresh && self.rules.committed_predecessors_count => self.index.claimer(seen).0,
+            Some(_) if is_fresh => Version::ZERO,
+            _ if level == Level::Serializable => self.index.claimer(&needs.writes).0,
+            _ => self.index.foreign(&needs.writes, self.replicas[home].id).0,
         };
         let floor = if is_fresh { self.homes[home].floor } else { Version::ZERO };
         let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor);
@@ -188,7 +265,7 @@ impl Rows {
             first
         } else {
             claims.add(&held);
-            match self.order.reserve_late(session, Request { home, claims, is_strict: false }) {
+            match self.order.reserve_late(session, Request { home, claims, scope: Scope::BetweenHomes }) {
                 Ok(go) => {
                     self.go_on(go, out);
                     None
@@ -232,6 +309,9 @@ impl Rows {
         self.executed(session);
         if let Some(transaction) = self.transactions.get_mut(&session) {
             transaction.pending = None;
+            if transaction.is_fresh {
+                transaction.seen = None;
+            }
         }
         let go = self.order.withdraw(session);
         self.go_on(go, out);
@@ -300,9 +380,29 @@ impl Rows {
             let home = &self.replicas[index];
             let (version, meeting) = self.index.foreign(&self.order.claims(session), home.id);
             let rival = if version > home.applied { self.rival(version, meeting) } else { Rival::default() };
-            self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
-            self.abort(session, AbortCause::Conflict(rival), out);
+            self.lost_to(rival, session, out);
         }
+    }
+
+    /// Another transaction has what this one wrote or read.
+    pub(super) fn lost_to(&mut self, rival: Rival, session: SessionId, out: &mut Out<'_>) {
+        self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
+        let transaction = self.transactions.get(&session);
+        self.known_misjudged += u64::from(
+            transaction.is_some_and(|transaction| transaction.is_sure && transaction.seen.is_some()),
+        );
+        self.abort(session, AbortCause::Conflict(rival), out);
+    }
+
+    /// The chains of transactions that are known as a whole.
+    pub(super) fn chains_now(&self) -> Vec<ChainStatus> {
+        let Some(order) = self.order.predicted() else { return Vec::new() };
+        let status = |chain: Chain<usize>| ChainStatus {
+            chain: chain.id.0.0,
+            worker: self.replicas[chain.worker.unwrap_or(self.anchor)].id,
+            sessions: chain.links.iter().filter_map(|link| order.session(*link)).collect(),
+        };
+        order.chains().into_iter().map(status).collect()
     }
 
     /// The transaction cannot go on, and nothing of it is in the log.

@@ -12,7 +12,7 @@ use cluster::event::Rival;
 use cluster::ids::{DatabaseId, ReplicaId, SessionId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::placement::{Holdings, LastHolder};
-use cluster::protocols::{ReplicaStatus, Waiting};
+use cluster::protocols::{ChainStatus, ReplicaStatus, Waiting};
 use cluster::time::Time;
 
 use super::Core;
@@ -52,6 +52,16 @@ impl Core {
     /// The statements that wait for transactions of other homes at this moment.
     pub(crate) fn waiting(&self) -> Vec<Waiting> {
         self.query(Cluster::waiting)
+    }
+
+    /// The chains of transactions that are known as a whole.
+    pub(crate) fn chains(&self) -> Vec<ChainStatus> {
+        self.query(Cluster::chains)
+    }
+
+    /// The number of transactions that failed although all that they would do was known.
+    pub(crate) fn known_misjudged(&self) -> u64 {
+        self.query(Cluster::known_misjudged)
     }
 
     /// The number of keys of rows whose last writer the core remembers.

@@ -1,7 +1,7 @@
 //! The view never lags behind the effects of an event.
 
 use cluster::claims::Claims;
-use cluster::event::{Home, Level, Needs, Reads};
+use cluster::event::{Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{DatabaseId, Epoch, Incarnation, Nonce, ReplicaId, Version};
 use cluster::placement::Placement;
 use cluster::protocols::onecopy::ONECOPY;
@@ -43,7 +43,7 @@ fn state(view: &View) -> State {
 fn append(state: &mut State, view: &View, record: RecordBuilder) {
     let (reads, writes, catalogue) = (Reads::All, Claims::default(), Version::ZERO);
     let needs = Needs { reads: reads.clone(), writes, cost_us: 1, near: None, catalogue };
-    let (session, nonce, level, foreseen) = (SESSION, Nonce(1), Level::ReadCommitted, Claims::default());
+    let (session, nonce, level, foreseen) = (SESSION, Nonce(1), Level::ReadCommitted, Foreseen::default());
     let begin = Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen };
     let (body, claims, changed) = (Box::new(record.seal()), Vec::new(), Vec::new());
     let finish = Event::Finish { session, body, claims, changed, reads };

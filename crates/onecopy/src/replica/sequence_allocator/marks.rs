@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::claims::Claims;
-use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
+use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
 use cluster::record::RecordBuilder;
 
@@ -91,7 +91,7 @@ impl Bringer {
             nonce,
             home: Home::Anchor,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         };
         let placed = match self.coordinator.core.ask(Some(self.id), event) {
             Some(effect) => effect,

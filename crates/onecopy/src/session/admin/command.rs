@@ -44,6 +44,7 @@ pub(super) enum Command {
 /// A table that can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
+    Chains,
     Clients,
     Config,
     Conflicts,
@@ -67,7 +68,8 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 20] = [
+const VIEWS: [(&str, View, &str); 21] = [
+    ("CHAINS", View::Chains, "known transactions that follow each other"),
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
     ("CONFLICTS", View::Conflicts, "waits and aborts by table, the worst first"),
@@ -199,6 +201,7 @@ const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_c
 impl View {
     fn columns(self, dialect: Dialect) -> &'static str {
         match self {
+            Self::Chains => "chain replica transactions sessions",
             Self::Clients => {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
                  close_needed ptr link remote_pid tls application_name id pinned"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::ids::{ReplicaId, SessionId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
-use cluster::protocols::Waiting;
+use cluster::protocols::{ChainStatus, Waiting};
 
 use super::bouncer;
 use super::command::{Dialect, View, help};
@@ -49,6 +49,7 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
         View::StatsAverages => bouncer::averages(coordinator),
         View::StatsTotals => bouncer::totals(coordinator),
         View::Templates => templates(coordinator),
+        View::Chains => chains(coordinator),
         View::Conflicts => conflicts(coordinator),
         View::Transactions => transactions(coordinator),
         View::Users => bouncer::users(worker),
@@ -212,6 +213,7 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let others = [
         ("logins", logins as u64),
         ("logins_cut", logins_cut),
+        ("chains_misjudged", coordinator.core.known_misjudged()),
         ("turns_unended", coordinator.core.turns_unended()),
     ];
     let all = counted.into_iter().chain(others);
@@ -234,6 +236,16 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
     };
     coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+}
+
+/// Chains of known transactions, with the sessions in the order in which they run.
+fn chains(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let row = |chain: ChainStatus| {
+        let sessions: Vec<String> = chain.sessions.iter().map(ToString::to_string).collect();
+        let replica = coordinator.seats[chain.worker].name.clone();
+        vec![chain.chain.to_string(), replica, sessions.len().to_string(), sessions.join(" ")]
+    };
+    coordinator.core.chains().into_iter().map(row).collect()
 }
 
 /// Conflicts by table. A row without a table counts conflicts about several tables, or any.

@@ -69,7 +69,7 @@ fn a_waiter_for_a_version_is_seen_when_that_is_durable() {
     // Its row was written by what is in the log only.
     let needs = writing(Level::ReadCommitted, &[3]);
     let (session, level, home) = (S2, Level::ReadCommitted, Home::At(ReplicaId(1)));
-    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Claims::default() };
+    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Foreseen::default() };
     assert_eq!(bench.feed(begin), Vec::<String>::new());
     let logged = bench.feed(Event::Logged { upto: Version(4) });
     assert_eq!(logged, ["acknowledge 1", "commit 1", "apply 2..4 at 1"], "not at replica 2");
@@ -80,7 +80,7 @@ fn versions_before_a_commit_of_its_own_go_at_once() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let needs = writing(Level::ReadCommitted, &[70]);
     let (session, level, home) = (S2, Level::ReadCommitted, Home::At(ReplicaId(1)));
-    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Claims::default() };
+    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Foreseen::default() };
     assert_eq!(bench.feed(begin), ["execute 2 at 1"]);
     bench.finish(S2, 7, 70);
     let logged = bench.feed(Event::Logged { upto: Version(4) });
@@ -93,7 +93,7 @@ fn a_version_that_a_transaction_lost_against_goes_at_once() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let needs = writing(Level::ReadCommitted, &[70]);
     let (session, level, home) = (S2, Level::ReadCommitted, Home::At(ReplicaId(1)));
-    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Claims::default() };
+    let begin = Event::Begin { session, level, nonce: Nonce(2), home, needs, foreseen: Foreseen::default() };
     assert_eq!(bench.feed(begin), ["execute 2 at 1"]);
     // It turns out to have written what version 2 wrote.
     assert_eq!(bench.finish(S2, 7, 2), ["conflict 2 with 2", "apply 2..3 at 1"]);

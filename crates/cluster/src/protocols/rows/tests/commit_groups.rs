@@ -10,7 +10,7 @@ fn finishes(bench: &mut Bench, session: u64, home: u16) -> Vec<String> {
 fn finishes_at(bench: &mut Bench, session: u64, home: u16, level: Level) -> Vec<String> {
     let (key, session, nonce) = (session, SessionId(session), Nonce(session));
     let (needs, home) = (writing(level, &[key]), Home::At(ReplicaId(home)));
-    bench.feed(Event::Begin { session, level, nonce, home, needs, foreseen: Claims::default() });
+    bench.feed(Event::Begin { session, level, nonce, home, needs, foreseen: Foreseen::default() });
     bench.feed(Event::Executed { session });
     bench.finish_with(session, &[rows(&[key])], Reads::Tables([].into()))
 }

@@ -30,7 +30,7 @@ impl Bench {
             nonce: Nonce(session.0),
             home: Home::At(ReplicaId(home)),
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     }
 

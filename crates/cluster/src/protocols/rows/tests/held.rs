@@ -80,7 +80,7 @@ fn versions_appended_meanwhile_are_waited_for_too() {
         nonce: Nonce(3),
         home: Home::At(ReplicaId(1)),
         needs: writing(RC, &[]),
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     });
     assert_eq!(bench.finish_with(S3, &[rows(&[8])], Reads::All), ["append 2"]);
     bench.feed(Event::Logged { upto: Version(2) });

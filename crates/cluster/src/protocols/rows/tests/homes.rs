@@ -144,7 +144,7 @@ fn serializable_transactions_wait_for_what_they_read_by_key() {
             nonce: Nonce(session.0),
             home: Home::Any,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     };
     assert_eq!(read(&mut bench, S1, SER), ["execute 1 at 1"]);
@@ -176,7 +176,14 @@ fn a_transaction_begins_where_what_it_is_going_to_write_is() {
     let look = |bench: &mut Bench, session: SessionId, foreseen: &[u64]| {
         let needs = Needs { reads: reading(&[1]), ..writing(RC, &[]) };
         let (level, nonce, home) = (RC, Nonce(session.0), Home::Any);
-        bench.feed(Event::Begin { session, level, nonce, home, needs, foreseen: rows(foreseen) })
+        bench.feed(Event::Begin {
+            session,
+            level,
+            nonce,
+            home,
+            needs,
+            foreseen: Foreseen::Likely(rows(foreseen)),
+        })
     };
     assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
     assert_eq!(look(&mut bench, S2, &[5]), ["execute 2 at 1"]);
@@ -249,7 +256,7 @@ fn whole_tables_and_everything_meet_all_rows() {
             nonce: Nonce(session.0),
             home: Home::Anchor,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     };
     assert!(whole(S2, Claims { tables: vec![TABLE], ..Claims::default() }).is_empty());
@@ -407,7 +414,7 @@ fn transactions_that_draw_stay_at_the_anchor_while_that_has_room() {
             nonce: Nonce(session.0),
             home,
             needs,
-            foreseen: Claims::default(),
+            foreseen: Foreseen::default(),
         })
     };
     let full = u64::from(FULL_STATEMENTS);
@@ -449,7 +456,7 @@ fn a_waiter_for_one_at_the_new_anchor_goes_on_there() {
         nonce: Nonce(2),
         home: Home::Anchor,
         needs: writing(Level::ReadCommitted, &[5]),
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     };
     assert!(bench.feed(bound).is_empty());
     bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });

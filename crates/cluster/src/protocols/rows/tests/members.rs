@@ -52,7 +52,7 @@ fn updates_begin_at_a_new_replica_when_it_has_what_was_assigned_before_it_joined
         nonce: Nonce(2),
         home: Home::At(NEW),
         needs,
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     };
     assert!(bench.feed(begin).is_empty(), "version 1 is on its way");
     bench.feed(Event::Logged { upto: Version(1) });
@@ -72,7 +72,7 @@ fn one_that_left_is_lost_for_ever_and_its_number_can_be_given_again() {
         nonce,
         home: Home::At(gone),
         needs,
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     });
     assert_eq!(bench.feed(Event::Left { replica: gone }), ["abort 1"]);
     assert!(bench.feed(up(gone, 2, 0)).is_empty());
@@ -97,7 +97,7 @@ fn a_waiter_for_an_anchor_that_left_runs_when_its_number_is_back() {
     let needs = writing(Level::ReadCommitted, &[5]);
     let (session, level, nonce) = (S1, Level::ReadCommitted, Nonce(1));
     let begin =
-        Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen: Claims::default() };
+        Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen: Foreseen::default() };
     assert!(bench.feed(begin).is_empty(), "no other replica takes new work");
     bench.feed(Event::Joined { replica: anchor });
     bench.feed(Event::Rebuilt { replica: anchor });
@@ -143,7 +143,7 @@ fn one_that_is_drained_applies_everything_and_takes_nothing_new() {
         nonce: Nonce(1),
         home: Home::At(drained),
         needs: writing(Level::ReadCommitted, &[5]),
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     };
     assert_eq!(bench.feed(open), ["execute 1 at 2"]);
     assert!(bench.feed(Event::Drained { replica: drained, is_drained: true }).is_empty());
@@ -166,7 +166,7 @@ fn one_that_is_drained_applies_everything_and_takes_nothing_new() {
         nonce: Nonce(2),
         home,
         needs: wished,
-        foreseen: Claims::default(),
+        foreseen: Foreseen::default(),
     };
     let begun = bench.feed(begin);
     assert!(!begun.iter().any(|effect| effect.ends_with("at 2")), "{begun:?}");

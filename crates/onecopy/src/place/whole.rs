@@ -1,0 +1,60 @@
+//! Transactions that are known as a whole before they begin, so that they can wait for others beforehand.
+//!
+//! Example: `CALL payment(3, ..)` by itself writes the rows of warehouse 3, and nothing follows it. Under protocol `gargamel`, or
+//! after `SET onecopy.ordering = chains`, the core lets it begin when all transactions are over with which it may conflict
+//! ([`cluster::parts::order::predicted`]). So it does not fail with 40001 at REPEATABLE READ.
+//!
+//! Known are a statement outside of a transaction block, and a block whose accesses the client has declared, or that began as
+//! others did whose accesses were all predicted. Nothing else is: later statements of a block may do anything.
+//!
+//! Invariant: a wrong prediction costs time or 40001 only. Certification sees what was written, not what was predicted.
+
+use cluster::claims::Claims;
+use cluster::event::{Reads, Whole};
+
+use super::home_choice::PlaceDecision;
+use crate::classify::footprint::{forecast, relied_on};
+use crate::classify::statement_analysis::StatementAnalysis;
+use crate::transaction::profile::{Origin, Prediction};
+use crate::transaction::view::View;
+
+/// A learned prediction counts as known if so many of a thousand transactions with the same beginning did what was predicted.
+const SURE: u32 = 900;
+
+/// All that a statement outside of a transaction block does, if that can be bounded and the session waits in chains.
+pub(super) fn whole_alone(
+    view: View<'_>,
+    analysis: &StatementAnalysis,
+    opening: &PlaceDecision,
+) -> Option<Whole> {
+    if !view.link.waits_in_chains() || opening.writes.everything {
+        return None;
+    }
+    let reads = match (&analysis.touched, analysis.home_reads()) {
+        (Some(touched), _) => relied_on(touched, &analysis.catalogue),
+        (None, Reads::Tables(tables)) => Claims { tables: tables.to_vec(), ..Claims::default() },
+        (None, Reads::Catalogue) => Claims::default(),
+        (None, Reads::Rows(_) | Reads::All) => return None,
+    };
+    Some(Whole { writes: opening.writes.clone(), reads, is_sure: analysis.reserves_all_writes() })
+}
+
+/// All that a transaction block will do, if it was declared, or is predicted with confidence.
+pub(super) fn whole_block(view: View<'_>, opening: &PlaceDecision) -> Option<Whole> {
+    if !view.link.waits_in_chains() || opening.writes.everything {
+        return None;
+    }
+    let Prediction { accesses, origin } = view.prediction()?;
+    let is_sure = match origin {
+        Origin::Declared => true,
+        Origin::WorkloadStats { confidence, .. } => confidence >= SURE,
+    };
+    let catalogue = view.link.database().catalogue();
+    let mut writes = forecast(&accesses, view.link.id.0, &catalogue);
+    writes.add(&opening.writes);
+    (is_sure && !writes.everything).then(|| Whole {
+        writes,
+        reads: relied_on(&accesses, &catalogue),
+        is_sure: false,
+    })
+}

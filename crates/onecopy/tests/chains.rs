@@ -1,0 +1,144 @@
+//! Promise: transactions that are known as a whole and conflict wait for each other instead of failing, under protocol
+//! `gargamel` and for sessions that ask for it; their rivals fail.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, connect, rows, run, value};
+use tokio_postgres::error::SqlState;
+
+const CLIENTS: usize = 6;
+const UPDATES_EACH: usize = 25;
+
+const SCHEMA: &str = "
+create table counter (k int primary key, n int not null);
+insert into counter values (1, 0), (2, 0);
+create procedure add(a int, b int) language plpgsql as $$
+begin
+    update counter set n = n + 1 where k = a;
+    update counter set n = n + 1 where k = b;
+end $$;
+";
+
+/// What one client does at REPEATABLE READ: statements and calls that all meet in two rows. Returns how many failed with 40001;
+/// each of these was sent again.
+async fn work(port: u16, settings: &str, number: usize) -> usize {
+    let client = connect("127.0.0.1", port, "postgres").await.unwrap();
+    run(&client, "set default_transaction_isolation = 'repeatable read'").await;
+    run(&client, settings).await;
+    let mut failed = 0;
+    for n in 0..UPDATES_EACH {
+        let statement = match (number + n) % 3 {
+            0 => "update counter set n = n + 1 where k = 1",
+            1 => "call add(1, 2)",
+            _ => "call add(2, 1)",
+        };
+        while let Err(error) = client.batch_execute(statement).await {
+            assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE), "{error}");
+            failed += 1;
+        }
+    }
+    failed
+}
+
+/// All clients at once. Returns how many transactions failed with 40001.
+async fn all_work(cluster: &Cluster, settings: &'static str) -> usize {
+    let client = cluster.client().await;
+    run(&client, "update counter set n = 0").await;
+    let tasks: Vec<_> =
+        (0..CLIENTS).map(|number| tokio::spawn(work(cluster.port, settings, number))).collect();
+    let mut failed = 0;
+    for task in tasks {
+        failed += task.await.unwrap();
+    }
+    let calls = (0..CLIENTS).flat_map(|number| (0..UPDATES_EACH).map(move |n| (number + n) % 3));
+    let expected: usize = calls.map(|kind| if kind == 0 { 1 } else { 2 }).sum();
+    assert_eq!(value(&client, "select sum(n) from counter").await, expected.to_string(), "no update is lost");
+    failed
+}
+
+async fn start(protocol: &[&str]) -> Cluster {
+    let cluster = Cluster::start_as(3, &[], protocol).await;
+    run(&cluster.client().await, SCHEMA).await;
+    cluster.caught_up().await;
+    cluster
+}
+
+#[tokio::test]
+async fn known_transactions_wait_under_gargamel() {
+    for rule in ["write-write", "read-write"] {
+        let mut cluster = start(&["--protocol", "gargamel", "--rule", rule]).await;
+        assert_eq!(all_work(&cluster, "").await, 0, "{rule}");
+        let client = cluster.client().await;
+        assert_eq!(value(&client, "show onecopy.ordering").await, "chains");
+        is_shown(&cluster).await;
+        cluster.caught_up().await;
+        cluster.verify().await;
+        cluster.stop().await;
+    }
+}
+
+/// Two known transactions wait for an interactive one, and stand in one chain as long as it is open.
+async fn is_shown(cluster: &Cluster) {
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    let holder = cluster.client().await;
+    run(&holder, "begin; update counter set n = n + 1 where k = 1").await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let client = cluster.client().await;
+        waiting.push(tokio::spawn(async move { run(&client, "call add(1, 2)").await }));
+    }
+    loop {
+        let chains = rows(&admin, "SHOW CHAINS").await;
+        if let [chain] = chains.as_slice()
+            && chain["transactions"] == "2"
+        {
+            assert_eq!(chain["sessions"].split(' ').count(), 2);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run(&holder, "commit").await;
+    for call in waiting {
+        call.await.unwrap();
+    }
+    assert_eq!(rows(&admin, "SHOW CHAINS").await.len(), 0);
+    let stats = rows(&admin, "SHOW STATS").await;
+    let misjudged = stats.iter().find(|row| row["name"] == "chains_misjudged").unwrap();
+    assert_eq!(misjudged["value"], "0");
+}
+
+#[tokio::test]
+async fn sessions_ask_for_chains_under_onecopy() {
+    let mut cluster = start(&[]).await;
+    assert_eq!(all_work(&cluster, "set onecopy.ordering = chains").await, 0);
+    let client = cluster.client().await;
+    assert_eq!(value(&client, "show onecopy.ordering").await, "statements");
+    run(&client, "set onecopy.ordering = 'chains'").await;
+    assert_eq!(value(&client, "show onecopy.ordering").await, "chains");
+    run(&client, "reset onecopy.ordering").await;
+    assert_eq!(value(&client, "show onecopy.ordering").await, "statements");
+    let refused = client.batch_execute("set onecopy.ordering = rings").await.unwrap_err();
+    assert_eq!(refused.code(), Some(&SqlState::INVALID_PARAMETER_VALUE));
+    run(&client, "alter role postgres set onecopy.ordering = 'chains'").await;
+    let after = cluster.client().await;
+    assert_eq!(value(&after, "show onecopy.ordering").await, "chains");
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn rivals_lose_nothing_and_round_robin_fails() {
+    for (protocol, fails) in [("round-robin", true), ("centralised-writes", false)] {
+        let mut cluster = start(&["--protocol", protocol]).await;
+        let failed = all_work(&cluster, "").await;
+        assert_eq!(failed > 0, fails, "{protocol}: {failed} of {} failed", CLIENTS * UPDATES_EACH);
+        cluster.caught_up().await;
+        cluster.verify().await;
+        cluster.stop().await;
+    }
+}
