@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Whether the view has changed since one of these catalogues.
-    fn is_misjudged(&self, concluded: &[Version]) -> bool {
+    pub(super) fn is_misjudged(&self, concluded: &[Version]) -> bool {
         let Some(node) = &self.node else { return false };
         concluded.iter().any(|catalogue| node.cluster.redefines(*catalogue, DATABASE, &[VIEW_NAME]))
     }

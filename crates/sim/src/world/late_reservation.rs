@@ -199,7 +199,8 @@ impl World {
     pub(super) fn judge_loss(&mut self, session: usize, cause: AbortCause) {
         let AbortCause::Conflict(rival) = cause else { return };
         let Some(run) = self.sessions[session].run.as_ref() else { return };
-        // A transaction that used the view while it changed claims everything, without a reservation.
+        // A transaction that used the view while it changed claims everything, without a reservation. So does one whose
+        // catalogue is not known any more, after a restart.
         let changes_view =
             |program: &Program| program.statements.iter().any(|one| one.is_ddl && !one.is_unknown);
         let meets_misjudged =
@@ -215,6 +216,7 @@ impl World {
             || !self.plan.reserves_late
             || run.late.has_given_up
             || run.unbounded.is_some()
+            || self.is_misjudged(&run.concluded)
             || meets_misjudged;
         if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
