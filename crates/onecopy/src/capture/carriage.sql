@@ -15,8 +15,10 @@ DROP FUNCTION IF EXISTS onecopy_capture.captured_columns(oid, text);
 -- another box. The session itself checks json, jsonb and tsvector (values.rs) if they are columns or elements of
 -- arrays.
 CREATE OR REPLACE FUNCTION onecopy_capture.carried_types(relations oid[]) RETURNS TABLE (typ oid, is_exact boolean)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE refusing(receiver, is_exact) AS MATERIALIZED (VALUES
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH RECURSIVE refusing(receiver, is_exact) AS MATERIALIZED (VALUES
         ('tsqueryrecv'::name, false), ('jsonpath_recv', false), ('xml_recv', true), ('circle_recv', true), ('box_recv', true),
         ('timetz_recv', true), ('int2vectorrecv', true), ('oidvectorrecv', true)
     ), part(root, typ, is_inside) AS (
@@ -53,8 +55,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         -- Code outside a sandbox must not call CHECKs of domains (sandbox.sql). Sandboxes read such values from text.
         SELECT part.root, NULL FROM part WHERE part.root = part.typ AND NOT part.is_inside
             AND part.root >= 16384 AND onecopy_capture.staged_type(part.root) IS NULL
-    ) AS textual(typ, is_exact) GROUP BY textual.typ
-$$;
+    ) AS textual(typ, is_exact) GROUP BY textual.typ;
+END $$;
 
 -- Converts a value to text that its type's input function accepts, because a value that no replica accepts must not
 -- get into the log. `how` is the check. 'exact': the text gives the same value. 'alike': the text gives a value with
