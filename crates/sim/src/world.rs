@@ -116,7 +116,7 @@ enum Happening {
     Apply { epoch: u32, replica: usize, incarnation: u32 },
     Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
     TakeOver { epoch: u32, replica: usize },
-    WakeUp { epoch: u32 },
+    WakeUp { request: u64 },
     Join { replica: usize, for_us: u64 },
     Copied { epoch: u32, replica: usize },
     Undrain { epoch: u32, replica: usize },
@@ -171,6 +171,8 @@ pub struct World {
     waits_seen: Vec<waits::Seen>,
     /// How far the node's clock is ahead of simulated time.
     clock_ahead_us: u64,
+    /// How often the core has asked to be woken. Only the last request counts.
+    wake_requests: u64,
     connections: u64,
     elements: Element,
     kill_next_append: Option<u64>,
@@ -204,6 +206,7 @@ impl World {
             holders: Vec::new(),
             waits_seen: Vec::new(),
             clock_ahead_us: 0,
+            wake_requests: 0,
             connections: 0,
             elements: 0,
             kill_next_append: None,
@@ -308,7 +311,7 @@ impl World {
             Happening::TakeOver { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::TakeOver { from: ReplicaId(replica as u16) });
             }
-            Happening::WakeUp { epoch } if epoch == self.epoch => self.tell(Event::WakeUp),
+            Happening::WakeUp { request } if request == self.wake_requests => self.tell(Event::WakeUp),
             Happening::Join { replica, for_us } => self.join(replica, for_us),
             Happening::Copied { epoch, replica } => self.copied(epoch, replica),
             Happening::Undrain { epoch, replica } if epoch == self.epoch => {

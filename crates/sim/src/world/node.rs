@@ -139,6 +139,7 @@ impl World {
     pub(super) fn start_node(&mut self) {
         self.epoch += 1;
         self.clock_ahead_us = self.plan.clock_us;
+        self.wake_requests += 1;
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = rows::Rows::new(rows::Options {
@@ -249,7 +250,8 @@ impl World {
             Effect::WakeAt { at } => {
                 let now_us = self.agenda.now_us().saturating_add(self.clock_ahead_us);
                 let after = (at.us.saturating_sub(now_us)).saturating_add(self.dice.delay(100));
-                self.agenda.enter(after, Happening::WakeUp { epoch: self.epoch });
+                self.wake_requests += 1;
+                self.agenda.enter(after, Happening::WakeUp { request: self.wake_requests });
             }
             _ => {}
         }
