@@ -45,8 +45,10 @@ use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
 use session::Session;
 use tally::Tally;
 
-/// The protocol that captures rows.
+/// The default protocol.
 const ONECOPY: &str = "onecopy";
+/// The protocols that ship statements; the others capture rows.
+const SHIP_STATEMENTS: [&str; 5] = ["eager", "fr-l", "fr-c", "vr-l", "conflict-aware"];
 /// The table of lists.
 const LISTS: &str = "check_live_list";
 /// The table of accounts.
@@ -123,6 +125,14 @@ pub(crate) struct Options {
     /// Replication protocol, as for `onecopy up --protocol`.
     #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
+
+    /// Which transactions wait for each other, as for `onecopy up --rule`.
+    #[arg(long, value_name = "RULE", conflicts_with = "port")]
+    rule: Option<String>,
+
+    /// What reads see, as for `onecopy up --see`; with `local`, choose a promise that allows old snapshots.
+    #[arg(long, value_name = "WHAT", conflicts_with = "port")]
+    see: Option<String>,
 
     /// The promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions.
     #[arg(long, value_name = "NAME", default_value = "as-asked")]
@@ -211,7 +221,9 @@ fn start(
     };
     news("starting the servers");
     let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
-    let arguments = words.map(str::to_owned);
+    let chosen = [("--rule", &options.rule), ("--see", &options.see)].into_iter();
+    let chosen = chosen.filter_map(|(flag, value)| Some([flag, value.as_deref()?])).flatten();
+    let arguments: Vec<String> = words.into_iter().chain(chosen).map(str::to_owned).collect();
     let folder = options.data.as_deref();
     let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
@@ -229,7 +241,7 @@ async fn drive(
     drop(session);
     let shelf = Arc::new(Shelf::new(options.keys, rows));
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
-    let ships = options.protocol != ONECOPY;
+    let ships = SHIP_STATEMENTS.contains(&options.protocol.as_str());
     let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), ships };
     let mut listers = JoinSet::new();
     let mut bankers = JoinSet::new();
@@ -244,8 +256,7 @@ async fn drive(
     }
     let mut drawers = JoinSet::new();
     // Where statements are shipped there are no homes, and no ranges that are lent to them.
-    let has_homes = options.protocol == ONECOPY;
-    for home in drawn::HOMES.into_iter().filter(|_| has_homes) {
+    for home in drawn::HOMES.into_iter().filter(|_| !ships) {
         let course = course.clone();
         drawers.spawn(async move { drawn::work(home, &course).await });
     }
