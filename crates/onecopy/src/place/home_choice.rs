@@ -145,7 +145,12 @@ impl Placer<'_> {
                 _ => {
                     let may_leave = analysis.may_leave_anchor && may_leave;
                     let mut opening = self.opening(analysis, BTreeSet::new(), may_leave);
-                    if ends && let Some(whole) = whole::whole_alone(self.view(), analysis, &opening) {
+                    let whole = if ends {
+                        whole::whole_alone(self.view(), analysis, &opening)
+                    } else {
+                        whole::whole_together(self.view(), &opening)
+                    };
+                    if let Some(whole) = whole {
                         opening.foreseen = Foreseen::Whole(Box::new(whole));
                     }
                     AloneChoice::Update(Box::new(opening))

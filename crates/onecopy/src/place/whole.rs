@@ -4,13 +4,15 @@
 //! after `SET onecopy.ordering = chains`, the core lets it begin when all transactions are over with which it may conflict
 //! ([`cluster::parts::order::predicted`]). So it does not fail with 40001 at REPEATABLE READ.
 //!
-//! Known are a statement outside of a transaction block, and a block whose accesses the client has declared, or that began as
-//! others did whose accesses were all predicted. Nothing else is: later statements of a block may do anything.
+//! Known are a statement outside of a transaction block, statements that came together in one query string to the end of their
+//! transaction, and a block whose accesses the client has declared, or that began as others did whose accesses were all
+//! predicted. Nothing else is: later statements of a block may do anything.
 //!
 //! Invariant: a wrong prediction costs time or 40001 only. Certification sees what was written, not what was predicted.
 
 use cluster::claims::Claims;
 use cluster::event::{Reads, Whole};
+use sql::accesses::Accesses;
 
 use super::home_choice::PlaceDecision;
 use crate::classify::footprint::{forecast, relied_on};
@@ -39,22 +41,46 @@ pub(super) fn whole_alone(
     Some(Whole { writes: opening.writes.clone(), reads, is_sure: analysis.reserves_all_writes() })
 }
 
-/// All that a transaction block will do, if it was declared, or is predicted with confidence.
+/// All that statements will do that came together to the end of their transaction.
+pub(super) fn whole_together(view: View<'_>, opening: &PlaceDecision) -> Option<Whole> {
+    if !view.link.waits_in_chains() || opening.writes.everything {
+        return None;
+    }
+    whole_by(view, opening, &accesses_together(view)?)
+}
+
+/// All that a transaction block will do, if its statements came together, it was declared, or is predicted with confidence.
 pub(super) fn whole_block(view: View<'_>, opening: &PlaceDecision) -> Option<Whole> {
     if !view.link.waits_in_chains() || opening.writes.everything {
         return None;
+    }
+    if let Some(accesses) = accesses_together(view) {
+        return whole_by(view, opening, &accesses);
     }
     let Prediction { accesses, origin } = view.prediction()?;
     let is_sure = match origin {
         Origin::Declared => true,
         Origin::WorkloadStats { confidence, .. } => confidence >= SURE,
     };
+    if is_sure { whole_by(view, opening, &accesses) } else { None }
+}
+
+/// All accesses of the transaction that is about to open, if its statements came together and can be bounded.
+fn accesses_together(view: View<'_>) -> Option<Accesses> {
     let catalogue = view.link.database().catalogue();
-    let mut writes = forecast(&accesses, view.link.id.0, &catalogue);
+    let together = &view.txn.txn_profile.together;
+    let mut all = Accesses::default();
+    for sent in together {
+        all.add(sent.statement().outline(&catalogue).bind(&sent.arguments(&[])));
+    }
+    (!together.is_empty() && all.unbounded.is_none()).then_some(all)
+}
+
+/// A transaction with these accesses, unless they cannot be bounded.
+fn whole_by(view: View<'_>, opening: &PlaceDecision, accesses: &Accesses) -> Option<Whole> {
+    let catalogue = view.link.database().catalogue();
+    let mut writes = forecast(accesses, view.link.id.0, &catalogue);
     writes.add(&opening.writes);
-    (is_sure && !writes.everything).then(|| Whole {
-        writes,
-        reads: relied_on(&accesses, &catalogue),
-        is_sure: false,
-    })
+    let reads = relied_on(accesses, &catalogue);
+    (!writes.everything).then_some(Whole { writes, reads, is_sure: false })
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sql::{Script, Statement, Verb};
+use sql::{Part, Script, Statement, Verb};
 use wire::backend::tag;
 use wire::{encode, sqlstate};
 
@@ -17,6 +17,9 @@ use crate::execute::statement::refuse;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
+
+/// A longer transaction in one query string is not known as a whole.
+const TOGETHER_MAX: usize = 64;
 
 impl Session {
     /// Handles the body of a Query. Returns only a fault that ends the session. As in PostgreSQL, the session survives
@@ -70,6 +73,12 @@ impl Session {
                 stand_in_values: stand_in_values.as_deref(),
             };
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
+            self.txn.txn_profile.together = match &kept {
+                Some(text) if several && self.link.waits_in_chains() => {
+                    self.rest(&script.statements[index..], text)
+                }
+                _ => Vec::new(),
+            };
             from = part.end;
             let ended = self.run_statement(&part.statement, text, sent, work, is_last && !several).await?;
             self.executor().note_status(&ended);
@@ -78,6 +87,20 @@ impl Session {
             }
         }
         self.end_implicit(true).await
+    }
+
+    /// The statements up to the end of the transaction, if all of them are in the query string; otherwise none.
+    fn rest(&self, parts: &[Part], text: &Arc<[u8]>) -> Vec<Sent> {
+        let ends = |part: &Part| matches!(part.statement.verb, Verb::Commit { .. } | Verb::Rollback { .. });
+        let end = parts.iter().position(ends);
+        let is_block = matches!(self.txn.state, Transaction::Begun(_));
+        let rest = &parts[..end.unwrap_or(parts.len())];
+        let is_known = rest.iter().all(|part| part.statement.verb.is_dml());
+        if rest.len() > TOGETHER_MAX || !is_known || (end.is_none() && is_block) {
+            return Vec::new();
+        }
+        let sent = |part: &Part| Sent::Text { text: Arc::clone(text), from: part.start, part: part.clone() };
+        rest.iter().map(sent).collect()
     }
 
     /// Handles a text that our parser does not accept. A server parses it, so that the client gets the server's error.

@@ -21,6 +21,8 @@ pub(crate) struct TxnProfile {
     pub(crate) declared: Option<Declaration>,
     pub(crate) steps: Vec<(Arc<Statement>, Digests)>,
     pub(crate) beginning: Vec<Sent>,
+    /// All statements that it will still run, if they came together in one query string.
+    pub(crate) together: Vec<Sent>,
 }
 
 /// The accesses of the open transaction that are known ahead.
