@@ -327,6 +327,8 @@ pub enum AbortCause {
     Conflict(Rival),
     /// It waits for a transaction that waits for it.
     Deadlock(Rival),
+    /// It is known as a whole, and has waited for this transaction as long as it may.
+    Impatience(Rival),
 }
 
 /// The other transaction of a conflict, as far as it is known.

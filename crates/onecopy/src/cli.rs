@@ -35,6 +35,8 @@ pub(crate) const DEFAULT_HEALTH_DEADLINE_MS: u32 = 3_000;
 pub(crate) const DEFAULT_DRAIN_PATIENCE_MS: u32 = 10_000;
 /// Default of `takeover_after`.
 pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
+/// Default of `chain_patience`.
+pub(crate) const DEFAULT_CHAIN_PATIENCE_MS: u32 = 10_000;
 /// Default of `pool_size`.
 pub(crate) const DEFAULT_POOL_SIZE: u16 = 20;
 /// Default of `pool_wait`.
@@ -208,6 +210,12 @@ pub(crate) struct PatienceFlags {
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
+
+    /// How long a transaction at REPEATABLE READ or SERIALIZABLE waits in a chain, in milliseconds, before it
+    /// fails with 40001 after all.
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_CHAIN_PATIENCE_MS,
+          value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
+    pub(crate) chain_patience_ms: u32,
 }
 
 /// Flags of `onecopy up`: how sessions use server connections.

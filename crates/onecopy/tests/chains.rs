@@ -23,22 +23,31 @@ begin
 end $$;
 ";
 
-/// What one client does at REPEATABLE READ: statements and calls that all meet in two rows. Returns how many failed with 40001;
-/// each of these was sent again.
+/// What one client does at REPEATABLE READ: statements, calls and blocks in one query string that all meet in two rows. Returns how many failed with 40001,
+/// or 40P01; each of these was sent again.
 async fn work(port: u16, settings: &str, number: usize) -> usize {
     let client = connect("127.0.0.1", port, "postgres").await.unwrap();
     run(&client, "set default_transaction_isolation = 'repeatable read'").await;
     run(&client, settings).await;
     let mut failed = 0;
     for n in 0..UPDATES_EACH {
-        let statement = match (number + n) % 3 {
+        let statement = match (number + n) % 5 {
+            3 => {
+                "begin; update counter set n = n + 1 where k = 1; update counter set n = n + 1 where k = 2; commit"
+            }
+            4 => "update counter set n = n + 1 where k = 2; update counter set n = n + 1 where k = 1",
             0 => "update counter set n = n + 1 where k = 1",
             1 => "call add(1, 2)",
             _ => "call add(2, 1)",
         };
         while let Err(error) = client.batch_execute(statement).await {
-            assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE), "{error}");
+            let code = error.code().unwrap();
+            assert!(
+                [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code),
+                "{error}"
+            );
             failed += 1;
+            run(&client, "rollback").await;
         }
     }
     failed
@@ -54,7 +63,7 @@ async fn all_work(cluster: &Cluster, settings: &'static str) -> usize {
     for task in tasks {
         failed += task.await.unwrap();
     }
-    let calls = (0..CLIENTS).flat_map(|number| (0..UPDATES_EACH).map(move |n| (number + n) % 3));
+    let calls = (0..CLIENTS).flat_map(|number| (0..UPDATES_EACH).map(move |n| (number + n) % 5));
     let expected: usize = calls.map(|kind| if kind == 0 { 1 } else { 2 }).sum();
     assert_eq!(value(&client, "select sum(n) from counter").await, expected.to_string(), "no update is lost");
     failed
@@ -141,4 +150,29 @@ async fn rivals_lose_nothing_and_round_robin_fails() {
         cluster.verify().await;
         cluster.stop().await;
     }
+}
+
+/// At REPEATABLE READ the wait ends with the error that it replaces; at READ COMMITTED PostgreSQL would wait.
+#[tokio::test]
+async fn patience_ends_a_wait_but_not_at_read_committed() {
+    let mut cluster = start(&["--chain-patience-ms", "200"]).await;
+    let holder = cluster.client().await;
+    run(&holder, "begin; update counter set n = n + 1 where k = 1").await;
+    let read_committed = cluster.client().await;
+    run(&read_committed, "set onecopy.ordering = chains").await;
+    let waits = tokio::spawn(async move { run(&read_committed, "call add(1, 2)").await });
+    let client = cluster.client().await;
+    run(&client, "set onecopy.ordering = chains").await;
+    run(&client, "set default_transaction_isolation = 'repeatable read'").await;
+    let error = client.batch_execute("call add(2, 1)").await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code(), &SqlState::T_R_SERIALIZATION_FAILURE);
+    assert_eq!(error.message(), "could not serialize access: waited for others too long");
+    assert!(error.detail().unwrap().contains("table \"counter\""), "{error:?}");
+    assert!(!waits.is_finished(), "it waits for the row");
+    run(&holder, "commit").await;
+    waits.await.unwrap();
+    run(&client, "call add(2, 1)").await;
+    assert_eq!(value(&client, "select sum(n) from counter").await, "5");
+    cluster.stop().await;
 }

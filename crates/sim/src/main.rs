@@ -9,7 +9,6 @@ use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
 use sim::check::{self, Allowed, Anomaly, Promise};
-use sim::dice::Dice;
 use sim::history::History;
 use sim::mutants::{CHAIN_MUTANTS, MUTANTS};
 use sim::program::Plan;
@@ -115,7 +114,7 @@ fn rules(options: &Options, mut rules: Rules) -> Rules {
 
 /// The plan of a seed, for the protocol and the clients of the options.
 fn plan(options: &Options, seed: u64) -> Plan {
-    let plan = Plan::draw(&mut Dice::new(seed)).under(rules(options, Rules::default()).protocol);
+    let plan = Plan::of(seed, rules(options, Rules::default()).protocol);
     if options.known { plan.only_known() } else { plan }
 }
 

@@ -264,4 +264,6 @@ pub struct Plan {
     pub keys_max: usize,
     /// The most versions in one refresh.
     pub refresh_versions_max: u64,
+    /// How long a transaction that is known as a whole waits before it fails.
+    pub patience_us: u64,
 }

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cluster::protocols::rows::See;
 
 use crate::check::{self, Allowed, Anomaly, Finding, Promise, Sessions};
-use crate::dice::Dice;
 use crate::history::{ClientError, History};
 use crate::program::Plan;
 use crate::rules::Rules;
@@ -63,7 +62,7 @@ fn promises(see: See) -> &'static [Promise] {
 
 /// Draws the plan of a seed for the protocol and runs it.
 pub fn run_seed(seed: u64, rules: Rules, is_traced: bool) -> Verdict {
-    run_plan(Plan::draw(&mut Dice::new(seed)).under(rules.protocol), rules, seed, is_traced)
+    run_plan(Plan::of(seed, rules.protocol), rules, seed, is_traced)
 }
 
 /// Runs a plan; the seed decides everything random.

@@ -5,7 +5,6 @@ use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
 use sim::check::{Anomaly, Finding};
-use sim::dice::Dice;
 use sim::mutants::{CHAIN_MUTANTS, Mutant};
 use sim::program::Plan;
 use sim::rules::Rules;
@@ -21,7 +20,7 @@ const MUTANT_SEEDS: u64 = 4_000;
 fn by_chains_alone(mut rules: Rules, seed: u64) -> Vec<Finding> {
     rules.protocol = GARGAMEL;
     (rules.core.certifies_writes, rules.core.certifies_reads) = (false, false);
-    let plan = Plan::draw(&mut Dice::new(seed)).under(GARGAMEL).only_known();
+    let plan = Plan::of(seed, GARGAMEL).only_known();
     run_plan(plan, rules, seed, false).findings
 }
 

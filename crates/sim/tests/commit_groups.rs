@@ -1,7 +1,7 @@
 //! Commit groups of a home, read at a replica that comes up meanwhile: a plan that needs the rule for this case.
 
 use cluster::placement::Placement;
-use cluster::protocols::rows::KEYS_MAX;
+use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
@@ -59,6 +59,7 @@ fn around_a_return(seed: u64) -> Plan {
         row_claims_max: 8,
         keys_max: KEYS_MAX,
         refresh_versions_max: 1,
+        patience_us: PATIENCE_US,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Inserts of many rows, which claim their table: a plan for each rule about them.
 
 use cluster::placement::Placement;
-use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
@@ -55,6 +55,7 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
         row_claims_max: 1,
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
+        patience_us: PATIENCE_US,
     }
 }
 

@@ -3,7 +3,7 @@
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::ids::{FragmentId, ReplicaId};
 use cluster::placement::{Placement, ReplicaSet};
-use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::mutants::MUTANTS;
@@ -116,6 +116,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         row_claims_max: ROW_CLAIMS_MAX,
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
+        patience_us: PATIENCE_US,
     }
 }
 

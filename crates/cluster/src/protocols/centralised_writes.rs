@@ -7,7 +7,7 @@
 //!
 //! Guarantee: each transaction at the level that it asked for, as in [`super::onecopy`].
 
-use super::rows::{Choices, HomePolicy, Order, Retry, Rule, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, Rule, See};
 
 /// One chain at the anchor.
 pub const CENTRALISED_WRITES: Choices = Choices {
@@ -16,4 +16,5 @@ pub const CENTRALISED_WRITES: Choices = Choices {
     home: HomePolicy::Anchor,
     see: See::Fresh,
     retry: Retry::Unseen,
+    patience_us: PATIENCE_US,
 };

@@ -25,7 +25,7 @@
 //! each transaction at the level that it asked for. With [`Rule::ReadWrite`] the known transactions are serializable in the order
 //! of the log.
 
-use super::rows::{Choices, HomePolicy, Order, Retry, Rule, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, Rule, See};
 
 /// Chains by write-write conflicts.
 pub const GARGAMEL: Choices = Choices {
@@ -34,4 +34,5 @@ pub const GARGAMEL: Choices = Choices {
     home: HomePolicy::ConflictThenLoad,
     see: See::Fresh,
     retry: Retry::Unseen,
+    patience_us: PATIENCE_US,
 };

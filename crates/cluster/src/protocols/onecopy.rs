@@ -30,7 +30,7 @@
 //! - *Snapshots*: every replica shows a prefix of the version order that holds everything needed (DESIGN section 3,
 //!   Visibility; rule set "needed from durable, answered at durable, serial commits" of the spec).
 
-use super::rows::{Choices, HomePolicy, Order, Retry, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, See};
 
 /// Transactions of different homes lock statement by statement.
 pub const ONECOPY: Choices = Choices {
@@ -39,4 +39,5 @@ pub const ONECOPY: Choices = Choices {
     home: HomePolicy::ConflictThenLoad,
     see: See::Fresh,
     retry: Retry::Unseen,
+    patience_us: PATIENCE_US,
 };

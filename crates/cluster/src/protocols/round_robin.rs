@@ -7,7 +7,7 @@
 //!
 //! Guarantee: each transaction at the level that it asked for, as in [`super::onecopy`]; it fails more often.
 
-use super::rows::{Choices, HomePolicy, Order, Retry, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, See};
 
 /// No order beforehand, homes in turn.
 pub const ROUND_ROBIN: Choices = Choices {
@@ -16,4 +16,5 @@ pub const ROUND_ROBIN: Choices = Choices {
     home: HomePolicy::InTurn,
     see: See::Fresh,
     retry: Retry::Tell,
+    patience_us: PATIENCE_US,
 };

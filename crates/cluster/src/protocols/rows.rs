@@ -24,6 +24,7 @@ mod commit_groups;
 mod commits;
 mod members;
 mod options;
+mod patience;
 mod reads;
 mod replicas;
 mod rules;
@@ -58,6 +59,7 @@ use apply_batching::Alarm;
 pub use crate::parts::version_index::KEYS_MAX;
 pub use choices::{Choices, HomePolicy, Order, Retry, Rule, See};
 pub use options::{AnchorError, Options};
+pub use patience::PATIENCE_US;
 pub use rules::Rules;
 
 /// Most versions in one refresh transaction.

@@ -3,6 +3,7 @@
 //! Example: `--protocol gargamel --rule read-write` makes transactions wait for those that write what they read, too.
 
 use std::fmt;
+use std::time::Duration;
 
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::conflict_aware::CONFLICT_AWARE;
@@ -86,8 +87,12 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// The protocol of this name, with a rule of [`RULES`] and a sight of [`SIGHTS`].
-pub(crate) fn named(name: &str, rule: &str, see: &str) -> Result<Propagation, ProtocolError> {
+/// The protocol of this name, with a rule of [`RULES`], a sight of [`SIGHTS`], and the patience of its chains.
+pub(crate) fn named(
+    name: &str,
+    (rule, see): (&str, &str),
+    patience: Duration,
+) -> Result<Propagation, ProtocolError> {
     let rule = match rule {
         "write-write" => Some(Rule::WriteWrite),
         "read-write" => Some(Rule::ReadWrite),
@@ -102,6 +107,7 @@ pub(crate) fn named(name: &str, rule: &str, see: &str) -> Result<Propagation, Pr
             choices.order = Order::Chains(rule);
         }
         choices.see = see;
+        choices.patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         return Ok(Propagation::Rows(choices));
     }
     let choices = OF_STATEMENTS.into_iter().find(|choices| choices.name == name);
@@ -117,19 +123,26 @@ pub(crate) fn named(name: &str, rule: &str, see: &str) -> Result<Propagation, Pr
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(3);
+
     #[test]
     fn every_name_is_a_protocol_and_settings_that_do_not_fit_are_refused() {
         for name in NAMES {
-            let by_rows = matches!(named(name, OWN, "fresh"), Ok(Propagation::Rows(_)));
+            let by_rows = matches!(named(name, (OWN, "fresh"), PATIENCE), Ok(Propagation::Rows(_)));
             assert_eq!(by_rows, OF_ROWS.iter().any(|choices| choices.name == name), "{name}");
-            assert_eq!(named(name, OWN, "local").is_ok(), by_rows, "{name}");
-            assert_eq!(named(name, "read-write", "fresh").is_ok(), name == GARGAMEL.name, "{name}");
+            assert_eq!(named(name, (OWN, "local"), PATIENCE).is_ok(), by_rows, "{name}");
+            assert_eq!(
+                named(name, ("read-write", "fresh"), PATIENCE).is_ok(),
+                name == GARGAMEL.name,
+                "{name}"
+            );
         }
         assert_eq!(NAMES.len(), OF_ROWS.len() + OF_STATEMENTS.len());
-        let Ok(Propagation::Rows(choices)) = named("gargamel", "read-write", "local") else {
+        let Ok(Propagation::Rows(choices)) = named("gargamel", ("read-write", "local"), PATIENCE) else {
             panic!("gargamel has rules, and stale reads");
         };
         assert_eq!((choices.order, choices.see), (Order::Chains(Rule::ReadWrite), See::Local));
-        assert_eq!(named("galera", OWN, "fresh").unwrap_err(), ProtocolError::Unknown);
+        assert_eq!(choices.patience_us, 3_000_000);
+        assert_eq!(named("galera", (OWN, "fresh"), PATIENCE).unwrap_err(), ProtocolError::Unknown);
     }
 }

@@ -264,6 +264,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 moment, which may be old (`local`). For protocols that propagate rows.",
     },
     Setting {
+        name: "chain_patience",
+        flag: "chain-patience",
+        kind: Kind::Duration(1, 86_400_000),
+        default: "10s",
+        can_reload: false,
+        about: "How long a transaction at REPEATABLE READ or SERIALIZABLE waits in a chain (`onecopy.ordering`, protocol \
+                `gargamel`) before it fails with 40001 after all.",
+    },
+    Setting {
         name: "pool_mode",
         flag: "pool-mode",
         kind: Kind::Word(&["session", "transaction"]),

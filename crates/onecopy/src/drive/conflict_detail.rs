@@ -10,7 +10,7 @@ use crate::classify::statement_analysis::StatementAnalysis;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::relay::Ended;
-use crate::transaction::conflict_detail::{add_detail, key_of, waited, was_first, with_capital};
+use crate::transaction::conflict_detail::{add_detail, is_held, key_of, waited, was_first, with_capital};
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -24,6 +24,11 @@ impl View<'_> {
                 "could not serialize access due to concurrent update",
                 was_first(self.place_of(rival.meeting), rival),
             ),
+            AbortCause::Impatience(rival) => (
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not serialize access: waited for others too long",
+                is_held(self.place_of(rival.meeting), rival.session),
+            ),
             AbortCause::Deadlock(rival) => (
                 sqlstate::DEADLOCK_DETECTED,
                 "deadlock detected",
@@ -31,10 +36,16 @@ impl View<'_> {
             ),
         };
         let refusal = Refusal::new(code, what, HINT);
-        Fault::Rival(match detail {
+        let refusal = match detail {
             Some(detail) => refusal.about(detail),
             None => refusal,
-        })
+        };
+        // One that has waited in vain is not run again unseen, which would be another wait.
+        if matches!(cause, AbortCause::Impatience(_)) {
+            Fault::Refused(refusal)
+        } else {
+            Fault::Rival(refusal)
+        }
     }
 
     /// The error of a NOWAIT statement, if transactions of other homes block it.

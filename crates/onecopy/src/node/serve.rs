@@ -132,7 +132,11 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
 
 /// The protocol of the configuration, with its settings. Refuses settings that do not go with it.
 fn propagation(config: &Config) -> Result<Propagation, NodeError> {
-    let propagation = protocol::named(config.text("protocol"), config.text("rule"), config.text("see"))?;
+    let propagation = protocol::named(
+        config.text("protocol"),
+        (config.text("rule"), config.text("see")),
+        config.duration("chain_patience"),
+    )?;
     super::check_elastic(&config.elastic(), propagation)?;
     Ok(propagation)
 }

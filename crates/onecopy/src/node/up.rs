@@ -37,7 +37,11 @@ use server_registry::{ServerRegistry, place};
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
-    let propagation = protocol::named(&up.protocol.name(), &up.rule, &up.see)?;
+    let propagation = protocol::named(
+        &up.protocol.name(),
+        (&up.rule, &up.see),
+        Duration::from_millis(u64::from(up.patience.chain_patience_ms)),
+    )?;
     super::check_elastic(&up.elastic.config, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));

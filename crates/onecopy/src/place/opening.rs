@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
-use cluster::event::{Event, Foreseen, Home, Level, Needs, Reads};
+use cluster::event::{AbortCause, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::Nonce;
 use sql::{Because, Isolation, TransactionOptions};
 use wire::sqlstate;
@@ -58,7 +58,13 @@ impl Placer<'_> {
                 let event = self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?;
                 self.link.session_registration.cancel.set(CancelState::Waiting);
                 let admission = self.driver().place(event, nowait).await?;
-                let Admission::Granted(place) = admission else { continue };
+                let place = match admission {
+                    Admission::Granted(place) => place,
+                    Admission::Aborted(cause @ AbortCause::Impatience(_)) => {
+                        return Err(self.view().aborted(cause, self.txn.last_home));
+                    }
+                    Admission::Aborted(_) | Admission::Reclassify => continue,
+                };
                 if self.view().is_stale_at(place.replica, generation) {
                     self.link.forget_update();
                     return Err(Fault::Unplaced(place.replica));

@@ -72,6 +72,12 @@ pub(crate) fn was_first(place: Option<String>, rival: Rival) -> Option<String> {
     })
 }
 
+pub(crate) fn is_held(place: Option<String>, rival: Option<SessionId>) -> Option<String> {
+    let place = with_capital(&place?);
+    let rival = rival.map_or_else(|| "another one".to_owned(), |session| format!("session {session}"));
+    Some(format!("{place} is held by {rival}, or {rival} waits for it before this transaction."))
+}
+
 pub(crate) fn waited(place: Option<String>, rival: Option<SessionId>) -> Option<String> {
     let place = place?;
     let rival = rival.map_or_else(|| "another one".to_owned(), |session| format!("session {session}"));

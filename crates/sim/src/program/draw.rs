@@ -1,7 +1,7 @@
 //! Draws a plan from a seed.
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 
 use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, forks, load};
 use crate::dice::Dice;
@@ -73,6 +73,7 @@ impl Plan {
             row_claims_max,
             keys_max,
             refresh_versions_max,
+            patience_us: PATIENCE_US,
         };
         if dice.percent(25) {
             plan.load(&flavour, dice);

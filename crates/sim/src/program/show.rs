@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 
 use super::{Ending, Frame, Plan, Program, Statement};
 use crate::schema::{self, Key};
@@ -32,6 +32,9 @@ impl fmt::Display for Plan {
         writeln!(f, "unpredicted rows are {decision}")?;
         if self.row_claims_max != ROW_CLAIMS_MAX {
             writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
+        }
+        if self.patience_us != PATIENCE_US {
+            writeln!(f, "transactions wait in chains for {} us", self.patience_us)?;
         }
         if self.refresh_versions_max != REFRESH_VERSIONS_MAX {
             writeln!(f, "{} versions are refreshed at a time", self.refresh_versions_max)?;

@@ -197,8 +197,18 @@ impl World {
 
     /// A transaction at READ COMMITTED has lost. One PostgreSQL would have made it wait.
     pub(super) fn judge_loss(&mut self, session: usize, cause: AbortCause) {
-        let AbortCause::Conflict(rival) = cause else { return };
         let Some(run) = self.sessions[session].run.as_ref() else { return };
+        let is_read_committed = run.program.level == Level::ReadCommitted;
+        if let AbortCause::Impatience(rival) = cause
+            && is_read_committed
+        {
+            self.find(
+                Anomaly::Order,
+                format!("session {session} loses patience with {rival:?} at READ COMMITTED"),
+            );
+            return;
+        }
+        let AbortCause::Conflict(rival) = cause else { return };
         // A transaction that used the view while it changed claims everything, without a reservation. So does one whose
         // catalogue is not known any more, after a restart.
         let changes_view =
@@ -218,7 +228,7 @@ impl World {
             || run.unbounded.is_some()
             || self.is_misjudged(&run.concluded)
             || meets_misjudged;
-        if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
+        if is_read_committed && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
             self.find(Anomaly::Order, text);
         }

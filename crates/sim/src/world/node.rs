@@ -6,7 +6,7 @@ use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
-use cluster::protocols::rows;
+use cluster::protocols::rows::{self, Choices};
 use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
 
@@ -143,7 +143,7 @@ impl World {
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = rows::Rows::new(rows::Options {
-            choices: self.rules.protocol,
+            choices: Choices { patience_us: self.plan.patience_us, ..self.rules.protocol },
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
             placement: self.plan.placement.clone(),

@@ -19,7 +19,7 @@
 
 use super::{Out, Rows};
 use crate::event::Effect;
-use crate::ids::Version;
+use crate::ids::{SessionId, Version};
 use crate::parts::replica::{Replica, State};
 use crate::time::Time;
 
@@ -28,6 +28,8 @@ use crate::time::Time;
 pub(super) enum Alarm {
     /// The pause of the replica with this index is over.
     ApplyBatch(usize),
+    /// The transaction of this session has waited in its chain for as long as it may.
+    Patience(SessionId),
 }
 
 impl Rows {
@@ -42,7 +44,7 @@ impl Rows {
         false
     }
 
-    fn set_alarm(&mut self, alarm: Alarm, at: Time, out: &mut Out<'_>) {
+    pub(super) fn set_alarm(&mut self, alarm: Alarm, at: Time, out: &mut Out<'_>) {
         if let Some(at) = self.alarms.set(alarm, at) {
             out.effects.push(Effect::WakeAt { at });
         }
@@ -57,6 +59,7 @@ impl Rows {
             }
             match alarm {
                 Alarm::ApplyBatch(index) => self.advance(index, out),
+                Alarm::Patience(session) => self.lose_patience(session, out),
             }
         }
     }

@@ -24,6 +24,8 @@ pub struct Choices {
     pub see: See,
     /// What happens to transactions that lose a conflict before their client has seen anything of them.
     pub retry: Retry,
+    /// How long a transaction that is known as a whole waits before it fails, in microseconds ([`super::PATIENCE_US`]).
+    pub patience_us: u64,
 }
 
 /// How conflicting transactions are ordered before they are certified.

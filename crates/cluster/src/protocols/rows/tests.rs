@@ -191,6 +191,7 @@ fn word(effect: &Effect) -> String {
             format!("conflict {session} with {}", version.unwrap_or_default())
         }
         Effect::Abort { session, cause: AbortCause::Deadlock(_) } => format!("deadlock {session}"),
+        Effect::Abort { session, cause: AbortCause::Impatience(_) } => format!("impatient {session}"),
         Effect::Apply { replica, from, upto, .. } => format!("apply {from}..{upto} at {replica}"),
         Effect::Reset { replica } => format!("reset {replica}"),
         Effect::LoadCatalogue { version, .. } => format!("catalogue {version}"),

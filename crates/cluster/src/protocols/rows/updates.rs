@@ -217,6 +217,7 @@ impl Rows {
         transaction.pending = Some(Pending { needs, since: out.now, table });
         let go = self.order.ask_whole(session, home, claims);
         self.asked(session, table, go, out);
+        self.begins_to_wait(session, out);
     }
 
     fn asked(&mut self, session: SessionId, table: Option<TableId>, go: Vec<Go>, out: &mut Out<'_>) {

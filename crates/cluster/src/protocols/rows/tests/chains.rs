@@ -5,6 +5,7 @@ use crate::event::Whole;
 use crate::protocols::centralised_writes::CENTRALISED_WRITES;
 use crate::protocols::gargamel::GARGAMEL;
 use crate::protocols::round_robin::ROUND_ROBIN;
+use crate::protocols::rows::PATIENCE_US;
 
 const S4: SessionId = SessionId(4);
 const LEVEL: Level = Level::RepeatableRead;
@@ -15,14 +16,16 @@ impl Bench {
         let reads = Claims { shared: rows(read).rows, ..Claims::default() };
         let whole = Whole { writes: rows(written), reads, is_sure: true };
         let needs = Needs { reads: Reads::Tables([].into()), ..writing(level, written) };
-        self.feed(Event::Begin {
+        let mut said = self.feed(Event::Begin {
             session,
             level,
             nonce: Nonce(session.0),
             home: Home::Any,
             needs,
             foreseen: Foreseen::Whole(Box::new(whole)),
-        })
+        });
+        said.retain(|word| !word.starts_with("wake at"));
+        said
     }
 
     /// The session's transaction has written these rows, and finishes.
@@ -152,4 +155,25 @@ fn a_known_transaction_that_fails_in_certification_is_counted() {
         "it has written what was not among its claims: {said:?}"
     );
     assert_eq!(bench.protocol.known_misjudged(), 1);
+}
+
+/// One that has waited long enough fails, and those behind it come one place forward.
+#[test]
+fn a_wait_in_a_chain_is_bounded_but_at_read_committed() {
+    let mut bench = Bench::under(GARGAMEL);
+    bench.call(S1, LEVEL, &[7], &[]);
+    assert_eq!(bench.call(S2, LEVEL, &[7, 8], &[]), Vec::<String>::new());
+    assert_eq!(bench.call(S3, Level::ReadCommitted, &[8], &[]), Vec::<String>::new());
+    bench.now = PATIENCE_US / 2;
+    let said = bench.feed(Event::WakeUp);
+    assert!(said.iter().all(|word| word.starts_with("wake at")), "{said:?}");
+    bench.now = 2 * PATIENCE_US;
+    let said = bench.feed(Event::WakeUp);
+    assert!(said.contains(&"impatient 2".to_owned()), "{said:?}");
+    assert!(said.iter().any(|word| word.starts_with("execute 3")), "nothing else is in its way: {said:?}");
+    assert_eq!(bench.protocol.known_misjudged(), 0);
+
+    bench.call(S4, Level::ReadCommitted, &[7], &[]);
+    bench.now = 10 * PATIENCE_US;
+    assert_eq!(bench.feed(Event::WakeUp), Vec::<String>::new(), "PostgreSQL would wait, too");
 }
