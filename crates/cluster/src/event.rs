@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::claims::{Claimed, Claims, ColumnSet, Footprint, Meeting};
-use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
+use crate::ids::{Identity, Incarnation, KindId, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::record::SealedBody;
 use crate::time::Time;
 
@@ -65,6 +65,17 @@ pub struct Needs {
     pub near: Option<ReplicaId>,
     /// Version of the DDL that the session's catalogue reflects.
     pub catalogue: Version,
+    /// Of the first statement, the kind of its transaction, if the protocol asks for kinds.
+    pub kind: Option<Box<Kind>>,
+}
+
+/// A kind of transactions with its working set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// The kind.
+    pub id: KindId,
+    /// The tables that it touches, each once, with their sizes in bytes. A size that is not known is 0.
+    pub tables: Vec<(TableId, u64)>,
 }
 
 /// What is known of a transaction's later statements when it begins.
@@ -120,6 +131,8 @@ pub enum Event {
         near: Option<ReplicaId>,
         /// Version of the DDL that the session's catalogue reflects.
         catalogue: Version,
+        /// Its kind, as in [`Needs`].
+        kind: Option<Box<Kind>>,
     },
     /// A session wants to begin an update transaction and to run its first statement.
     Begin {

@@ -55,6 +55,10 @@ number! {
     /// A data service: tables, replicas and a protocol.
     ServiceId(u32)
 }
+number! {
+    /// A kind of transactions: those that do the same with other values.
+    KindId(u64)
+}
 
 impl Version {
     /// Before the first record.

@@ -13,6 +13,7 @@
 //! | `onecopy` | DESIGN sections 3 and 5 | the log, certified; a lock table between homes, PostgreSQL's locks at each | conflict (the end of the chain), then load | row images | logged |
 //! | `gargamel` | Gargamel, II and III | chains of whole transactions; certified | the end of the chain, then load | row images | logged |
 //! | `round-robin` | IV-B | certification alone | in turn | row images | logged |
+//! | `tashkent+` | IV-B | certification alone | the group of its kind, then load | row images | logged |
 //! | `centralised-writes` | IV-B | one chain | the anchor | row images | logged |
 
 pub mod centralised_writes;
@@ -25,6 +26,7 @@ pub mod onecopy;
 pub mod round_robin;
 pub mod rows;
 pub mod shipping;
+pub mod tashkent_plus;
 pub mod vr_l;
 
 use std::collections::BTreeMap;

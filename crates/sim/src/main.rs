@@ -8,12 +8,13 @@ use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
+use cluster::protocols::tashkent_plus::TASHKENT_PLUS;
 use sim::check::{self, Allowed, Anomaly, Promise};
 use sim::history::History;
 use sim::mutants::{CHAIN_MUTANTS, MUTANTS};
 use sim::program::Plan;
 use sim::rules::Rules;
-use sim::{hashes, run, shrink};
+use sim::{hashes, run, schema, shrink};
 
 /// Simulates the cluster core under faults and judges what clients saw.
 #[derive(Debug, Parser)]
@@ -90,7 +91,13 @@ const RARE: [&str; 15] = [
 ];
 
 /// The protocols that `--protocol` knows.
-const PROTOCOLS: [Choices; 4] = [ONECOPY, GARGAMEL, ROUND_ROBIN, CENTRALISED_WRITES];
+const PROTOCOLS: [Choices; 5] = [
+    ONECOPY,
+    GARGAMEL,
+    ROUND_ROBIN,
+    Choices { home: schema::BY_MEMORY, ..TASHKENT_PLUS },
+    CENTRALISED_WRITES,
+];
 
 /// The rules with the protocol of the options.
 fn rules(options: &Options, mut rules: Rules) -> Rules {

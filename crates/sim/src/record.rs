@@ -1,6 +1,7 @@
 //! Turns statements and replies into events for the core (reads, the record's body, claims) and entries of the history.
 
 mod claims;
+mod kinds;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::server::{Answer, Change, Op};
 use claims::{GROUPS, relied_on};
 
 pub(crate) use claims::{Done, Locked, claims, foreseen, is_known, wants};
+pub(crate) use kinds::kind;
 
 /// The body of the record. Every change is an update, because a deleted row keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use cluster::ids::{DatabaseId, FragmentId, ReplicaId, TableId};
 use cluster::placement::{Placement, ReplicaSet};
+use cluster::protocols::rows::HomePolicy;
 
 use crate::dice::Dice;
 use crate::history::Element;
@@ -48,6 +49,13 @@ pub const VIEW_NAME: u64 = 100;
 pub const ROWS: u8 = 4;
 /// Rows of the stock.
 pub const STOCK_ROWS: u8 = 8;
+
+/// The bytes of each table when the log is empty.
+pub const TABLE_BYTES: u64 = 1 << 20;
+/// Each table is larger by [`TABLE_BYTES`] after so many records.
+pub const GROWTH_RECORDS: u64 = 16;
+/// A replica has memory for two tables, until they grow.
+pub const BY_MEMORY: HomePolicy = HomePolicy::ByMemory { memory_bytes: 2 * TABLE_BYTES };
 
 /// One row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

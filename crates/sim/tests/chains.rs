@@ -4,11 +4,13 @@ use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
+use cluster::protocols::tashkent_plus::TASHKENT_PLUS;
 use sim::check::{Anomaly, Finding};
 use sim::mutants::{CHAIN_MUTANTS, Mutant};
 use sim::program::Plan;
 use sim::rules::Rules;
 use sim::run::{run_plan, run_seed};
+use sim::schema::BY_MEMORY;
 
 /// Seeds of each protocol.
 const SEEDS: u64 = 60;
@@ -33,6 +35,7 @@ fn each_protocol_keeps_its_promise() {
         Choices { order: one_copy, ..GARGAMEL },
         Choices { order: one_copy, see: See::Local, ..GARGAMEL },
         ROUND_ROBIN,
+        Choices { home: BY_MEMORY, ..TASHKENT_PLUS },
         CENTRALISED_WRITES,
     ];
     for protocol in protocols {

@@ -22,29 +22,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use crate::ids::TableId;
+use crate::event::Kind;
+use crate::ids::{KindId, TableId};
 
 /// A group of transaction types and of the workers that run them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GroupId(pub u32);
 
-/// A transaction type.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct KindId(pub u64);
-
-/// A transaction type with its working set: tables and their sizes in bytes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kind {
-    /// The type.
-    pub id: KindId,
-    /// The tables that its plan names, each once.
-    pub tables: Vec<(TableId, u64)>,
-}
-
-impl Kind {
-    fn bytes(&self) -> u64 {
-        self.tables.iter().map(|(_, bytes)| *bytes).sum()
-    }
+/// The size of a type's working set.
+fn bytes(kind: &Kind) -> u64 {
+    kind.tables.iter().map(|(_, bytes)| *bytes).sum()
 }
 
 /// Packs types into groups, the working set of each at most `memory_bytes` unless a single type needs more. Returns the types
@@ -56,7 +43,7 @@ pub fn pack(kinds: &[Kind], memory_bytes: u64) -> Vec<BTreeSet<KindId>> {
         bytes: u64,
     }
     let mut order: Vec<&Kind> = kinds.iter().collect();
-    order.sort_by_key(|kind| (std::cmp::Reverse(kind.bytes()), kind.id));
+    order.sort_by_key(|kind| (std::cmp::Reverse(bytes(kind)), kind.id));
     let mut bins: Vec<Bin> = Vec::new();
     for kind in order {
         let growth = |bin: &Bin| -> u64 {
@@ -73,7 +60,7 @@ pub fn pack(kinds: &[Kind], memory_bytes: u64) -> Vec<BTreeSet<KindId>> {
             None => bins.push(Bin {
                 kinds: BTreeSet::from([kind.id]),
                 tables: kind.tables.iter().copied().collect(),
-                bytes: kind.bytes(),
+                bytes: bytes(kind),
             }),
         }
     }
@@ -141,9 +128,17 @@ impl<W: Copy + Ord + Debug> Groups<W> {
             is_empty(*a).cmp(&is_empty(*b)).then(load(*a).compare(&load(*b))).then(b.cmp(a))
         };
         let group = self.groups().max_by(needs)?;
-        self.members.entry(group).or_default().insert(worker);
-        self.of.insert(worker, group);
+        self.put(worker, group);
         Some(group)
+    }
+
+    /// A worker comes to this group. Returns whether the group is there.
+    pub fn put(&mut self, worker: W, group: GroupId) -> bool {
+        self.leave(worker);
+        let Some(members) = self.members.get_mut(&group) else { return false };
+        members.insert(worker);
+        self.of.insert(worker, group);
+        true
     }
 
     /// A worker is lost or parked.
@@ -170,9 +165,7 @@ impl<W: Copy + Ord + Debug> Groups<W> {
         if after.compare(&fullest).is_ge() {
             return None;
         }
-        self.members.get_mut(&from)?.remove(&worker);
-        self.members.get_mut(&to)?.insert(worker);
-        self.of.insert(worker, to);
+        self.put(worker, to);
         Some(Move { worker, from, to })
     }
 

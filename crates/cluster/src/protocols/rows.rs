@@ -23,6 +23,7 @@ mod choices;
 mod commit_groups;
 mod commits;
 mod members;
+mod memory_groups;
 mod options;
 mod patience;
 mod reads;
@@ -55,6 +56,7 @@ use crate::placement::{Holdings, LastHolder, Placement};
 use crate::record::SealedBody;
 use crate::time::Time;
 use apply_batching::Alarm;
+use memory_groups::MemoryGroups;
 
 pub use crate::parts::version_index::KEYS_MAX;
 pub use choices::{Choices, HomePolicy, Order, Retry, Rule, See};
@@ -225,6 +227,8 @@ pub struct Rows {
     stranded: Vec<(Version, SessionId, Turn)>,
     replicas: Vec<Replica>,
     balancer: Balancer,
+    /// Under [`HomePolicy::ByMemory`].
+    memory_groups: Option<Box<MemoryGroups>>,
     drawing: Drawing,
     placement: Placement,
     schema_changes: SchemaChanges,
@@ -277,6 +281,7 @@ impl Rows {
             stranded: Vec::new(),
             replicas: (0..options.replicas).map(|i| Replica::new(ReplicaId(i))).collect(),
             balancer: Balancer::default(),
+            memory_groups: MemoryGroups::of(options.choices.home).map(Box::new),
             drawing: Drawing::default(),
             placement: options.placement,
             schema_changes: SchemaChanges::since(options.last),
@@ -339,6 +344,7 @@ impl Rows {
             self.replicas[transaction.home].writes += 1;
         }
         self.executed(session);
+        self.kind_ends(session);
     }
 
     /// Drops the transaction. Those that wait for it go on.
@@ -354,6 +360,7 @@ impl Rows {
             self.proving.retain(|(.., waiter)| *waiter != session);
             self.settled(home, finished.place, &finished.merged, out);
         }
+        self.kind_ends(session);
         self.unlock(session, out);
     }
 }
@@ -371,8 +378,9 @@ impl Protocol for Rows {
         let mut out = Out { now, effects, catalogue: Version::ZERO };
         let out = &mut out;
         match event {
-            Event::Read { session, reads, at, cost_us, near, catalogue } => {
+            Event::Read { session, reads, at, cost_us, near, catalogue, kind } => {
                 out.catalogue = catalogue;
+                self.kind_begins(session, kind.as_deref().filter(|_| at.is_none()));
                 if let Some(need) = self.read(session, &reads, at, out) {
                     let is_catalogue = at.is_none() && reads == Reads::Catalogue;
                     let eligible = self.eligible(&reads, at);

@@ -30,6 +30,7 @@ impl View<'_> {
             cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
             near: self.txn.last_ran_at,
             catalogue: Version(self.link.database().catalogue().generation()),
+            kind: None,
         }
     }
 

@@ -47,6 +47,7 @@ impl Driver<'_> {
             cost_us: self.txn.cost_us.unwrap_or(READ_COST_US),
             near: self.txn.last_ran_at,
             catalogue: generation,
+            kind: None,
         };
         self.link.session_registration.cancel.set(CancelState::Waiting);
         let place = match self.place(event, false).await? {

@@ -61,6 +61,7 @@ impl Executor<'_> {
             cost_us: 1,
             near: None,
             catalogue: Version(u64::MAX),
+            kind: None,
         };
         let Ok(Admission::Granted(place)) = self.driver().place(event, false).await else {
             return Err(MaintenanceError::NotUp);

@@ -196,7 +196,7 @@ impl Onecopy {
         };
         let (cost_us, near, catalogue) = (operation.cost_us, None, Version::ZERO);
         let event = if state.is_update {
-            let needs = Needs { reads, writes, cost_us, near, catalogue };
+            let needs = Needs { reads, writes, cost_us, near, catalogue, kind: None };
             if std::mem::replace(&mut state.has_begun, true) {
                 Event::Statement { session, needs }
             } else {
@@ -210,7 +210,7 @@ impl Onecopy {
                 }
             }
         } else {
-            Event::Read { session, reads, at: state.at, cost_us, near, catalogue }
+            Event::Read { session, reads, at: state.at, cost_us, near, catalogue, kind: None }
         };
         self.tell(now_us, event, out);
     }

@@ -141,7 +141,7 @@ impl World {
                 run.phase = Phase::Placing;
                 let (writes, catalogue) = (run.late.missed.clone(), run.catalogue);
                 let reads = Reads::Tables([].into());
-                let needs = Needs { reads, writes, cost_us: 1, near: None, catalogue };
+                let needs = Needs { reads, writes, cost_us: 1, near: None, catalogue, kind: None };
                 self.tell(Event::Statement { session: SessionId(session as u64), needs });
             }
         }

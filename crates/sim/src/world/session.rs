@@ -195,10 +195,12 @@ impl World {
         let done = Done { changes: &run.changes, locked: &run.locked, row_claims_max };
         let mut writes = record::wants(&program, run.at, done, &self.rules);
         writes.add(&run.late.missed);
-        let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
+        let asks_kinds = is_first && self.rules.protocol.home.asks_kinds();
+        let kind = asks_kinds.then(|| record::kind(&program, self.disk.records.len())).flatten();
+        let needs = |reads, kind| Needs { reads, writes, cost_us, near, catalogue, kind };
         let event = match (program.is_update(), is_first) {
-            (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue },
-            (true, false) => Event::Statement { session: id, needs: needs(reads) },
+            (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue, kind },
+            (true, false) => Event::Statement { session: id, needs: needs(reads, None) },
             (true, true) => {
                 let level = match program.level {
                     history::Level::Serializable if self.rules.serializable_is_told => Level::Serializable,
@@ -212,7 +214,7 @@ impl World {
                     Some(whole) => Foreseen::Whole(Box::new(whole)),
                     None => Foreseen::Likely(record::foreseen(&program, done, &self.rules)),
                 };
-                Event::Begin { session: id, level, nonce, home, needs: needs(reads), foreseen }
+                Event::Begin { session: id, level, nonce, home, needs: needs(reads, kind), foreseen }
             }
         };
         self.tell(event);

@@ -87,6 +87,19 @@ pub enum HomePolicy {
     InTurn,
     /// At the anchor.
     Anchor,
+    /// In the group of its kind, by load, and so do reads. Kinds form groups whose tables together fit into this memory of
+    /// one replica (`rows/memory_groups.rs`). What has no kind goes by load to any replica.
+    ByMemory {
+        /// The memory of one replica.
+        memory_bytes: u64,
+    },
+}
+
+impl HomePolicy {
+    /// Whether sessions have to tell the kind of what they begin.
+    pub fn asks_kinds(self) -> bool {
+        matches!(self, Self::ByMemory { .. })
+    }
 }
 
 /// What reads see that are outside of update transactions.

@@ -61,7 +61,11 @@ impl Rows {
         out: &mut Out<'_>,
     ) {
         // A transaction goes on at the replica where it is open, also if that is drained.
-        let eligible = if turn.is_bound { turn.eligible } else { self.taking(turn.eligible) };
+        let eligible = if turn.is_bound {
+            turn.eligible
+        } else {
+            self.grouped(session, self.taking(turn.eligible), out.now)
+        };
         let chosen = if self.choices.home == HomePolicy::InTurn {
             self.take_turn(eligible)
         } else {

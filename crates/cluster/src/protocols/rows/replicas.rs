@@ -137,6 +137,7 @@ impl Rows {
     pub(super) fn end(&mut self, session: SessionId, out: &mut Out<'_>) {
         self.executed(session);
         self.over(session, out);
+        self.kind_ends(session);
     }
 
     /// The same, but it still counts as load.

@@ -7,6 +7,7 @@ mod databases;
 mod held;
 mod homes;
 mod members;
+mod memory;
 
 use super::*;
 use crate::claims::{Claimed, Footprint};
@@ -121,8 +122,14 @@ impl Bench {
     fn begin(&mut self, session: SessionId, serializable: bool) -> Vec<String> {
         let (nonce, reads) = (Nonce(session.0), Reads::All);
         let level = if serializable { Level::Serializable } else { Level::ReadCommitted };
-        let needs =
-            Needs { reads, writes: Claims::default(), cost_us: 1, near: None, catalogue: Version::ZERO };
+        let needs = Needs {
+            reads,
+            writes: Claims::default(),
+            cost_us: 1,
+            near: None,
+            catalogue: Version::ZERO,
+            kind: None,
+        };
         self.feed(Event::Begin {
             session,
             level,
@@ -148,7 +155,15 @@ impl Bench {
 
     fn read(&mut self, session: SessionId, table: u32) -> Vec<String> {
         let reads = Reads::Tables([DatabaseId::FIRST.table(table)].into());
-        self.feed(Event::Read { session, reads, at: None, cost_us: 1, near: None, catalogue: Version::ZERO })
+        self.feed(Event::Read {
+            session,
+            reads,
+            at: None,
+            cost_us: 1,
+            near: None,
+            catalogue: Version::ZERO,
+            kind: None,
+        })
     }
 
     fn applied(&mut self, replica: u16, upto: u64) -> Vec<String> {
@@ -169,7 +184,7 @@ fn reading(keys: &[u64]) -> Reads {
 
 fn writing(level: Level, keys: &[u64]) -> Needs {
     let reads = if level == Level::ReadCommitted { reading(keys) } else { Reads::All };
-    Needs { reads, writes: rows(keys), cost_us: 1, near: None, catalogue: Version::ZERO }
+    Needs { reads, writes: rows(keys), cost_us: 1, near: None, catalogue: Version::ZERO, kind: None }
 }
 
 fn word(effect: &Effect) -> String {
@@ -385,6 +400,7 @@ fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
         cost_us: 1,
         near: None,
         catalogue: Version::ZERO,
+        kind: None,
     });
     bench.begin(S2, false);
     let up = Event::ReplicaUp { replica: ReplicaId(2), incarnation: Incarnation(2), applied: Version::ZERO };

@@ -43,7 +43,8 @@ impl Rows {
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
         let known = self.known(level, &foreseen);
-        let home = self.choose_home(choice, &needs, (&foreseen, known.as_ref()), out.now);
+        self.kind_begins(session, needs.kind.as_deref().filter(|_| choice != Home::Anchor));
+        let home = self.choose_home(choice, (session, &needs), (&foreseen, known.as_ref()), out.now);
         let transaction = Transaction {
             identity,
             is_fresh: true,
@@ -109,18 +110,19 @@ impl Rows {
 
     /// The home of the last transaction that this one will wait for, or will conflict with; else the home of the last version
     /// that it conflicts with, as long as the others lack that version; else the replica with the least expected wait. A
-    /// transaction that draws from sequences stays at the anchor if that has room.
+    /// transaction that draws from sequences stays at the anchor if that has room. By memory, only the group of its kind counts.
     fn choose_home(
         &mut self,
         choice: Home,
-        needs: &Needs,
+        (session, needs): (SessionId, &Needs),
         (foreseen, known): (&Foreseen, Option<&Known>),
         now: Time,
     ) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
-            Home::Any | Home::At(_) | Home::Drawing { .. } => {
-                self.taking(self.placement.holders_of_everything())
+            Home::At(_) => self.taking(self.placement.holders_of_everything()),
+            Home::Any | Home::Drawing { .. } => {
+                self.grouped(session, self.taking(self.placement.holders_of_everything()), now)
             }
         };
         if self.choices.home == HomePolicy::Anchor {
@@ -165,7 +167,8 @@ impl Rows {
         let need = self.need(&needs.reads, needs.catalogue).max(version);
         let wish = Wish { eligible, need, cost_us: needs.cost_us, near };
         let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
-        ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
+        let goes_there = !self.choices.home.asks_kinds() && self.replicas[best].applied < version;
+        ran_at.filter(|_| goes_there).unwrap_or(best)
     }
 
     /// The next replica that is up and eligible, in circular order.

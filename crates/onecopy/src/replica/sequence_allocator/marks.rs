@@ -83,6 +83,7 @@ impl Bringer {
             cost_us: COST_US,
             near: None,
             catalogue: Version(self.coordinator.database.catalogue().generation()),
+            kind: None,
         };
         let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
         let event = Event::Begin {

@@ -11,8 +11,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use cluster::ids::KindId;
 use cluster::parts::chains::Link;
-use cluster::parts::groups::{GroupId, Groups, KindId, pack};
+use cluster::parts::groups::{GroupId, Groups, pack};
 use cluster::parts::workers::{State, Workers};
 use cluster::time::Time;
 

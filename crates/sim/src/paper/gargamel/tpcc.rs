@@ -22,8 +22,8 @@
 //! warehouse, 1 % of the lines of an order from another warehouse, and the skewed choice of items and customers.
 
 use cluster::claims::Claims;
-use cluster::ids::{DatabaseId, TableId};
-use cluster::parts::groups::{Kind as KindOfGroup, KindId};
+use cluster::event::Kind as KindOfGroup;
+use cluster::ids::{DatabaseId, KindId, TableId};
 
 use super::super::open::Jittered;
 use crate::dice::Dice;

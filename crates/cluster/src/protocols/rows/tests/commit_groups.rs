@@ -130,7 +130,15 @@ fn a_waiter_for_a_replica_does_not_read_inside_a_commit_group() {
     logged(&mut bench, 3);
     // It needs version 3, at the anchor, which is not there.
     let (session, reads) = (SessionId(9), Reads::Catalogue);
-    bench.feed(Event::Read { session, reads, at: None, cost_us: 1, near: None, catalogue: Version::ZERO });
+    bench.feed(Event::Read {
+        session,
+        reads,
+        at: None,
+        cost_us: 1,
+        near: None,
+        catalogue: Version::ZERO,
+        kind: None,
+    });
     logged(&mut bench, 4);
     assert_eq!(bench.applied(1, 1), ["commit 2", "commit 3", "commit 4"]);
     // Home shows the last of them first.

@@ -23,6 +23,7 @@ impl Bench {
             cost_us: 1,
             near: None,
             catalogue: Version::ZERO,
+            kind: None,
         };
         self.feed(Event::Begin {
             session,
@@ -48,7 +49,15 @@ impl Bench {
 
     fn read_row(&mut self, session: SessionId, at: u16, database: DatabaseId) -> Vec<String> {
         let (reads, at) = (reading(database), Some(ReplicaId(at)));
-        self.feed(Event::Read { session, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO })
+        self.feed(Event::Read {
+            session,
+            reads,
+            at,
+            cost_us: 1,
+            near: None,
+            catalogue: Version::ZERO,
+            kind: None,
+        })
     }
 }
 

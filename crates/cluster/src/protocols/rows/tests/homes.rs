@@ -321,7 +321,8 @@ fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
     });
     bench.feed(Event::Logged { upto: Version(2) });
     let (reads, at) = (Reads::All, Some(ReplicaId(1)));
-    let event = Event::Read { session: S3, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO };
+    let event =
+        Event::Read { session: S3, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO, kind: None };
     assert!(bench.feed(event).is_empty());
     assert_eq!(bench.applied(1, 1), ["execute 3 at 1"], "version 2 is nothing to it");
 }
