@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pgserver::MAX_REPLICAS;
 
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::protocol::{RULES, SIGHTS};
+use crate::config::protocol::{self, MEMORY_DEFAULT, RULES, SIGHTS};
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
 use crate::config::{ElasticFlags, Given};
 
@@ -136,6 +136,11 @@ pub(crate) struct Up {
     #[arg(long, value_name = "RULE", value_parser = RULES, default_value = RULES[0])]
     pub(crate) rule: String,
 
+    /// Memory of one server for tables, such as 512MB: under tashkent+, kinds of transactions whose tables fit
+    /// into it together share a group of replicas.
+    #[arg(long, value_name = "SIZE", value_parser = protocol::memory, default_value = MEMORY_DEFAULT)]
+    pub(crate) memory: u64,
+
     /// Whether reads see all acknowledged transactions, or whatever their replica has at the moment. For
     /// protocols that propagate rows.
     #[arg(long, value_name = "WHAT", value_parser = SIGHTS, default_value = SIGHTS[0])]
@@ -245,6 +250,10 @@ pub(crate) enum Protocol {
     Gargamel,
     /// Rows travel, too; replicas take transactions in turn, and those that conflict fail. For benchmarks.
     RoundRobin,
+    /// Rows travel, too; kinds of transactions run where their tables fit into memory, and those that conflict
+    /// fail. For benchmarks.
+    #[value(name = "tashkent+")]
+    TashkentPlus,
     /// Rows travel, too; one replica executes all updates that are known beforehand one after another.
     CentralisedWrites,
     /// Statements go to all replicas; the client gets the last reply.

@@ -4,6 +4,7 @@
 //! databases become several handles.
 
 pub(crate) mod oid_map;
+mod table_sizes;
 pub(crate) mod workload_stats;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use sql::Catalogue;
 
 use crate::backend::{Address, Served};
 use oid_map::OidMap;
+use table_sizes::TableSizes;
 use workload_stats::WorkloadStats;
 
 /// The number of the one service that a database has.
@@ -29,6 +31,8 @@ pub(crate) struct Database {
     pub(crate) served: Served,
     /// Statistics of clients' statements and transactions.
     pub(crate) workload: WorkloadStats,
+    /// Sizes of its tables, if the protocol asks for them.
+    pub(crate) table_sizes: TableSizes,
     catalogue: RwLock<Arc<Catalogue>>,
     sequences: Mutex<Sequences>,
     oid_maps: RwLock<OidMaps>,
@@ -51,6 +55,7 @@ impl Database {
             service: ONLY_SERVICE,
             served,
             workload: WorkloadStats::default(),
+            table_sizes: TableSizes::default(),
             catalogue: RwLock::new(Arc::new(Catalogue::new(unread))),
             sequences: Mutex::default(),
             oid_maps: RwLock::default(),

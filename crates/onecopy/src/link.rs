@@ -131,6 +131,11 @@ impl Link {
         self.settings.noted.chains.unwrap_or_else(by_protocol)
     }
 
+    /// Whether the core has to know the kind of what begins.
+    pub(crate) fn tells_kinds(&self) -> bool {
+        self.coordinator().kind.choices().is_some_and(|choices| choices.home.asks_kinds())
+    }
+
     /// Whether a statement that lost a conflict is run again, unseen by its client.
     pub(crate) fn retries_unseen(&self) -> bool {
         self.coordinator().kind.choices().is_none_or(|choices| choices.retry == Retry::Unseen)

@@ -1,12 +1,13 @@
 //! Stage *place*: decides where a transaction runs.
 //!
-//! [`home_choice`] says which replicas an update transaction may have as its home. [`read_first`] begins a transaction
-//! that probably only reads at any replica. [`sequence_leases`] keeps transactions that draw from sequences where a
-//! range of these is leased. [`own_settings`] holds the client's wishes.
+//! [`home_choice`] says which replicas an update transaction may have as its home. [`read_first`] begins a transaction that
+//! probably only reads at any replica. `kind` tells the core what a transaction is like. [`sequence_leases`] keeps
+//! transactions that draw from sequences where a range of these is leased. [`own_settings`] holds the client's wishes.
 //!
 //! Non-goal: the choice among several replicas. The core makes it, by conflicts and load.
 
 pub(crate) mod home_choice;
+mod kind;
 pub(crate) mod opening;
 pub(crate) mod own_settings;
 pub(crate) mod read_first;

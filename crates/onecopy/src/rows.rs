@@ -29,7 +29,7 @@ use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
 use crate::replica::driver::ReplicaDriver;
-use crate::replica::{lock_wait_probe, sequence_allocator};
+use crate::replica::{lock_wait_probe, sequence_allocator, table_size_probe};
 
 /// Switches one consistency rule off, for tests that the checkers notice.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
@@ -99,11 +99,15 @@ impl NodeKind for Rows {
             coordinator.drivers.spawn(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
         }
         let waking = Arc::clone(coordinator);
-        Ok(vec![
+        let mut tasks = vec![
             tokio::spawn(sequence_allocator::run(Arc::clone(coordinator))),
             tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
             tokio::spawn(async move { waking.core.wake_up_in_time().await }),
-        ])
+        ];
+        if self.choices.home.asks_kinds() {
+            tasks.push(tokio::spawn(table_size_probe::run(Arc::clone(coordinator))));
+        }
+        Ok(tasks)
     }
 
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus> {

@@ -1,11 +1,13 @@
 //! The analysis of statements that run together: where they may run, and their reads, writes and claims.
 
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use cluster::claims::{Claims, definitions};
 use cluster::event::Reads;
-use cluster::ids::{DatabaseId, SequenceId, SessionId, TableId, Version};
+use cluster::ids::{DatabaseId, KindId, SequenceId, SessionId, TableId, Version};
+use rustc_hash::FxHasher;
 use sql::accesses::Accesses;
 use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Verb};
 
@@ -39,6 +41,8 @@ pub(crate) struct StatementAnalysis {
     pub(crate) session: SessionEffects,
     /// The template of the first statement.
     pub(crate) template: Option<TemplateId>,
+    /// The first statement is a CALL or DO, whose template is another one with other constants.
+    pub(crate) runs_code: bool,
     pub(crate) catalogue: Arc<Catalogue>,
 }
 
@@ -210,6 +214,26 @@ impl StatementAnalysis {
             }
         }
         if self.knowledge.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
+    }
+
+    /// The kind of a transaction that begins with these statements: those of one kind differ in constants only. A procedure or
+    /// block is known by the names of what it reaches, since object ids differ between servers.
+    pub(crate) fn kind(&self) -> Option<KindId> {
+        if !self.runs_code {
+            return self.template.map(|template| KindId(template.0));
+        }
+        let mut hasher = FxHasher::default();
+        self.routings.first()?.uses.mentioned.hash(&mut hasher);
+        Some(KindId(hasher.finish()))
+    }
+
+    /// The tables that the statements may touch, each once; `None` if they are not bounded.
+    pub(crate) fn tables(&self) -> Option<BTreeSet<TableId>> {
+        let mut tables = BTreeSet::new();
+        for routing in self.routings.iter().filter(|_| !self.knowledge.has_unparsed) {
+            tables.extend(home_tables(routing)?);
+        }
+        Some(tables)
     }
 
     /// The sequences that the statements may draw from. Away from the anchor they may run only with leases on these.

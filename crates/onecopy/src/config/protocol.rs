@@ -13,9 +13,13 @@ use cluster::protocols::fr_l::FR_L;
 use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::round_robin::ROUND_ROBIN;
-use cluster::protocols::rows::{self, Order, Rule, See};
+use cluster::protocols::rows::{self, HomePolicy, Order, Rule, See};
 use cluster::protocols::shipping;
+use cluster::protocols::tashkent_plus::{MEMORY_BYTES, TASHKENT_PLUS};
 use cluster::protocols::vr_l::VR_L;
+
+use super::kinds::{Kind, Value};
+use super::value_error::ValueError;
 
 /// How a node keeps its replicas equal.
 #[derive(Clone, Copy, Debug)]
@@ -27,16 +31,17 @@ pub(crate) enum Propagation {
 }
 
 /// The protocols that propagate rows.
-const OF_ROWS: [rows::Choices; 4] = [ONECOPY, GARGAMEL, ROUND_ROBIN, CENTRALISED_WRITES];
+const OF_ROWS: [rows::Choices; 5] = [ONECOPY, GARGAMEL, ROUND_ROBIN, TASHKENT_PLUS, CENTRALISED_WRITES];
 
 /// The protocols that ship statements.
 pub(crate) const OF_STATEMENTS: [shipping::Choices; 5] = [EAGER, FR_L, FR_C, VR_L, CONFLICT_AWARE];
 
 /// The names of all protocols, the default first.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     ONECOPY.name,
     GARGAMEL.name,
     ROUND_ROBIN.name,
+    TASHKENT_PLUS.name,
     CENTRALISED_WRITES.name,
     EAGER.name,
     FR_L.name,
@@ -51,6 +56,12 @@ pub(crate) const RULES: [&str; 3] = [OWN, "write-write", "read-write"];
 /// The values of `see`.
 pub(crate) const SIGHTS: [&str; 2] = ["fresh", "local"];
 
+/// The values of `memory`.
+pub(super) const MEMORY: Kind = Kind::Size(1 << 20, 1 << 50);
+
+/// The default of `memory`.
+pub(crate) const MEMORY_DEFAULT: &str = "1GB";
+
 /// The protocol decides.
 const OWN: &str = "own";
 
@@ -61,6 +72,11 @@ pub(crate) enum ProtocolError {
     Unknown,
     /// Only `gargamel` has a rule to choose.
     HasNoRule {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// Only `tashkent+` makes groups by memory.
+    HasNoGroups {
         /// The protocol.
         protocol: &'static str,
     },
@@ -78,6 +94,11 @@ impl fmt::Display for ProtocolError {
             Self::HasNoRule { protocol } => {
                 write!(f, "\"rule\" is for protocol {}, and this is {protocol}: leave it out", GARGAMEL.name)
             }
+            Self::HasNoGroups { protocol } => write!(
+                f,
+                "\"memory\" is for protocol {}, and this is {protocol}: leave it out",
+                TASHKENT_PLUS.name
+            ),
             Self::SeesFresh { protocol } => {
                 write!(f, "reads of protocol {protocol} are always fresh: leave \"see\" out")
             }
@@ -87,11 +108,31 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// The protocol of this name, with a rule of [`RULES`], a sight of [`SIGHTS`], and the patience of its chains.
+/// The bytes of a value of `memory`.
+pub(crate) fn memory(text: &str) -> Result<u64, ValueError> {
+    match MEMORY.parse(text)? {
+        Value::Number(bytes) => Ok(bytes),
+        other => unreachable!("a size is a number: {other:?}"),
+    }
+}
+
+/// The settings that change a protocol of rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adjustments<'a> {
+    /// One of [`RULES`].
+    pub(crate) rule: &'a str,
+    /// One of [`SIGHTS`].
+    pub(crate) see: &'a str,
+    /// The memory of a replica; its default goes with any protocol.
+    pub(crate) memory_bytes: u64,
+    /// How long transactions wait in chains.
+    pub(crate) patience: Duration,
+}
+
+/// The protocol of this name, adjusted.
 pub(crate) fn named(
     name: &str,
-    (rule, see): (&str, &str),
-    patience: Duration,
+    Adjustments { rule, see, memory_bytes, patience }: Adjustments<'_>,
 ) -> Result<Propagation, ProtocolError> {
     let rule = match rule {
         "write-write" => Some(Rule::WriteWrite),
@@ -106,6 +147,13 @@ pub(crate) fn named(
             }
             choices.order = Order::Chains(rule);
         }
+        match &mut choices.home {
+            HomePolicy::ByMemory { memory_bytes: bytes } => *bytes = memory_bytes,
+            _ if memory_bytes != MEMORY_BYTES => {
+                return Err(ProtocolError::HasNoGroups { protocol: choices.name });
+            }
+            _ => {}
+        }
         choices.see = see;
         choices.patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         return Ok(Propagation::Rows(choices));
@@ -114,6 +162,7 @@ pub(crate) fn named(
     let choices = choices.ok_or(ProtocolError::Unknown)?;
     match (rule, see) {
         (Some(_), _) => Err(ProtocolError::HasNoRule { protocol: choices.name }),
+        _ if memory_bytes != MEMORY_BYTES => Err(ProtocolError::HasNoGroups { protocol: choices.name }),
         (None, See::Local) => Err(ProtocolError::SeesFresh { protocol: choices.name }),
         (None, See::Fresh) => Ok(Propagation::Statements(choices)),
     }
@@ -123,26 +172,41 @@ pub(crate) fn named(
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const PLAIN: Adjustments<'static> =
+        Adjustments { rule: OWN, see: "fresh", memory_bytes: MEMORY_BYTES, patience: Duration::from_secs(3) };
 
     #[test]
     fn every_name_is_a_protocol_and_settings_that_do_not_fit_are_refused() {
         for name in NAMES {
-            let by_rows = matches!(named(name, (OWN, "fresh"), PATIENCE), Ok(Propagation::Rows(_)));
+            let tried = |change: fn(&mut Adjustments<'_>)| {
+                let mut adjustments = PLAIN;
+                change(&mut adjustments);
+                named(name, adjustments)
+            };
+            let by_rows = matches!(named(name, PLAIN), Ok(Propagation::Rows(_)));
             assert_eq!(by_rows, OF_ROWS.iter().any(|choices| choices.name == name), "{name}");
-            assert_eq!(named(name, (OWN, "local"), PATIENCE).is_ok(), by_rows, "{name}");
-            assert_eq!(
-                named(name, ("read-write", "fresh"), PATIENCE).is_ok(),
-                name == GARGAMEL.name,
-                "{name}"
-            );
+            assert_eq!(tried(|one| one.see = "local").is_ok(), by_rows, "{name}");
+            assert_eq!(tried(|one| one.rule = "read-write").is_ok(), name == GARGAMEL.name, "{name}");
+            let has_groups = tried(|one| one.memory_bytes = 64 << 20);
+            assert_eq!(has_groups.is_ok(), name == TASHKENT_PLUS.name, "{name}");
+            if let Err(error) = has_groups {
+                assert_eq!(error, ProtocolError::HasNoGroups { protocol: name });
+            }
         }
         assert_eq!(NAMES.len(), OF_ROWS.len() + OF_STATEMENTS.len());
-        let Ok(Propagation::Rows(choices)) = named("gargamel", ("read-write", "local"), PATIENCE) else {
+        let local = Adjustments { rule: "read-write", see: "local", ..PLAIN };
+        let Ok(Propagation::Rows(choices)) = named("gargamel", local) else {
             panic!("gargamel has rules, and stale reads");
         };
         assert_eq!((choices.order, choices.see), (Order::Chains(Rule::ReadWrite), See::Local));
         assert_eq!(choices.patience_us, 3_000_000);
-        assert_eq!(named("galera", (OWN, "fresh"), PATIENCE).unwrap_err(), ProtocolError::Unknown);
+        let small = Adjustments { memory_bytes: 64 << 20, ..PLAIN };
+        let Ok(Propagation::Rows(choices)) = named("tashkent+", small) else {
+            panic!("tashkent+ takes the memory of a replica");
+        };
+        assert_eq!(choices.home, HomePolicy::ByMemory { memory_bytes: 64 << 20 });
+        assert_eq!(named("galera", PLAIN).unwrap_err(), ProtocolError::Unknown);
+        assert_eq!(memory(MEMORY_DEFAULT), Ok(MEMORY_BYTES), "the protocol's own");
+        assert!(memory("1kB").is_err() && memory("plenty").is_err());
     }
 }

@@ -240,8 +240,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&protocol::NAMES),
         default: "onecopy",
         can_reload: false,
-        about: "Replication protocol (docs/explanation/protocols). `onecopy`, `gargamel`, `round-robin` and \
-                `centralised-writes` propagate rows; the others are schedulers that ship statements to all replicas \
+        about: "Replication protocol (docs/explanation/protocols). `onecopy`, `gargamel`, `round-robin`, \
+                `tashkent+` and `centralised-writes` propagate rows; the others are schedulers that ship statements to all replicas \
                 under table locks. A data folder keeps its kind.",
     },
     Setting {
@@ -253,6 +253,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         about: "Which transactions wait for each other under protocol `gargamel`: those that write the same \
                 (`write-write`, its own), or also those that read what another writes (`read-write`, with \
                 REPEATABLE READ as SERIALIZABLE).",
+    },
+    Setting {
+        name: "memory",
+        flag: "memory",
+        kind: protocol::MEMORY,
+        default: protocol::MEMORY_DEFAULT,
+        can_reload: false,
+        about: "Memory of one server for tables, under protocol `tashkent+`. Kinds of transactions whose tables fit \
+                into it together share a group of replicas. Another protocol takes no other value than the default.",
     },
     Setting {
         name: "see",

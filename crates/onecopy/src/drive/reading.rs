@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::event::{Event, Reads};
+use cluster::event::{Event, Kind, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::TransactionOptions;
 
@@ -40,6 +40,17 @@ impl Driver<'_> {
         at: Option<ReplicaId>,
         generation: Version,
     ) -> Result<ReplicaId, Fault> {
+        self.place_read_of_kind(reads, at, generation, None).await
+    }
+
+    /// The same for a read that may go to the replicas of its kind.
+    pub(crate) async fn place_read_of_kind(
+        &mut self,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        generation: Version,
+        kind: Option<Box<Kind>>,
+    ) -> Result<ReplicaId, Fault> {
         let event = Event::Read {
             session: self.link.id,
             reads: reads.clone(),
@@ -47,7 +58,7 @@ impl Driver<'_> {
             cost_us: self.txn.cost_us.unwrap_or(READ_COST_US),
             near: self.txn.last_ran_at,
             catalogue: generation,
-            kind: None,
+            kind,
         };
         self.link.session_registration.cancel.set(CancelState::Waiting);
         let place = match self.place(event, false).await? {

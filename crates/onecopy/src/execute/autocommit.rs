@@ -153,7 +153,8 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         self.link.settle().await;
-        let replica = self.driver().place_read(reads, at, analysis.generation()).await?;
+        let kind = self.view().kind(analysis);
+        let replica = self.driver().place_read_of_kind(reads, at, analysis.generation(), kind).await?;
         let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {
             self.link.servers.close(replica);

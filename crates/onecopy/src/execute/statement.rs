@@ -156,7 +156,8 @@ impl Executor<'_> {
             Ok(tables) if !is_snapshot => analysis.spread_reads(tables),
             _ => Reads::All,
         };
-        let replica = self.driver().place_read(&reads, None, analysis.generation()).await?;
+        let kind = self.view().kind(&analysis);
+        let replica = self.driver().place_read_of_kind(&reads, None, analysis.generation(), kind).await?;
         let server = self.link.servers.get(replica);
         server.begin(inside(options), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_read_first, is_snapshot, has_snapshot: false }))

@@ -22,7 +22,7 @@ use super::{metrics, systemd};
 use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::protocol::{self, Propagation};
+use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
 use crate::coordinator::plan::{Adoption, Plan};
@@ -132,11 +132,13 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
 
 /// The protocol of the configuration, with its settings. Refuses settings that do not go with it.
 fn propagation(config: &Config) -> Result<Propagation, NodeError> {
-    let propagation = protocol::named(
-        config.text("protocol"),
-        (config.text("rule"), config.text("see")),
-        config.duration("chain_patience"),
-    )?;
+    let adjustments = Adjustments {
+        rule: config.text("rule"),
+        see: config.text("see"),
+        memory_bytes: config.number("memory"),
+        patience: config.duration("chain_patience"),
+    };
+    let propagation = protocol::named(config.text("protocol"), adjustments)?;
     super::check_elastic(&config.elastic(), propagation)?;
     Ok(propagation)
 }

@@ -23,7 +23,7 @@ use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
-use crate::config::protocol;
+use crate::config::protocol::{self, Adjustments};
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Coordinator;
 use crate::coordinator::parking::ParkedFiles;
@@ -35,13 +35,18 @@ use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
 use server_registry::{ServerRegistry, place};
 
+fn adjustments(up: &Up) -> Adjustments<'_> {
+    Adjustments {
+        rule: &up.rule,
+        see: &up.see,
+        memory_bytes: up.memory,
+        patience: Duration::from_millis(u64::from(up.patience.chain_patience_ms)),
+    }
+}
+
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
-    let propagation = protocol::named(
-        &up.protocol.name(),
-        (&up.rule, &up.see),
-        Duration::from_millis(u64::from(up.patience.chain_patience_ms)),
-    )?;
+    let propagation = protocol::named(&up.protocol.name(), adjustments(&up))?;
     super::check_elastic(&up.elastic.config, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));

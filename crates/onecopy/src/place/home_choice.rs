@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use cluster::claims::Claims;
-use cluster::event::{Foreseen, Home, Reads};
+use cluster::event::{Foreseen, Home, Kind, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
@@ -42,6 +42,8 @@ pub(crate) struct PlaceDecision {
     pub(crate) writes: Claims,
     /// What is known of later statements.
     pub(crate) foreseen: Foreseen,
+    /// The kind of the transaction, if the protocol asks for it.
+    pub(crate) kind: Option<Box<Kind>>,
     /// The transaction fails instead of waiting for transactions of other homes.
     pub(crate) nowait: bool,
     pub(crate) home: Home,
@@ -65,6 +67,7 @@ impl PlaceDecision {
             reads,
             writes,
             foreseen: Foreseen::default(),
+            kind: None,
             nowait: false,
             home: Home::Anchor,
             reason: AnchorReason::Needs(Because::Update),
@@ -219,11 +222,12 @@ impl Placer<'_> {
         let asks_draws = analysis.sequences.asks_draws() && home != Home::Anchor;
         let nowait = analysis.execution.nowait;
         let (generation, template) = (analysis.generation(), analysis.template);
-        let foreseen = Foreseen::default();
+        let (foreseen, kind) = (Foreseen::default(), self.view().kind(analysis));
         PlaceDecision {
             reads,
             writes,
             foreseen,
+            kind,
             nowait,
             home,
             reason,

@@ -54,6 +54,7 @@ impl Requirements {
             sequences: SequenceEffects::of(self, &routings, &catalogue),
             session: SessionEffects::of(self, &pairs),
             template: self.statements.first().map(|statement| statement.template),
+            runs_code: self.statements.first().is_some_and(|s| matches!(s.verb, Verb::Call | Verb::Do)),
             access,
             routings,
             catalogue,
