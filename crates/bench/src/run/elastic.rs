@@ -119,10 +119,11 @@ fn step(factor: f64, length: Duration, outcome: &drive::Outcome, sizes: &[(f64, 
     }
 }
 
-/// The number of replicas at the end, and since when there were that many without a break.
+/// The number of replicas at the end, and since when the number was within one of that without a break: with a load between two
+/// numbers, the last replica comes and goes.
 fn followed(sizes: &[(f64, usize)]) -> (usize, f64) {
     let Some((_, last)) = sizes.last() else { return (0, 0.0) };
-    let since = sizes.iter().rev().take_while(|(_, size)| size == last).last();
+    let since = sizes.iter().rev().take_while(|(_, size)| size.abs_diff(*last) <= 1).last();
     let begins = sizes.first().is_some_and(|first| since == Some(first));
     (*last, since.filter(|_| !begins).map_or(0.0, |(at, _)| *at))
 }
@@ -203,7 +204,8 @@ mod tests {
     #[test]
     fn replicas_have_followed_when_their_number_stays() {
         let sizes = [(0.0, 1), (3.0, 2), (6.0, 3), (7.0, 2), (9.0, 3), (12.0, 3)];
-        assert_eq!(followed(&sizes), (3, 9.0));
+        assert_eq!(followed(&sizes), (3, 3.0), "one comes and goes");
+        assert_eq!(followed(&[(0.0, 1), (4.0, 3), (6.0, 1), (8.0, 3)]), (3, 8.0), "two do not");
         assert_eq!(followed(&[(0.1, 2), (5.0, 2)]), (2, 0.0), "from the beginning");
         assert_eq!(followed(&[]), (0, 0.0));
         assert_eq!(changes(&sizes), [(0.0, 1), (3.0, 2), (6.0, 3), (7.0, 2), (9.0, 3)]);

@@ -260,7 +260,7 @@ pub(crate) struct Step {
     pub(crate) response_ms: Option<Quantiles>,
     /// How many served at the end.
     pub(crate) replicas: usize,
-    /// How long after its begin there were that many, for the rest of the phase.
+    /// How long after its begin there were that many, or one more or less, for the rest of the phase.
     pub(crate) followed_s: f64,
     /// When the number changed, in seconds, and to how many.
     pub(crate) sizes: Vec<(f64, usize)>,
