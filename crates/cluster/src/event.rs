@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::claims::{Claimed, Claims, ColumnSet, Footprint, Meeting};
 use crate::ids::{Identity, Incarnation, KindId, Nonce, ReplicaId, SessionId, TableId, Version};
+use crate::placement::Touches;
 use crate::record::SealedBody;
 use crate::time::Time;
 
@@ -56,6 +57,8 @@ pub enum Home {
 pub struct Needs {
     /// Its reads, with what it writes.
     pub reads: Reads,
+    /// The tables that its home must hold. Of the first statement, also those that are expected of later ones.
+    pub touches: Touches,
     /// The claims on all that it may write, lock or rely on. It waits for the transactions of other homes that hold the same.
     /// At SERIALIZABLE the rows that it reads by key are among them, and it waits for those of its own home, too.
     pub writes: Claims,
@@ -340,6 +343,8 @@ pub enum AbortCause {
     Conflict(Rival),
     /// It waits for a transaction that waits for it.
     Deadlock(Rival),
+    /// Its home does not hold a table that its statement needs. It may begin again where all is held.
+    NotHeld,
     /// It is known as a whole, and has waited for this transaction as long as it may.
     Impatience(Rival),
 }

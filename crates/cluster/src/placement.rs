@@ -4,6 +4,9 @@
 //! [`Holdings`] of a replica, a cheap handle on the same map. With three replicas and table 7 restricted to the first
 //! two, the third neither applies rows of table 7 nor serves reads of it, and its checksum of table 7 is not compared.
 //!
+//! A transaction has its home where all is held that it [touches](Touches): an empty copy of a table must not answer. One whose
+//! later statement touches more is over, and may begin again elsewhere ([`crate::event::AbortCause::NotHeld`]).
+//!
 //! [`Holdings::must_apply`] is the only rule for whether a record concerns a replica. A replica counts as having applied
 //! every record that it need not apply.
 //!
@@ -64,6 +67,17 @@ impl ReplicaSet {
 
 /// The fragments that only some replicas hold, each with its holders. All replicas hold what is not listed.
 type Listed = BTreeMap<FragmentId, ReplicaSet>;
+
+/// The tables of which a statement may need rows where it runs: those that it reads and writes, and those that its triggers,
+/// cascades and constraint checks reach.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Touches {
+    /// They cannot be bounded.
+    #[default]
+    Anything,
+    /// These tables.
+    Tables(Arc<[TableId]>),
+}
 
 /// The map from fragments to their holders.
 #[derive(Clone, Debug)]
@@ -127,6 +141,14 @@ impl Placement {
             return self.everyone;
         }
         tables.iter().fold(self.everyone, |set, t| set.and(self.holders(FragmentId::whole(*t))))
+    }
+
+    /// The replicas where a statement may run that touches these tables.
+    pub fn holders_of(&self, touches: &Touches) -> ReplicaSet {
+        match touches {
+            Touches::Anything => self.holders_of_everything(),
+            Touches::Tables(tables) => self.holders_of_all(tables),
+        }
     }
 
     /// The replicas that hold everything: where a statement may run that cannot be bounded.

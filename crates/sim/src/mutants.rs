@@ -54,6 +54,8 @@ pub const MUTANTS: &[Mutant] = &[
         switch: |r| r.core.only_held_is_waited_for = false,
     },
     Mutant { name: "large updates are treated like inserts", switch: |r| r.inserts_alone_are_held = false },
+    Mutant { name: "homes lack tables that they need", switch: |r| r.core.homes_hold_all = false },
+    Mutant { name: "homes lack the tables of their checks", switch: |r| r.checks_are_touched = false },
     Mutant { name: "reads are not certified", switch: |r| r.core.certifies_reads = false },
     Mutant { name: "claims are certified as of the last statement", switch: |r| r.turns_told = false },
     Mutant { name: "reads are not reported", switch: |r| r.reads_told = false },

@@ -264,6 +264,8 @@ pub struct Plan {
     pub keys_max: usize,
     /// The most versions in one refresh.
     pub refresh_versions_max: u64,
+    /// Transactions begin where all their tables are. Otherwise they know only the tables of their first statement, and may fail.
+    pub foresees_tables: bool,
     /// How long a transaction that is known as a whole waits before it fails.
     pub patience_us: u64,
 }

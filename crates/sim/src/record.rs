@@ -2,6 +2,7 @@
 
 mod claims;
 mod kinds;
+mod touches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use claims::{GROUPS, relied_on};
 
 pub(crate) use claims::{Done, Locked, claims, foreseen, is_known, wants};
 pub(crate) use kinds::kind;
+pub(crate) use touches::touches;
 
 /// The body of the record. Every change is an update, because a deleted row keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
@@ -64,18 +66,18 @@ pub(crate) struct Place {
 
 /// The reads of a statement, as reported to the core.
 ///
-/// With partial replication the first statement of a transaction also decides where the later ones run, so it needs
-/// everything. The later ones still report their tables, because a replica may lack one.
+/// With partial replication the first statement of a transaction that only reads also decides where the later ones run, so it
+/// needs everything. The later ones still report their tables, because a replica may lack one.
 pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usize>, rules: &Rules) -> Reads {
     let statement = &program.statements[place.at];
     let is_first = place.at == 0 && program.frame != Frame::Autocommit;
-    if place.is_partial && is_first {
+    if place.is_partial && is_first && !program.is_update() {
         return Reads::All;
     }
     let is_snapshot = program.keeps_snapshot() && program.frame != Frame::Autocommit;
     if is_snapshot
         && place.has_snapshot
-        && !place.is_partial
+        && (program.is_update() || !place.is_partial)
         && (statement.is_read() || !rules.errors_are_reads)
     {
         // The snapshot is fixed; only constraint checks see newer rows.

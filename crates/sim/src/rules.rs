@@ -85,6 +85,8 @@ pub struct Rules {
     pub refused_is_diverged: bool,
     /// Writes that were rolled back to a savepoint are not logged.
     pub undone_is_forgotten: bool,
+    /// A statement that inserts or deletes also needs the tables of its constraint checks.
+    pub checks_are_touched: bool,
     /// The first statement about data takes the snapshot, not SAVEPOINT or the like, so that one needs everything.
     pub control_takes_no_snapshot: bool,
 }
@@ -130,6 +132,7 @@ impl Default for Rules {
             failed_sync_stops: true,
             refused_is_diverged: true,
             undone_is_forgotten: true,
+            checks_are_touched: true,
             control_takes_no_snapshot: true,
         }
     }

@@ -153,9 +153,12 @@ pub fn keys() -> impl Iterator<Item = Key> {
     std::iter::once(Key::VIEW).chain(rows)
 }
 
+/// The tables that the view reads in turn.
+pub const VIEW_TABLES: [u8; 2] = [1, 2];
+
 /// The table that the view reads after this many changes of its definition.
 pub fn view_target(changes: usize) -> u8 {
-    1 + (changes % 2) as u8
+    VIEW_TABLES[changes % VIEW_TABLES.len()]
 }
 
 /// The content of a row.
@@ -209,18 +212,21 @@ pub fn first_rows() -> Rows {
     keys().map(|key| (key, Row::first(key))).collect()
 }
 
-/// Draws the placement: full, or with tables 2 and 3 at some replicas only. Replica 0 holds all tables.
+/// Draws the placement: full, or with some tables at some replicas only. Replica 0 holds all tables.
 pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     let mut placement = Placement::full(replicas);
     if dice.percent(50) {
-        for table in [2, 3] {
+        for table in 1..=STOCK {
+            if !dice.percent(40) {
+                continue;
+            }
             let mut holders = ReplicaSet::EMPTY.with(ReplicaId(0));
             for replica in (1..replicas).filter(|_| dice.percent(50)) {
                 holders = holders.with(ReplicaId(replica));
             }
             // A replica that joins later holds the tables without a restriction.
             if holders != ReplicaSet::first(replicas) {
-                placement.restrict(FragmentId::whole(DATABASE.table(table)), holders);
+                placement.restrict(FragmentId::whole(DATABASE.table(u32::from(table))), holders);
             }
         }
     }

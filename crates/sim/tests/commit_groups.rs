@@ -60,6 +60,7 @@ fn around_a_return(seed: u64) -> Plan {
         keys_max: KEYS_MAX,
         refresh_versions_max: 1,
         patience_us: PATIENCE_US,
+        foresees_tables: true,
     }
 }
 

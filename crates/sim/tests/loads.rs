@@ -56,6 +56,7 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
         patience_us: PATIENCE_US,
+        foresees_tables: true,
     }
 }
 

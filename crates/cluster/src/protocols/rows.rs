@@ -22,6 +22,7 @@ mod certification;
 mod choices;
 mod commit_groups;
 mod commits;
+mod home_choice;
 mod members;
 mod memory_groups;
 mod options;
@@ -395,7 +396,7 @@ impl Protocol for Rows {
             Event::Statement { session, needs } => {
                 out.catalogue = needs.catalogue;
                 if self.transactions.contains_key(&session) {
-                    self.ask(session, needs, out);
+                    self.ask_next(session, needs, out);
                 }
             }
             Event::ReserveLate { session, claims, held } => self.reserve_late(session, (claims, held), out),

@@ -24,6 +24,11 @@ impl View<'_> {
                 "could not serialize access due to concurrent update",
                 was_first(self.place_of(rival.meeting), rival),
             ),
+            AbortCause::NotHeld => (
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not go on: the transaction needs a table that its replica does not hold",
+                None,
+            ),
             AbortCause::Impatience(rival) => (
                 sqlstate::SERIALIZATION_FAILURE,
                 "could not serialize access: waited for others too long",

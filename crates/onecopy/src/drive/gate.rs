@@ -5,6 +5,7 @@ use std::pin::pin;
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Needs, Reads};
 use cluster::ids::Version;
+use cluster::placement::Touches;
 use sql::Isolation;
 use tokio::time::Instant;
 
@@ -26,6 +27,7 @@ impl View<'_> {
     pub(crate) fn needs(self, reads: Reads, writes: Claims) -> Needs {
         Needs {
             reads,
+            touches: Touches::Anything,
             writes,
             cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
             near: self.txn.last_ran_at,

@@ -15,7 +15,7 @@ use cluster::claims::{Claimed, Claims, Footprint};
 use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::Mode;
-use cluster::placement::Placement;
+use cluster::placement::{Placement, Touches};
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
 use cluster::protocols::shipping::{Ending, Kind, Operation, Request};
@@ -196,7 +196,8 @@ impl Onecopy {
         };
         let (cost_us, near, catalogue) = (operation.cost_us, None, Version::ZERO);
         let event = if state.is_update {
-            let needs = Needs { reads, writes, cost_us, near, catalogue, kind: None };
+            let needs =
+                Needs { reads, touches: Touches::Anything, writes, cost_us, near, catalogue, kind: None };
             if std::mem::replace(&mut state.has_begun, true) {
                 Event::Statement { session, needs }
             } else {

@@ -43,19 +43,7 @@ impl Plan {
         };
         let clients = dice.between(2, 7);
         let sessions = flavour.sessions(clients, dice);
-        let mut pace = Pace {
-            network_us: dice.between(1, 100),
-            op_us: dice.between(1, 100),
-            fsync_us: *dice.pick(&[50, 300, 2_000]),
-            show_us: dice.between(1, 100),
-            think_us: *dice.pick(&[10, 200, 1_000]),
-            flush_us: *dice.pick(&[500, 5_000, 50_000]),
-            notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
-            refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
-            batching_us: 0,
-            read_us: 0,
-            takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
-        };
+        let mut pace = draw_pace(dice, is_crowded);
         let faults = draw_faults(dice, replicas, is_crowded);
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
         pace.batching_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
@@ -74,6 +62,7 @@ impl Plan {
             keys_max,
             refresh_versions_max,
             patience_us: PATIENCE_US,
+            foresees_tables: dice.percent(60),
         };
         if dice.percent(25) {
             plan.load(&flavour, dice);
@@ -122,6 +111,22 @@ impl Plan {
             }
             self.faults.sort_by_key(|(at, _)| *at);
         }
+    }
+}
+
+fn draw_pace(dice: &mut Dice, is_crowded: bool) -> Pace {
+    Pace {
+        network_us: dice.between(1, 100),
+        op_us: dice.between(1, 100),
+        fsync_us: *dice.pick(&[50, 300, 2_000]),
+        show_us: dice.between(1, 100),
+        think_us: *dice.pick(&[10, 200, 1_000]),
+        flush_us: *dice.pick(&[500, 5_000, 50_000]),
+        notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
+        refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
+        batching_us: 0,
+        read_us: 0,
+        takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
     }
 }
 

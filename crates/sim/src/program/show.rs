@@ -33,6 +33,9 @@ impl fmt::Display for Plan {
         if self.row_claims_max != ROW_CLAIMS_MAX {
             writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
         }
+        if !self.foresees_tables {
+            writeln!(f, "transactions know the tables of their first statement only")?;
+        }
         if self.patience_us != PATIENCE_US {
             writeln!(f, "transactions wait in chains for {} us", self.patience_us)?;
         }

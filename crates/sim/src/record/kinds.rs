@@ -25,7 +25,8 @@ pub(crate) fn kind(program: &Program, records: usize) -> Option<Box<Kind>> {
     Some(Box::new(Kind { id, tables }))
 }
 
-fn table(op: &Op) -> Option<u8> {
+/// The table that an op names.
+pub(super) fn table(op: &Op) -> Option<u8> {
     match op {
         Op::Read(key)
         | Op::Update(key)

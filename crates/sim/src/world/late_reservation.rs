@@ -9,6 +9,7 @@
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{AbortCause, Event, Needs, Reads};
 use cluster::ids::SessionId;
+use cluster::placement::Touches;
 use cluster::protocols::rows::Order;
 
 use super::session::{Phase, Run};
@@ -141,7 +142,8 @@ impl World {
                 run.phase = Phase::Placing;
                 let (writes, catalogue) = (run.late.missed.clone(), run.catalogue);
                 let reads = Reads::Tables([].into());
-                let needs = Needs { reads, writes, cost_us: 1, near: None, catalogue, kind: None };
+                let touches = Touches::Tables([].into());
+                let needs = Needs { reads, touches, writes, cost_us: 1, near: None, catalogue, kind: None };
                 self.tell(Event::Statement { session: SessionId(session as u64), needs });
             }
         }

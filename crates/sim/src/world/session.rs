@@ -175,6 +175,7 @@ impl World {
         let Some(node) = self.node.as_ref() else { return };
         let (catalogue, view_changes) = (node.catalogue, node.view_changes);
         let nonce = self.nonce();
+        let foresees_tables = self.plan.foresees_tables || self.sessions[session].tries > 0;
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
         let place = record::Place { at: run.at, has_snapshot: run.has_snapshot, is_partial: self.is_partial };
@@ -187,6 +188,7 @@ impl World {
         run.catalogue = catalogue;
         run.views.truncate(run.at);
         run.views.push(view_changes);
+        let at_statement = run.at;
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
@@ -197,7 +199,9 @@ impl World {
         writes.add(&run.late.missed);
         let asks_kinds = is_first && self.rules.protocol.home.asks_kinds();
         let kind = asks_kinds.then(|| record::kind(&program, self.disk.records.len())).flatten();
-        let needs = |reads, kind| Needs { reads, writes, cost_us, near, catalogue, kind };
+        let foresees = is_first && foresees_tables;
+        let touches = record::touches(&program, at_statement, foresees, &self.rules);
+        let needs = |reads, kind| Needs { reads, touches, writes, cost_us, near, catalogue, kind };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue, kind },
             (true, false) => Event::Statement { session: id, needs: needs(reads, None) },

@@ -66,6 +66,8 @@ pub struct Rules {
     pub unsent_are_waited_for: bool,
     /// A SERIALIZABLE transaction joins no commit group.
     pub serializable_alone: bool,
+    /// A transaction has its home where all is held that it needs.
+    pub homes_hold_all: bool,
     /// A transaction that merges chains waits for all of them.
     pub merges_wait: bool,
     /// A transaction that splits off a chain waits for the one behind which it does.
@@ -109,6 +111,7 @@ impl Default for Rules {
             comes_up_whole: true,
             unsent_are_waited_for: true,
             serializable_alone: true,
+            homes_hold_all: true,
             merges_wait: true,
             splits_wait: true,
             committed_predecessors_count: true,

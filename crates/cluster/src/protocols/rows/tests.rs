@@ -14,6 +14,7 @@ use crate::claims::{Claimed, Footprint};
 use crate::event::{AbortCause, Foreseen, Home, Needs, Rival};
 use crate::ids::DatabaseId;
 use crate::ids::Nonce;
+use crate::placement::Touches;
 use crate::protocols::onecopy::ONECOPY;
 use crate::record::RecordBuilder;
 
@@ -92,7 +93,11 @@ impl Bench {
 
     /// Begins anywhere with a statement that writes these rows of table 7.
     fn roam(&mut self, session: SessionId, level: Level, rows: &[u64]) -> Vec<String> {
-        let needs = writing(level, rows);
+        self.begin_any(session, level, writing(level, rows))
+    }
+
+    /// Begins anywhere.
+    fn begin_any(&mut self, session: SessionId, level: Level, needs: Needs) -> Vec<String> {
         self.feed(Event::Begin {
             session,
             level,
@@ -129,6 +134,7 @@ impl Bench {
             near: None,
             catalogue: Version::ZERO,
             kind: None,
+            touches: Touches::Anything,
         };
         self.feed(Event::Begin {
             session,
@@ -184,7 +190,15 @@ fn reading(keys: &[u64]) -> Reads {
 
 fn writing(level: Level, keys: &[u64]) -> Needs {
     let reads = if level == Level::ReadCommitted { reading(keys) } else { Reads::All };
-    Needs { reads, writes: rows(keys), cost_us: 1, near: None, catalogue: Version::ZERO, kind: None }
+    Needs {
+        reads,
+        touches: Touches::Anything,
+        writes: rows(keys),
+        cost_us: 1,
+        near: None,
+        catalogue: Version::ZERO,
+        kind: None,
+    }
 }
 
 fn word(effect: &Effect) -> String {
@@ -201,6 +215,7 @@ fn word(effect: &Effect) -> String {
         Effect::Acknowledge { session, .. } => format!("acknowledge {session}"),
         Effect::Commit { session, .. } => format!("commit {session}"),
         Effect::HomeLost { session } => format!("home lost {session}"),
+        Effect::Abort { session, cause: AbortCause::NotHeld } => format!("not held {session}"),
         Effect::Abort { session, cause: AbortCause::HomeLost } => format!("abort {session}"),
         Effect::Abort { session, cause: AbortCause::Conflict(Rival { version, .. }) } => {
             format!("conflict {session} with {}", version.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Update transactions until they finish: a home, the order between homes, and statements that are let run.
+//! Update transactions until they finish: the order between homes, and statements that are let run.
 //!
 //! A statement first waits until the order lets it go on ([`crate::parts::order`]). Then it waits until its home has the
 //! versions that it reads, and every assigned version of another home that has claims in common with what it may write. So it
@@ -7,26 +7,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finished, Held, HomePolicy, Out, Pending, Phase, Rows, Rule, Running, Transaction};
+use super::{Finished, Held, Out, Pending, Phase, Rows, Rule, Running, Transaction};
 use crate::claims::{Claimed, Claims, ColumnSet, Meeting, is_definitions};
 use crate::event::{AbortCause, Effect, Foreseen, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
-use crate::parts::balancer::Wish;
 use crate::parts::chains::Chain;
 use crate::parts::in_flight::Place;
 use crate::parts::order::{Go, Holder, Request, Scope};
-use crate::parts::replica::{Replica, State, Turn};
+use crate::parts::replica::Turn;
 use crate::placement::ReplicaSet;
 use crate::protocols::{ChainStatus, Waiting};
 use crate::record::SealedBody;
 use crate::time::Time;
 
 /// The claims of a transaction that is known as a whole.
-struct Known {
+pub(super) struct Known {
     /// It begins where it sees all versions with these.
     seen: Claims,
     /// It follows the transactions in the chains with these.
-    chained: Claims,
+    pub(super) chained: Claims,
     is_sure: bool,
 }
 
@@ -108,101 +107,17 @@ impl Rows {
         self.executed(session);
     }
 
-    /// The home of the last transaction that this one will wait for, or will conflict with; else the home of the last version
-    /// that it conflicts with, as long as the others lack that version; else the replica with the least expected wait. A
-    /// transaction that draws from sequences stays at the anchor if that has room. By memory, only the group of its kind counts.
-    fn choose_home(
-        &mut self,
-        choice: Home,
-        (session, needs): (SessionId, &Needs),
-        (foreseen, known): (&Foreseen, Option<&Known>),
-        now: Time,
-    ) -> usize {
-        let eligible = match choice {
-            Home::Anchor => return self.anchor,
-            Home::At(_) => self.taking(self.placement.holders_of_everything()),
-            Home::Any | Home::Drawing { .. } => {
-                self.grouped(session, self.taking(self.placement.holders_of_everything()), now)
-            }
-        };
-        if self.choices.home == HomePolicy::Anchor {
-            return self.anchor;
+    /// A later statement of a transaction wants to run. It is over if its home lacks a table of the statement.
+    pub(super) fn ask_next(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
+        if self.is_misplaced(session, &needs.touches) {
+            self.abort(session, AbortCause::NotHeld, out);
+        } else {
+            self.ask(session, needs, out);
         }
-        let mut near = needs.near;
-        if let Home::Drawing { last } = choice {
-            let has_room = self.anchor_has_room(eligible, needs, now);
-            let running = self.replicas.iter().map(|replica| replica.running + replica.queued).sum();
-            let stays = self.drawing.stays(now, running, last, self.replicas[self.anchor].id);
-            if has_room && stays.is_none() {
-                return self.anchor;
-            }
-            near = stays.or(near);
-        }
-        let may = |index: &usize| {
-            let replica = &self.replicas[*index];
-            replica.state == State::Up && eligible.contains(replica.id)
-        };
-        if let Home::At(replica) = choice
-            && may(&usize::from(replica.0))
-        {
-            return usize::from(replica.0);
-        }
-        if self.choices.home == HomePolicy::InTurn {
-            return self.take_turn(eligible).unwrap_or(self.anchor);
-        }
-        let mut writes = needs.writes.clone();
-        match foreseen {
-            Foreseen::Likely(later) => writes.add(later),
-            Foreseen::Whole(whole) => writes.add(&whole.writes),
-        }
-        let chain = match known {
-            Some(known) => self.order.behind_whole(&known.chained),
-            None => self.order.behind(&writes),
-        };
-        if let Some(chain) = chain.filter(may) {
-            return chain;
-        }
-        let (version, ran_at) = self.index.claimer(&writes);
-        let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
-        let need = self.need(&needs.reads, needs.catalogue).max(version);
-        let wish = Wish { eligible, need, cost_us: needs.cost_us, near };
-        let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
-        let goes_there = !self.choices.home.asks_kinds() && self.replicas[best].applied < version;
-        ran_at.filter(|_| goes_there).unwrap_or(best)
-    }
-
-    /// The next replica that is up and eligible, in circular order.
-    pub(super) fn take_turn(&mut self, eligible: ReplicaSet) -> Option<usize> {
-        let count = self.replicas.len();
-        let is_up = |index: &usize| {
-            let replica = &self.replicas[*index];
-            replica.state == State::Up && eligible.contains(replica.id)
-        };
-        let next = (1..=count).map(|step| (self.last_turn + step) % count).find(is_up)?;
-        self.last_turn = next;
-        Some(next)
-    }
-
-    /// Whether the anchor takes one more transaction that draws from sequences.
-    fn anchor_has_room(&mut self, eligible: ReplicaSet, needs: &Needs, now: Time) -> bool {
-        let anchor = &self.replicas[self.anchor];
-        if anchor.state != State::Up || !eligible.contains(anchor.id) {
-            return false;
-        }
-        let need = self.need(&needs.reads, needs.catalogue);
-        let wait_us = |replica: &Replica| replica.expected_wait_us(need);
-        let others = self.replicas.iter().filter(|other| {
-            other.id != anchor.id
-                && other.state == State::Up
-                && !other.is_suspect
-                && eligible.contains(other.id)
-        });
-        let least_us = others.map(wait_us).min();
-        self.drawing.has_room(now, (anchor, wait_us(anchor)), least_us, needs.cost_us)
     }
 
     /// A statement wants to run.
-    pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
+    fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_serializable = transaction.level == Level::Serializable;
         let scope = if is_serializable { Scope::Everywhere } else { Scope::BetweenHomes };

@@ -3,7 +3,7 @@
 use cluster::claims::Claims;
 use cluster::event::{Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{DatabaseId, Epoch, Incarnation, Nonce, ReplicaId, Version};
-use cluster::placement::Placement;
+use cluster::placement::{Placement, Touches};
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_VERSIONS_MAX, Rows, Rules};
 use cluster::record::{RecordBuilder, Statement};
@@ -42,7 +42,15 @@ fn state(view: &View) -> State {
 /// Begins and finishes a transaction at the anchor, up to the append of its record.
 fn append(state: &mut State, view: &View, record: RecordBuilder) {
     let (reads, writes, catalogue) = (Reads::All, Claims::default(), Version::ZERO);
-    let needs = Needs { reads: reads.clone(), writes, cost_us: 1, near: None, catalogue, kind: None };
+    let needs = Needs {
+        reads: reads.clone(),
+        touches: Touches::Anything,
+        writes,
+        cost_us: 1,
+        near: None,
+        catalogue,
+        kind: None,
+    };
     let (session, nonce, level, foreseen) = (SESSION, Nonce(1), Level::ReadCommitted, Foreseen::default());
     let begin = Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen };
     let (body, claims, changed) = (Box::new(record.seal()), Vec::new(), Vec::new());

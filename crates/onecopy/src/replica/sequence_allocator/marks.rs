@@ -14,6 +14,7 @@ use std::time::Duration;
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
+use cluster::placement::Touches;
 use cluster::record::RecordBuilder;
 
 use super::connections::{STEP_DEADLINE, answer};
@@ -79,6 +80,7 @@ impl Bringer {
     async fn begin(&mut self) -> Option<Identity> {
         let needs = Needs {
             reads: Reads::Tables([].into()),
+            touches: Touches::Tables([].into()),
             writes: Claims::default(),
             cost_us: COST_US,
             near: None,

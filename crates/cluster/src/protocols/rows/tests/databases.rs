@@ -24,6 +24,7 @@ impl Bench {
             near: None,
             catalogue: Version::ZERO,
             kind: None,
+            touches: Touches::Anything,
         };
         self.feed(Event::Begin {
             session,

@@ -465,3 +465,32 @@ fn a_waiter_for_one_at_the_new_anchor_goes_on_there() {
     let late = Event::ReserveLate { session: S1, claims: rows(&[6]), held: Claims::default() };
     assert_eq!(bench.feed(late), ["reserved 1"]);
 }
+
+/// Preventive replication section 3: a replica may hold some tables only. A transaction begins where all is that it needs.
+#[test]
+fn a_transaction_has_its_home_where_all_that_it_needs_is_held() {
+    let mut placement = Placement::full(3);
+    let only = ReplicaSet::EMPTY.with(ANCHOR).with(ReplicaId(2));
+    placement.restrict(FragmentId::whole(TABLE), only);
+    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(9)), ReplicaSet::EMPTY.with(ANCHOR));
+    let mut bench = Bench::placed(placement);
+    let other = DatabaseId::FIRST.table(8);
+    let needs = |tables: &[TableId]| Needs { touches: Touches::Tables(tables.into()), ..writing(RC, &[]) };
+    let mut homes = BTreeSet::new();
+    for session in (1..=6).map(SessionId) {
+        let begin = bench.begin_any(session, RC, needs(&[TABLE]));
+        homes.extend(begin.iter().filter_map(|word| Some(word.rsplit_once(" at ")?.1.to_owned())));
+    }
+    assert_eq!(homes, BTreeSet::from(["0".to_owned(), "2".to_owned()]));
+    // Only the others make replica 1 the least loaded.
+    let said = bench.begin_any(SessionId(7), RC, needs(&[other]));
+    assert_eq!(said, ["execute 7 at 1"]);
+    bench.feed(Event::Executed { session: SessionId(7) });
+    let said = bench.feed(Event::Statement { session: SessionId(7), needs: needs(&[other]) });
+    assert_eq!(said, ["execute 7 at 1"]);
+    bench.feed(Event::Executed { session: SessionId(7) });
+    let said = bench.feed(Event::Statement { session: SessionId(7), needs: needs(&[TABLE, other]) });
+    assert_eq!(said, ["not held 7"], "an empty table must not answer");
+    let unbounded = Needs { touches: Touches::Anything, ..writing(RC, &[]) };
+    assert_eq!(bench.begin_any(SessionId(8), RC, unbounded), ["execute 8 at 0"]);
+}
