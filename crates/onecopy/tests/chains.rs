@@ -176,3 +176,23 @@ async fn patience_ends_a_wait_but_not_at_read_committed() {
     assert_eq!(value(&client, "select sum(n) from counter").await, "5");
     cluster.stop().await;
 }
+
+/// A query string whose transaction never began says nothing of the next one, here one of the extended protocol.
+#[tokio::test]
+async fn a_transaction_is_not_known_by_an_earlier_query_string() {
+    let mut cluster = start(&["--protocol", "gargamel", "--chain-patience-ms", "200"]).await;
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    let (holder, client) = (cluster.client().await, cluster.client().await);
+    run(&holder, "begin; update counter set n = n + 1 where k = 1").await;
+    run(&client, "set default_transaction_isolation = 'repeatable read'").await;
+    let both = "update counter set n = n + 1 where k = 1; update counter set n = n + 1 where k = 2";
+    let error = client.batch_execute(both).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
+    run(&holder, "commit").await;
+    for statement in ["begin", "update counter set n = n + 1 where k = 1"] {
+        client.execute(statement, &[]).await.unwrap();
+    }
+    assert_eq!(rows(&admin, "SHOW CHAINS").await.len(), 0, "later statements may do anything");
+    run(&client, "commit").await;
+    cluster.stop().await;
+}

@@ -41,6 +41,8 @@ impl Session {
             Ok(None) => self.run_unparsed(sql).await,
             Err(fault) => Err(fault),
         };
+        // The next transaction does not begin with what is left of this string.
+        self.txn.txn_profile.together = Vec::new();
         if let Err(fault) = result {
             self.send_error(fault)?;
             self.end_implicit(false).await?;
@@ -91,6 +93,10 @@ impl Session {
 
     /// The statements up to the end of the transaction, if all of them are in the query string; otherwise none.
     fn rest(&self, parts: &[Part], text: &Arc<[u8]>) -> Vec<Sent> {
+        if matches!(self.txn.state, Transaction::Update(_)) {
+            return Vec::new();
+        }
+        let parts = &parts[..parts.len().min(TOGETHER_MAX + 1)];
         let ends = |part: &Part| matches!(part.statement.verb, Verb::Commit { .. } | Verb::Rollback { .. });
         let end = parts.iter().position(ends);
         let is_block = matches!(self.txn.state, Transaction::Begun(_));
