@@ -12,9 +12,9 @@
 //!
 //! Invariant: every fragment has a holder, and the anchor holds everything.
 //!
-//! Partial replication (preventive replication section 3, C-JDBC's RAIDb-0 and RAIDb-2) is not offered yet: a node begins
-//! with [`Placement::full`], and only the simulator and tests restrict a fragment. Not here: how a placement is
-//! configured, and how a fragment is copied to a new holder.
+//! Partial replication is that of preventive replication section 3, and of C-JDBC's RAIDb-0 and RAIDb-2. Not here: how a
+//! placement is chosen and kept, and how a fragment is copied to a new holder. The driver does that while the replica is down, and then
+//! says so ([`crate::event::Event::Placed`]).
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -63,6 +63,17 @@ impl ReplicaSet {
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
+
+    /// Its replicas, in the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
+        (0..REPLICAS_MAX).map(ReplicaId).filter(move |replica| self.contains(*replica))
+    }
+}
+
+impl FromIterator<ReplicaId> for ReplicaSet {
+    fn from_iter<I: IntoIterator<Item = ReplicaId>>(replicas: I) -> Self {
+        replicas.into_iter().fold(Self::EMPTY, Self::with)
+    }
 }
 
 /// The fragments that only some replicas hold, each with its holders. All replicas hold what is not listed.
@@ -97,6 +108,23 @@ impl Placement {
     pub fn restrict(&mut self, fragment: FragmentId, holders: ReplicaSet) {
         assert!(holders != ReplicaSet::EMPTY, "every fragment has a holder");
         Arc::make_mut(&mut self.listed).insert(fragment, holders);
+    }
+
+    /// All replicas hold the fragment from now on, those that have yet to join included.
+    pub fn lift(&mut self, fragment: FragmentId) {
+        if self.listed.contains_key(&fragment) {
+            Arc::make_mut(&mut self.listed).remove(&fragment);
+        }
+    }
+
+    /// Whether some fragment is restricted.
+    pub fn is_partial(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// The restricted fragments, each with its holders.
+    pub fn restricted(&self) -> impl Iterator<Item = (FragmentId, ReplicaSet)> {
+        self.listed.iter().map(|(fragment, holders)| (*fragment, *holders))
     }
 
     /// A replica that holds whatever is not listed.

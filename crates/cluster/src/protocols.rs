@@ -36,7 +36,7 @@ use crate::event::{Effect, Event, Rival};
 use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
-use crate::placement::{Holdings, LastHolder};
+use crate::placement::{Holdings, LastHolder, Placement};
 use crate::time::Time;
 
 /// The state of a replica, for operators.
@@ -85,6 +85,11 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// Whether every table would still have a holder without this replica. A driver asks before it says that the replica
     /// has left.
     fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder>;
+
+    /// Which replicas hold what, if some may hold only a part.
+    fn placement(&self) -> Option<&Placement> {
+        None
+    }
 
     /// The last durable version.
     fn durable(&self) -> Version;

@@ -10,7 +10,7 @@ use crate::claims::Claims;
 use crate::event::{Effect, Event, Rival};
 use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
-use crate::placement::{Holdings, LastHolder};
+use crate::placement::{Holdings, LastHolder, Placement};
 use crate::protocols::{ChainStatus, Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
 
@@ -47,6 +47,16 @@ impl Cluster {
     /// Whether every table would still have a holder without this replica.
     pub fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
         self.services[&WHOLE].may_leave(replica)
+    }
+
+    /// Whether some replica holds only a part of the data.
+    pub fn is_partial(&self) -> bool {
+        self.placement().is_some_and(Placement::is_partial)
+    }
+
+    /// Which replicas hold what, if some may hold only a part.
+    pub fn placement(&self) -> Option<&Placement> {
+        self.services[&WHOLE].placement()
     }
 
     /// The last durable version.

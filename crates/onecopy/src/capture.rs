@@ -22,6 +22,7 @@
 
 pub(crate) mod catalogue;
 mod message;
+pub(crate) mod not_held;
 pub(crate) mod quoting;
 pub(crate) mod sequences;
 mod token;

@@ -19,6 +19,8 @@ mod members;
 pub(crate) mod node_kind;
 pub(crate) mod open_error;
 pub(crate) mod parking;
+mod placement_file;
+mod placing;
 pub(crate) mod plan;
 pub(crate) mod quarantines;
 mod replica_address;
@@ -46,13 +48,14 @@ use crate::database::Database;
 use crate::local::LocalState;
 use crate::local::limits::Limits;
 use drivers::Drivers;
-use elasticity::{Elasticity, UsageFile};
+use elasticity::UsageFile;
 use identities::Identities;
-use lead::Lead;
+use lead::{Lead, MemberFiles};
 use mailbox::Mailbox;
 use mailboxes::Mailboxes;
 use node_kind::NodeKind;
-use parking::{ParkedFiles, Parking};
+use parking::ParkedFiles;
+use placement_file::PlacementFile;
 use quarantines::Quarantines;
 use term::TermState;
 use view::View;
@@ -82,6 +85,8 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) quarantines: Quarantines,
     /// The files of parked replicas.
     pub(crate) parked: ParkedFiles,
+    /// The file of what each replica holds.
+    pub(crate) placement: PlacementFile,
     /// The file of what the servers have cost.
     pub(crate) usage: UsageFile,
     /// The operator's limits.
@@ -122,10 +127,12 @@ impl Coordinator {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
         let CoordinatorOptions { kind, core, anchor, database, term, .. } = options;
-        let CoordinatorOptions { identities, quarantines, parked, usage, limits, local, .. } = options;
+        let CoordinatorOptions { identities, quarantines, parked, placement, usage, limits, local, .. } =
+            options;
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
-        let lead = Lead::new(members, quarantines, limits, Parking::new(parked), Elasticity::new(usage));
+        let files = MemberFiles { quarantines, parked, placement, usage };
+        let lead = Lead::new(members, files, limits);
         let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
         let identities = Arc::new(identities);
         let outputs = Outputs {

@@ -15,7 +15,7 @@ pub(crate) mod comparison;
 pub(crate) mod initial_copy;
 pub(crate) mod member_error;
 pub(crate) mod members;
-mod not_held;
+pub(crate) mod place_table;
 pub(crate) mod reach;
 pub(crate) mod resync;
 pub(crate) mod supervisor;

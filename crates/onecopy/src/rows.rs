@@ -51,16 +51,18 @@ impl Rows {
     }
 
     /// The core of a new term. It knows the unused replica numbers from the start.
-    pub(crate) fn core(&self, members: &[ReplicaId], term: Term) -> Result<Cluster, OpenError> {
-        let (Some(first), Some(highest)) = (members.first(), members.iter().max()) else {
-            return Err(OpenError::NoReplicas);
-        };
+    pub(crate) fn core(
+        &self,
+        (members, anchor): (&[ReplicaId], ReplicaId),
+        placement: Placement,
+        term: Term,
+    ) -> Result<Cluster, OpenError> {
+        let highest = members.iter().max().ok_or(OpenError::NoReplicas)?;
         if highest.0 >= REPLICAS_MAX {
             return Err(OpenError::HighNumber { number: highest.0 + 1 });
         }
         let replicas = highest.0 + 1;
-        let placement = Placement::full(replicas);
-        let (anchor, refresh_pause_us) = (*first, REFRESH_PAUSE_US);
+        let refresh_pause_us = REFRESH_PAUSE_US;
         let (keys_max, refresh_versions_max) = (KEYS_MAX, REFRESH_VERSIONS_MAX);
         let options = Options {
             replicas,

@@ -16,7 +16,7 @@ mod declared;
 mod learned;
 mod predicted;
 
-pub use declared::{Declaration, DeclarationError, Declared, declaration_of};
+pub use declared::{Declaration, DeclarationError, Declared, declaration_of, table_names};
 pub use learned::{Digests, ProfileLimits, ProfileStatistics, Profiles, Step};
 pub use predicted::{Expected, Place, Prediction, Source};
 

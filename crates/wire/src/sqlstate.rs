@@ -29,6 +29,8 @@ pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
 pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
 pub const SYNTAX_ERROR: &str = "42601";
 pub const UNDEFINED_OBJECT: &str = "42704";
+/// undefined_table
+pub const UNDEFINED_TABLE: &str = "42P01";
 pub const DISK_FULL: &str = "53100";
 pub const TOO_MANY_CONNECTIONS: &str = "53300";
 pub const CONFIGURATION_LIMIT_EXCEEDED: &str = "53400";

@@ -40,6 +40,11 @@ impl<T> Waiting<T> {
         std::mem::take(&mut self.queue).into_iter().map(|((need, _), (s, item))| (need, s, item)).collect()
     }
 
+    /// The statements that wait, to be changed.
+    pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.queue.values_mut().map(|(_, item)| item)
+    }
+
     /// Removes the statement of a session. Returns whether one was there.
     pub fn remove(&mut self, session: SessionId) -> bool {
         let before = self.queue.len();

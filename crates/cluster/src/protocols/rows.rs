@@ -434,6 +434,7 @@ impl Protocol for Rows {
             Event::Joined { replica } => self.joined(replica),
             Event::Left { replica } => self.left(replica, out),
             Event::Drained { replica, is_drained } => self.drained(replica, is_drained, out),
+            Event::Placed { table, holders } => self.placed(table, holders),
             Event::Applied { replica, incarnation, upto } => {
                 if self.replicas[usize::from(replica.0)].is_up(incarnation) {
                     self.has_applied(usize::from(replica.0), upto, out);
@@ -472,6 +473,10 @@ impl Protocol for Rows {
 
     fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
         self.placement.may_leave(replica)
+    }
+
+    fn placement(&self) -> Option<&Placement> {
+        Some(&self.placement)
     }
 
     fn durable(&self) -> Version {

@@ -1001,6 +1001,35 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 $$;
 
+-- What must be held together: for each foreign key the tables with rows on both sides, and the tables of each materialized view, each
+-- with our number.
+CREATE OR REPLACE FUNCTION onecopy.held_together() RETURNS json
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE below(top, oid) AS (
+        SELECT oid, oid FROM pg_class WHERE relkind IN ('r', 'p') AND oid >= 16384
+        UNION SELECT b.top, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid
+    ), partitions AS (
+        SELECT b.top, b.oid FROM below b JOIN pg_class c ON c.oid = b.oid WHERE b.top = b.oid OR c.relispartition
+    ), numbered AS (
+        SELECT g.tgrelid AS oid, split_part(encode(g.tgargs, 'escape'), E'\\000', 1)::int4 AS number
+        FROM pg_trigger g WHERE g.tgname = '!onecopy'
+    ), uses(view, relation) AS (
+        SELECT oid, oid FROM pg_class WHERE relkind = 'm'
+        UNION SELECT u.view, d.refobjid FROM uses u JOIN pg_rewrite r ON r.ev_class = u.relation
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+    ), pairs AS (
+        SELECT DISTINCT c.number AS child, c.oid::regclass::text AS child_name, p.number AS parent, p.oid::regclass::text AS parent_name
+        FROM pg_constraint k JOIN partitions cs ON cs.top = k.conrelid JOIN numbered c ON c.oid = cs.oid
+        JOIN partitions ps ON ps.top = k.confrelid JOIN numbered p ON p.oid = ps.oid WHERE k.contype = 'f' AND c.oid <> p.oid
+    ), viewed AS (
+        SELECT DISTINCT n.number AS "table", n.oid::regclass::text AS name, u.view::regclass::text AS view
+        FROM uses u JOIN below b ON b.top = u.relation JOIN numbered n ON n.oid = b.oid
+    )
+    SELECT json_build_object(
+        'references', (SELECT COALESCE(json_agg(pairs ORDER BY child_name, parent_name), '[]') FROM pairs),
+        'views', (SELECT COALESCE(json_agg(viewed ORDER BY view, name), '[]') FROM viewed))
+$$;
+
 -- Whether any relation, type or function has one of these names.
 CREATE OR REPLACE FUNCTION onecopy.has_names(names text[]) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

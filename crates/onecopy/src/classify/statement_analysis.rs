@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cluster::claims::{Claims, definitions};
 use cluster::event::Reads;
 use cluster::ids::{DatabaseId, KindId, SequenceId, SessionId, TableId, Version};
+use cluster::placement::Touches;
 use rustc_hash::FxHasher;
 use sql::accesses::Accesses;
 use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Verb};
@@ -234,6 +235,18 @@ impl StatementAnalysis {
             tables.extend(home_tables(routing)?);
         }
         Some(tables)
+    }
+
+    /// The tables that must be held where the statements run.
+    pub(crate) fn touches(&self) -> Touches {
+        if self.session.scope == Scope::Control {
+            return Touches::Tables([].into());
+        }
+        let is_known = !self.knowledge.has_unparsed && !self.knowledge.is_outdated;
+        match self.tables().filter(|_| is_known) {
+            Some(tables) => Touches::Tables(tables.into_iter().collect()),
+            None => Touches::Anything,
+        }
     }
 
     /// The sequences that the statements may draw from. Away from the anchor they may run only with leases on these.

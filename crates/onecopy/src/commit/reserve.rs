@@ -4,6 +4,7 @@
 
 use cluster::claims::{Claims, ROW_CLAIMS_MAX};
 use cluster::event::{AbortCause, Effect, Event, Reads, Rival};
+use cluster::placement::Touches;
 use cluster::record::Mark;
 
 use crate::commit::Committer;
@@ -57,7 +58,8 @@ impl Committer<'_> {
                 Err(self.view().aborted(AbortCause::Conflict(rival), home))
             }
             Some((_, written)) => {
-                self.driver().gate(Reads::Tables([].into()), written, false).await?;
+                let touches = Touches::Tables([].into());
+                self.driver().gate(Reads::Tables([].into()), touches, written, false).await?;
                 self.link.executed();
                 // The home has applied the versions that the transaction waited for. After that the home has to prove
                 // that it is alive (see certification in `cluster`).

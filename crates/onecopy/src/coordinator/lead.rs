@@ -8,9 +8,10 @@ use std::sync::OnceLock;
 use cluster::ids::ReplicaId;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::elasticity::Elasticity;
+use super::elasticity::{Elasticity, UsageFile};
 use super::log_retention::{LogRetention, Retention};
-use super::parking::Parking;
+use super::parking::{ParkedFiles, Parking};
+use super::placement_file::PlacementFile;
 use super::quarantines::Quarantines;
 use super::requests::MemberRequest;
 use super::sequence_allocation::SequenceAllocation;
@@ -23,6 +24,8 @@ pub(crate) struct Lead {
     pub(crate) retention: Retention,
     /// Which replicas are parked.
     pub(crate) parking: Parking,
+    /// The file of what each replica holds. Held while that changes.
+    pub(super) placement: std::sync::Mutex<PlacementFile>,
     /// How large the cluster is, and why.
     pub(crate) elasticity: Elasticity,
     /// The demand for ranges of sequences.
@@ -35,18 +38,21 @@ pub(crate) struct Lead {
     pub(crate) verification: Mutex<()>,
 }
 
+/// The files about the members, beside the log.
+pub(super) struct MemberFiles {
+    pub(super) quarantines: Quarantines,
+    pub(super) parked: ParkedFiles,
+    pub(super) placement: PlacementFile,
+    pub(super) usage: UsageFile,
+}
+
 impl Lead {
-    pub(super) fn new(
-        members: impl Iterator<Item = ReplicaId>,
-        quarantines: Quarantines,
-        limits: Limits,
-        parking: Parking,
-        elasticity: Elasticity,
-    ) -> Self {
+    pub(super) fn new(members: impl Iterator<Item = ReplicaId>, files: MemberFiles, limits: Limits) -> Self {
         Self {
-            retention: Retention::new(LogRetention::of(members), quarantines, limits),
-            parking,
-            elasticity,
+            retention: Retention::new(LogRetention::of(members), files.quarantines, limits),
+            parking: Parking::new(files.parked),
+            placement: std::sync::Mutex::new(files.placement),
+            elasticity: Elasticity::new(files.usage),
             sequences: SequenceAllocation::default(),
             registry: OnceLock::new(),
             deadlock_search: Notify::new(),

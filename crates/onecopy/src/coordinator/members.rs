@@ -39,6 +39,7 @@ impl Coordinator {
         if let Err(error) = self.lead.parking.lift(replica, &seat.name, ParkingState::Awake) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will be parked after a restart");
         }
+        self.holds_nothing(replica);
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }
 

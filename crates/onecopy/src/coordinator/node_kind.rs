@@ -24,6 +24,8 @@ use crate::error::Refusal;
 pub(crate) enum Feature {
     /// Replicas join, leave, and are drained while the node runs.
     ChangeMembers,
+    /// Tables that only some replicas hold.
+    Placement,
     /// PAUSE: transactions end, and none begins.
     Pause,
     /// REBUILD of a replica whose server this node did not start.

@@ -20,6 +20,10 @@ pub(crate) enum OpenError {
     Random(getrandom::Error),
     /// The cluster has no member.
     NoReplicas,
+    /// No member holds this table.
+    NoHolder { table: String },
+    /// No member holds everything.
+    NoFullReplica,
     /// A member has a higher number than the cluster core takes.
     HighNumber { number: u16 },
     /// The kind of node does not take this log or plan. The folder of that kind gives the error.
@@ -55,6 +59,12 @@ impl fmt::Display for OpenError {
             Self::Seal(error) => error.fmt(f),
             Self::Random(error) => write!(f, "no random number: {error}"),
             Self::NoReplicas => f.write_str("there are no replicas"),
+            Self::NoHolder { table } => {
+                write!(f, "no replica holds {table}, says the file `placement` beside the log")
+            }
+            Self::NoFullReplica => {
+                f.write_str("no replica holds every table, says the file `placement` beside the log")
+            }
             Self::HighNumber { number } => write!(f, "replica number {number} is too high"),
             Self::Kind(error) => error.fmt(f),
             Self::TestVariable { name, value, wanted } => write!(f, "{name}={value}: {wanted}"),

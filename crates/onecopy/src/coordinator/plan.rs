@@ -13,6 +13,7 @@ use super::elasticity::UsageFile;
 use super::identities::Identities;
 use super::open_error::{FenceError, OpenError};
 use super::parking::ParkedFiles;
+use super::placement_file::PlacementFile;
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
@@ -57,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) served: Served,
     /// The folder of the node's own files: the log and the files beside it.
     pub(crate) data: PathBuf,
-    /// The servers, in the order of their numbers. The first is the anchor at the start.
+    /// The servers, in the order of their numbers. The first that holds everything is the anchor at the start.
     pub(crate) places: Vec<ReplicaAddress>,
     /// The operator's limits.
     pub(crate) limits: Limits,
@@ -90,6 +91,11 @@ impl Plan {
     /// The files of parked replicas, beside those of quarantines.
     pub(crate) fn parked(&self) -> ParkedFiles {
         ParkedFiles::in_folder(self.log_folder())
+    }
+
+    /// The file of what each replica holds, beside those of quarantines.
+    pub(crate) fn placement(&self) -> PlacementFile {
+        PlacementFile::in_folder(self.log_folder())
     }
 
     /// The file of what the servers have cost, beside them.

@@ -7,7 +7,7 @@
 //!
 //! Non-goal: a consistent pair of values. A reader that needs two values of the same moment asks the core.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
@@ -18,13 +18,14 @@ pub(crate) struct View {
     anchor: AtomicU16,
     durable: AtomicU64,
     last_ddl: AtomicU64,
+    is_partial: AtomicBool,
 }
 
 impl View {
     /// At the start of a term, with this last durable version.
     pub(super) fn new(anchor: ReplicaId, durable: Version) -> Self {
         let (anchor, durable) = (AtomicU16::new(anchor.0), AtomicU64::new(durable.0));
-        Self { anchor, durable, last_ddl: AtomicU64::new(0) }
+        Self { anchor, durable, last_ddl: AtomicU64::new(0), is_partial: AtomicBool::new(false) }
     }
 
     /// The home of updates that cannot be bounded, and the server of the catalogues.
@@ -40,6 +41,11 @@ impl View {
     /// The last durable version that may have changed the schema.
     pub(crate) fn last_ddl(&self) -> Version {
         Version(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// Whether some replica holds only a part of the data. If not, nobody has to ask what a replica holds.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial.load(Ordering::Acquire)
     }
 
     /// Whether a conclusion from a catalogue of this generation may be out of date. Rows written after a schema change
@@ -63,6 +69,9 @@ impl View {
         // A reader that sees a durable version must also see the schema change in it.
         raise(&self.last_ddl, core.last_ddl());
         raise(&self.durable, core.durable());
+        if self.is_partial.load(Ordering::Relaxed) != core.is_partial() {
+            self.is_partial.store(core.is_partial(), Ordering::Release);
+        }
     }
 }
 

@@ -24,10 +24,10 @@ use crate::transaction::read_set::lock_reads;
 use crate::transaction::view::View;
 
 impl View<'_> {
-    pub(crate) fn needs(self, reads: Reads, writes: Claims) -> Needs {
+    pub(crate) fn needs(self, reads: Reads, touches: Touches, writes: Claims) -> Needs {
         Needs {
             reads,
-            touches: Touches::Anything,
+            touches,
             writes,
             cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
             near: self.txn.last_ran_at,
@@ -49,7 +49,13 @@ impl View<'_> {
 
 impl Driver<'_> {
     /// Waits until a further statement of the open update transaction may run.
-    pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims, nowait: bool) -> Result<(), Fault> {
+    pub(crate) async fn gate(
+        &mut self,
+        reads: Reads,
+        touches: Touches,
+        mut writes: Claims,
+        nowait: bool,
+    ) -> Result<(), Fault> {
         let is_write = !writes.is_empty();
         if let Transaction::Update(update) = &self.txn.state {
             lock_reads(update.options.isolation.unwrap_or(Isolation::ReadCommitted), &reads, &mut writes);
@@ -66,13 +72,14 @@ impl Driver<'_> {
             }
             _ => reads,
         };
-        self.pass_gate(reads, writes, nowait).await
+        self.pass_gate(reads, touches, writes, nowait).await
     }
 
     /// Waits until a further statement with these needs may run, at any isolation level.
     pub(crate) async fn pass_gate(
         &mut self,
         reads: Reads,
+        touches: Touches,
         mut writes: Claims,
         nowait: bool,
     ) -> Result<(), Fault> {
@@ -80,7 +87,8 @@ impl Driver<'_> {
             update.schema.definitions.leave_out_known(&mut writes);
         }
         let asked = names_in(&writes);
-        let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
+        let needs = self.view().needs(reads, touches, writes);
+        let event = Event::Statement { session: self.link.id, needs };
         self.link.session_registration.cancel.set(CancelState::Waiting);
         match self.place(event, nowait).await {
             Ok(Admission::Granted(_)) => {

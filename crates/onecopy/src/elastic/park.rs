@@ -21,20 +21,16 @@ use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::requests::{RequestError, SupervisorOrder};
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::membership::member_error::MemberError;
 use crate::membership::members;
+use crate::membership::members::{EMPTY_MAX, NotEmpty};
 use crate::membership::resync;
 use crate::membership::resync::{RebuildError, ResyncSummary, Standstill};
 
-/// How long open transactions at a drained replica may take to end.
-const EMPTY_MAX: Duration = Duration::from_mins(1);
-/// The pause between two looks at them.
-const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent may take to make its records durable.
 const DURABLE_MAX: Duration = Duration::from_mins(1);
 
@@ -106,6 +102,15 @@ impl fmt::Display for ParkError {
 
 impl std::error::Error for ParkError {}
 
+impl From<NotEmpty> for ParkError {
+    fn from(error: NotEmpty) -> Self {
+        match error {
+            NotEmpty::InUse { users } => Self::InUse { users },
+            NotEmpty::Lost => Self::Lost,
+        }
+    }
+}
+
 /// A replica was woken.
 #[derive(Clone, Debug)]
 pub(crate) struct Woken {
@@ -166,7 +171,7 @@ fn may_be_parked(
 
 async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result<Version, ParkError> {
     members::drain(coordinator, replica).await.map_err(ParkError::NotDrained)?;
-    await_empty(coordinator, replica).await?;
+    members::await_empty(coordinator, replica).await?;
     let seat = &coordinator.seats[replica];
     let (done, durable) = oneshot::channel();
     seat.order(AgentOrder::Park { done });
@@ -185,22 +190,6 @@ async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result
         return Err(ParkError::Unwritten(error));
     }
     Ok(durable)
-}
-
-/// Waits until nothing is open at a drained replica and it is up. A former anchor connects anew first.
-async fn await_empty(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), ParkError> {
-    let deadline = Instant::now() + EMPTY_MAX;
-    loop {
-        let users = members::users(coordinator, replica);
-        let is_up = status(coordinator, replica).is_some_and(|status| status.state == State::Up);
-        if users == 0 && is_up {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(if is_up { ParkError::InUse { users } } else { ParkError::Lost });
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 /// Wakes a parked replica. Returns when it has all that was durable when its server ran, and serves.

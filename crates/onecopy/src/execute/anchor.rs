@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cluster::event::Home;
+use cluster::event::{Home, Reads};
 use sql::Isolation;
 
 use crate::classify::effects::AsksDraws;
@@ -10,14 +10,13 @@ use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
-use crate::place::home_choice::PlaceDecision;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
 
 impl Executor<'_> {
     /// Moves the transaction to the anchor, if its next statement can run only there, or draws from a sequence without
-    /// a lease. Returns whether the statement is the first one of its transaction there.
+    /// a lease; or to a replica that holds the tables of that statement. Returns whether the statement is the first one of its transaction there.
     pub(crate) async fn come_to_anchor(
         &mut self,
         analysis: &StatementAnalysis,
@@ -27,7 +26,10 @@ impl Executor<'_> {
         if !lacks_lease && !self.view().is_away_for(analysis) {
             return Ok(false);
         }
-        self.placer().note_anchor_needed();
+        let lacks_only_table = !lacks_lease && analysis.may_leave_anchor;
+        if !lacks_only_table {
+            self.placer().note_anchor_needed();
+        }
         let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
         let (options, boundary) = (update.options, update.boundary);
         let may_move = update.profile.is_movable
@@ -36,19 +38,28 @@ impl Executor<'_> {
             && self.txn.savepoints.is_empty()
             && self.link.settings.staged() == 0;
         if !may_move {
-            return Err(self
-                .placer()
-                .lose_at_home("the transaction runs at a replica that cannot run this statement")
-                .await);
+            let mut placer = self.placer();
+            return Err(if lacks_only_table {
+                placer
+                    .lose_misplaced(
+                        "the transaction runs at a replica that does not hold all tables of this statement",
+                    )
+                    .await
+            } else {
+                placer.lose_at_home("the transaction runs at a replica that cannot run this statement").await
+            });
         }
         self.driver().roll_back_home().await;
-        let opening =
-            PlaceDecision { home: Home::Anchor, ..self.placer().opening(analysis, BTreeSet::new(), false) };
+        let mut opening = self.placer().opening(analysis, BTreeSet::new(), lacks_only_table);
+        if !lacks_only_table {
+            opening.home = Home::Anchor;
+        }
         self.placer().open_update(options, opening, boundary).await?;
         Ok(true)
     }
 
-    /// Runs a query of the catalogues at the anchor, beside a transaction that is open elsewhere.
+    /// Runs a query of the catalogues at the anchor, beside a transaction that is open elsewhere. A query of tables that the
+    /// transaction has not written runs where these are held.
     pub(crate) async fn ask_beside(
         &mut self,
         requirements: &Requirements,
@@ -56,12 +67,29 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if !is_whole || !self.view().is_away_for(analysis) || !analysis.asks_catalogues_only(requirements) {
+        if !is_whole || !self.view().is_away_for(analysis) {
+            return None;
+        }
+        if let Some(reads) = self.view().reads_beside(requirements, analysis) {
+            return Some(self.read_beside(&reads, analysis, work).await);
+        }
+        if !analysis.asks_catalogues_only(requirements) {
             return None;
         }
         let anchor = self.link.anchor();
         self.link.count(|stats| &stats.anchor_catalogue);
-        Some(self.read_at(anchor, work).await)
+        Some(self.read_at((&Reads::All, anchor), work).await)
+    }
+
+    /// Runs a query at a replica that holds its tables, beside a transaction that is open elsewhere.
+    pub(super) async fn read_beside(
+        &mut self,
+        reads: &Reads,
+        analysis: &StatementAnalysis,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        let replica = self.driver().place_read(reads, None, analysis.generation()).await?;
+        self.driver().at_replica(replica, work).await
     }
 
     /// Runs a statement that asks only for drawn values, such as `currval`, where these are known.
@@ -91,7 +119,7 @@ impl Executor<'_> {
                 _ => {
                     // The turn of a transaction that begins with this statement is at another replica.
                     self.link.executed();
-                    Some(self.read_at(place, work).await)
+                    Some(self.read_at((&Reads::Catalogue, place), work).await)
                 }
             };
         }

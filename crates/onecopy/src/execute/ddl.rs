@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cluster::claims::Claims;
 use cluster::event::Reads;
 use cluster::ids::Version;
+use cluster::placement::Touches;
 use cluster::record::{KEEPS_LENT, NUMBERS};
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
@@ -162,7 +163,7 @@ impl Executor<'_> {
                 let analysis = self.view().analyse_update(&requirements).await;
                 if !self.come_to_anchor(&analysis, true).await? {
                     let writes = analysis.writes(self.link.id);
-                    self.driver().gate(Reads::All, writes, false).await?;
+                    self.driver().gate(Reads::All, Touches::Anything, writes, false).await?;
                 }
                 self.placer().note_anchor_needed();
             }

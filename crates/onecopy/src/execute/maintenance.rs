@@ -56,7 +56,7 @@ impl Executor<'_> {
     async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), MaintenanceError> {
         let event = Event::Read {
             session: self.link.id,
-            reads: Reads::All,
+            reads: Reads::Catalogue,
             at: Some(replica),
             cost_us: 1,
             near: None,
@@ -92,7 +92,7 @@ impl Executor<'_> {
         self.link.settle().await;
         let started = tokio::time::Instant::now();
         loop {
-            match self.read_after(before, self.link.anchor(), work).await {
+            match self.read_after(before, (&Reads::All, self.link.anchor()), work).await {
                 Err(Fault::Unplaced(_)) if started.elapsed() < WAIT_MAX => {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }

@@ -180,6 +180,11 @@ impl Executor<'_> {
         }
         if let Transaction::Read(read) = &self.txn.state {
             let replica = read.replica;
+            if let Some(reads) = self.view().reads_beside(requirements, &analysis)
+                && !matches!(work, Work::Batch { sync: false, .. })
+            {
+                return self.read_beside(&reads, &analysis, work).await;
+            }
             if !is_first {
                 let reads = match &analysis.access {
                     _ if read.has_snapshot => Reads::Tables([].into()),
@@ -274,25 +279,29 @@ impl Executor<'_> {
     }
 
     /// Runs work at one replica, outside of any transaction of ours.
-    pub(crate) async fn read_at(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
-        self.read_after(None, replica, work).await
+    pub(crate) async fn read_at(
+        &mut self,
+        place: (&Reads, ReplicaId),
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        self.read_after(None, place, work).await
     }
 
     /// Waits for the turn of a further statement of the open update transaction.
     async fn pass(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
         let writes = analysis.writes(self.link.id);
-        self.driver().gate(analysis.home_reads(), writes, analysis.execution.nowait).await
+        self.driver().gate(analysis.home_reads(), analysis.touches(), writes, analysis.execution.nowait).await
     }
 
     /// Runs work at one replica like [`Self::read_at`], after a statement of ours on the same connection.
     pub(crate) async fn read_after(
         &mut self,
         before: Option<&str>,
-        replica: ReplicaId,
+        (reads, replica): (&Reads, ReplicaId),
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         let catalogue = Version(self.link.database().catalogue().generation());
-        self.driver().place_read(&Reads::All, Some(replica), catalogue).await?;
+        self.driver().place_read(reads, Some(replica), catalogue).await?;
         let prepared = match before {
             Some(sql) => {
                 self.link.servers.get(replica).ask(sql).await.map(|_| ()).map_err(Fault::at(replica))

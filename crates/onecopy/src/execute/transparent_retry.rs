@@ -200,6 +200,6 @@ impl Executor<'_> {
         if by_tables {
             writes = writes.widened();
         }
-        self.driver().gate(analysis.home_reads(), writes, analysis.execution.nowait).await
+        self.driver().gate(analysis.home_reads(), analysis.touches(), writes, analysis.execution.nowait).await
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::comparison::Checksums;
-use super::not_held::{NUMBERED_TABLES, not_held};
 use crate::backend::{BackendError, OwnConnection};
+use crate::capture::not_held::{NUMBERED_TABLES, has_rows, not_held};
 use crate::capture::quoting::quoted;
 
 /// Settings that the text of values and definitions depends on.
@@ -152,8 +152,14 @@ pub(crate) async fn checksums(
     is_held: impl Fn(u32) -> bool,
 ) -> Result<Checksums, BackendError> {
     let not_held = not_held(&connection.query(NUMBERED_TABLES).await?, is_held)?;
-    let not_held: BTreeSet<String> = not_held.iter().map(|table| format!("table {table}")).collect();
     connection.query(PIN_TEXT).await?;
+    let mut planted = BTreeSet::new();
+    for table in &not_held {
+        if has_rows(connection, table).await? {
+            planted.insert(format!("table {table}"));
+        }
+    }
+    let not_held: BTreeSet<String> = not_held.iter().map(|table| format!("table {table}")).collect();
     let mut sums = BTreeMap::new();
     for row in connection.query(TABLES).await? {
         let [Some(schema), Some(table)] = row.as_slice() else { return Err(SHAPE) };
@@ -166,7 +172,7 @@ pub(crate) async fn checksums(
     for (kind, query) in SHARED {
         sums.insert((*kind).to_owned(), lines_checksum(connection, query).await?);
     }
-    Ok(Checksums { sums, not_held })
+    Ok(Checksums { sums, not_held, planted })
 }
 
 /// The checksums of each kind of schema object, under the same conditions.

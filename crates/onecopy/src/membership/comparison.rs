@@ -5,7 +5,7 @@
 //! is wrong. A fourth replica that does not hold the table has no say. Of equally common values the one at the
 //! preferred place is right, or else the first.
 //!
-//! Invariant: a replica that does not hold a table never differs in it.
+//! Invariant: a replica that does not hold a table differs in it if, and only if, the table has rows there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,24 @@ pub(crate) struct Checksums {
     pub(crate) sums: BTreeMap<String, String>,
     /// The names that are not compared there, since the replica does not hold these tables.
     pub(crate) not_held: BTreeSet<String>,
+    /// Those of them that have rows there all the same.
+    pub(crate) planted: BTreeSet<String>,
 }
 
-/// Every name, with the places of the replicas that differ in it. A name that a holder lacks is a difference, too.
+/// Every name, with the places of the replicas that differ in it. A name that a holder lacks is a difference, too, and so are rows
+/// where a table is not held.
 pub(super) fn differing<'a>(all: &[&'a Checksums], preferred: usize) -> BTreeMap<&'a str, Vec<usize>> {
-    let names: BTreeSet<&str> = all.iter().flat_map(|one| one.sums.keys()).map(String::as_str).collect();
+    let names = all.iter().flat_map(|one| one.sums.keys().chain(&one.planted));
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
     let places = |name: &'a str| {
         let holders = all.iter().enumerate().filter(|(_, one)| !one.not_held.contains(name));
         let values: Vec<(usize, Option<&String>)> =
             holders.map(|(place, one)| (place, one.sums.get(name))).collect();
         let right = most_common(&values, preferred);
-        values.iter().filter(|(_, value)| Some(*value) != right).map(|(place, _)| *place).collect()
+        let differ = values.iter().filter(|(_, value)| Some(*value) != right).map(|(place, _)| *place);
+        let planted = all.iter().enumerate().filter(|(_, one)| one.planted.contains(name));
+        let places: BTreeSet<usize> = differ.chain(planted.map(|(place, _)| place)).collect();
+        places.into_iter().collect()
     };
     names.into_iter().map(|name| (name, places(name))).collect()
 }
@@ -46,7 +53,8 @@ mod tests {
 
     fn replica(sums: &[(&str, &str)], not_held: &[&str]) -> Checksums {
         let sums = sums.iter().map(|(name, sum)| ((*name).to_owned(), (*sum).to_owned())).collect();
-        Checksums { sums, not_held: not_held.iter().map(|name| (*name).to_owned()).collect() }
+        let not_held = not_held.iter().map(|name| (*name).to_owned()).collect();
+        Checksums { sums, not_held, planted: BTreeSet::new() }
     }
 
     fn found(all: &[Checksums], preferred: usize) -> Vec<(&str, Vec<usize>)> {

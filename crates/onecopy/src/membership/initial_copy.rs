@@ -26,15 +26,17 @@ mod rows;
 mod state;
 mod target;
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 
 use super::checksum::schema_checksums;
-use super::not_held::{NUMBERED_TABLES, not_held};
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
+use crate::capture::not_held::{NUMBERED_TABLES, not_held};
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
 use crate::coordinator::resync_progress::Transfer;
@@ -105,7 +107,7 @@ pub(crate) async fn run(
     target::make_anew(&mut outside, &coordinator.database.served, &properties, is_former)
         .await
         .map_err(there)?;
-    let mut connection = target::connect(target, coordinator).await.map_err(there)?;
+    let mut connection = target::connect(&target.address, coordinator).await.map_err(there)?;
     target::mark(&mut connection, coordinator).await.map_err(there)?;
     // A new database has the schema `public`, and no dump drops it.
     if source.connection.query(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
@@ -159,6 +161,71 @@ async fn open(
     Err(last)
 }
 
+/// A connection to the donor with a snapshot of this moment.
+pub(crate) async fn open_snapshot(
+    coordinator: &Coordinator,
+    donor: ReplicaId,
+) -> Result<OwnConnection, BackendError> {
+    let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
+    let address = &coordinator.seats[donor].address;
+    let mut connection = OwnConnection::open(address, &coordinator.database.served, &own).await?;
+    connection.query(SNAPSHOT).await?;
+    connection.query(capture::HIDE_CODE).await?;
+    connection.query(LOCK_PATIENCE).await?;
+    Ok(connection)
+}
+
+/// Why tables were not copied to a replica.
+#[derive(Debug)]
+pub(crate) enum TablesError {
+    /// Some table was rewritten or redefined since the snapshot.
+    Rewritten,
+    /// The donor does not answer as it should.
+    Donor(BackendError),
+    /// The replica does not answer as it should.
+    Target(BackendError),
+    /// The rows of a table were not copied.
+    Rows { table: String, source: rows::CopyError },
+}
+
+impl fmt::Display for TablesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rewritten => f.write_str("a table was rewritten or redefined"),
+            Self::Donor(error) => write!(f, "{error}, at the replica that is copied"),
+            Self::Target(error) => write!(f, "{error}, at the replica that is filled"),
+            Self::Rows { table, source } => write!(f, "table {table}: {source}"),
+        }
+    }
+}
+
+/// Copies these tables, by their quoted names, from a donor's snapshot into a replica that no session and no agent uses. Their
+/// former rows there are replaced. Returns the connection to the replica, which captures nothing.
+pub(crate) async fn copy_tables(
+    coordinator: &Coordinator,
+    donor: &mut OwnConnection,
+    replica: ReplicaId,
+    names: &BTreeSet<String>,
+    transfer: &Transfer,
+) -> Result<OwnConnection, TablesError> {
+    let tables = rows::lock(donor).await.map_err(TablesError::Donor)?;
+    let mut tables = tables.ok_or(TablesError::Rewritten)?;
+    tables.retain(|table| names.contains(table.name()));
+    if tables.len() < names.len() {
+        return Err(TablesError::Rewritten);
+    }
+    transfer.expect(rows::total_bytes(&tables));
+    let seat = &coordinator.seats[replica];
+    let mut target = target::connect(&seat.address, coordinator).await.map_err(TablesError::Target)?;
+    for table in &tables {
+        let copied = rows::copy(donor, &mut target, table, transfer).await;
+        copied.map_err(|source| TablesError::Rows { table: table.to_string(), source })?;
+    }
+    let names: Vec<&str> = tables.iter().map(rows::Table::name).collect();
+    target.query(&format!("ANALYZE {}", names.join(", "))).await.map_err(TablesError::Target)?;
+    Ok(target)
+}
+
 async fn read(
     coordinator: &Coordinator,
     donor: ReplicaId,
@@ -171,13 +238,8 @@ async fn read(
     if !coordinator.replicas().iter().any(has_it) {
         return Err(InitialCopyError::SchemaChanges);
     }
-    let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
-    let mut connection =
-        OwnConnection::open(&seat.address, &coordinator.database.served, &own).await.map_err(lost)?;
-    connection.query(SNAPSHOT).await.map_err(lost)?;
-    connection.query(capture::HIDE_CODE).await.map_err(lost)?;
+    let mut connection = open_snapshot(coordinator, donor).await.map_err(lost)?;
     connection.query(dump::PIN).await.map_err(lost)?;
-    connection.query(LOCK_PATIENCE).await.map_err(lost)?;
     let tables = rows::lock(&mut connection).await.map_err(lost)?.ok_or(InitialCopyError::SchemaChanges)?;
     let snapshot = connection.query("SELECT pg_export_snapshot()").await.map_err(lost)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();

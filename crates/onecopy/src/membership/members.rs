@@ -24,7 +24,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::{ReplicaId, TableId};
+use cluster::ids::ReplicaId;
 use cluster::parts::replica::State;
 use cluster::placement::LastHolder;
 use cluster::protocols::ReplicaStatus;
@@ -37,7 +37,6 @@ use super::initial_copy::ServerCondition;
 use super::member_error::{MemberError, MemberFailure};
 use super::resync;
 use super::resync::{ResyncSummary, Underway};
-use crate::capture::quoting::quoted;
 use crate::config::Replica;
 use crate::coordinator::QuarantineDuration;
 use crate::coordinator::requests::{Data, Invited, Invitee, MemberRequest, RequestError};
@@ -49,6 +48,8 @@ use crate::replica::driver::ReplicaDriver;
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// How long sessions that hold state may take to end before that.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
+/// How long open transactions at a drained replica may take to end.
+pub(crate) const EMPTY_MAX: Duration = Duration::from_mins(1);
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -187,7 +188,8 @@ pub(crate) async fn dismiss(
         return Err(UNSUPPORTED);
     }
     if let Some(LastHolder { fragment, .. }) = coordinator.core.last_held(replica) {
-        return Err(MemberError::LastHolder { table: table_name(coordinator, fragment.table) });
+        let table = format!("table {}", coordinator.table_name(fragment.table));
+        return Err(MemberError::LastHolder { table });
     }
     let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);
     drain(coordinator, replica).await?;
@@ -202,14 +204,6 @@ pub(crate) async fn dismiss(
     coordinator.leave(replica);
     let (done, answer) = oneshot::channel();
     ask(coordinator, MemberRequest::Dismiss { replica, done }, answer).await
-}
-
-fn table_name(coordinator: &Coordinator, table: TableId) -> String {
-    let catalogue = coordinator.database.catalogue();
-    match catalogue.table(table) {
-        Some(found) => format!("table {}.{}", quoted(&found.schema), quoted(&found.name)),
-        None => format!("table number {}", table.number),
-    }
 }
 
 /// Checks, before it leaves, that a member whose server is not ours can be filled anew.
@@ -291,9 +285,35 @@ async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
 /// Whether another replica can take the place of the anchor.
 fn has_successor(coordinator: &Coordinator, anchor: ReplicaId) -> bool {
     let can = |status: &ReplicaStatus| {
-        status.replica != anchor && status.state == State::Up && !status.is_drained && !status.is_forgotten
+        let serves = status.state == State::Up && !status.is_drained && !status.is_forgotten;
+        status.replica != anchor && serves && coordinator.core.holdings(status.replica).is_everything()
     };
     coordinator.replicas().iter().any(can)
+}
+
+/// Waits until nothing is open at a drained replica and it is up. A former anchor connects anew first.
+pub(crate) async fn await_empty(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), NotEmpty> {
+    let deadline = Instant::now() + EMPTY_MAX;
+    loop {
+        let users = users(coordinator, replica);
+        let is_up = status(coordinator, replica).is_some_and(|status| status.state == State::Up);
+        if users == 0 && is_up {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(if is_up { NotEmpty::InUse { users } } else { NotEmpty::Lost });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Why something is still open at a drained replica.
+#[derive(Debug)]
+pub(crate) enum NotEmpty {
+    /// Sessions have not ended their transactions there in time.
+    InUse { users: usize },
+    /// It is not up, so what is open there is not known.
+    Lost,
 }
 
 /// The number of sessions that may still use a drained replica.

@@ -5,6 +5,7 @@
 //! long that takes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
@@ -82,21 +83,37 @@ pub(crate) async fn snapshots(
     coordinator: &Coordinator,
     replicas: &[ReplicaId],
 ) -> Result<(Version, Vec<OwnConnection>), Refusal> {
+    let open = async |version| Ok((version, open_snapshots(coordinator, replicas).await?));
+    match at_one_version(coordinator, open).await {
+        Ok(opened) => opened.map_err(|error: BackendError| failed(&error)),
+        Err(NoOneVersion) => Err(Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, NoOneVersion.to_string())),
+    }
+}
+
+/// The replicas did not come to one version in time.
+#[derive(Debug)]
+pub(crate) struct NoOneVersion;
+
+impl fmt::Display for NoOneVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs())
+    }
+}
+
+/// Does this while every replica that is up stands at one version. No commit goes on meanwhile, so it must not take long.
+pub(crate) async fn at_one_version<T>(
+    coordinator: &Coordinator,
+    work: impl AsyncFnOnce(Version) -> T,
+) -> Result<T, NoOneVersion> {
     let (id, mailbox) = coordinator.open_session();
     let session = HoldingSession { id, mailbox };
-    let snapshots = match tokio::time::timeout(HOLD_MAX, coordinator.kind.hold(coordinator, &session)).await {
-        Ok(version) => {
-            let open = open_snapshots(coordinator, replicas).await;
-            open.map(|open| (version, open)).map_err(|error| failed(&error))
-        }
-        Err(_) => Err(Refusal::plain(
-            sqlstate::LOCK_NOT_AVAILABLE,
-            format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
-        )),
+    let done = match tokio::time::timeout(HOLD_MAX, coordinator.kind.hold(coordinator, &session)).await {
+        Ok(version) => Ok(work(version).await),
+        Err(_) => Err(NoOneVersion),
     };
     coordinator.kind.end_hold(&session);
     coordinator.close_session(id);
-    snapshots
+    done
 }
 
 /// The checksums of a replica's schema, by kind of object.
@@ -160,7 +177,7 @@ mod tests {
         let sums = |table: Option<&str>| {
             let sums = table.map(|sum| ("table t".to_owned(), sum.to_owned())).into_iter();
             let not_held = if table.is_none() { ["table t".to_owned()].into() } else { [].into() };
-            Checksums { sums: sums.collect(), not_held }
+            Checksums { sums: sums.collect(), not_held, planted: [].into() }
         };
         let said = |tables: [Option<&str>; 3]| {
             let rows = compare(Version(7), &["a", "b", "c"], &tables.map(sums));

@@ -42,6 +42,7 @@ struct FencedLog {
 struct Parts {
     kind: Arc<dyn ServesClients>,
     core: Option<Cluster>,
+    anchor: ReplicaId,
 }
 
 /// Opens and fences the log, and starts the tasks of each replica.
@@ -49,14 +50,20 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
     raise_file_limit();
     let database = Database::new(plan.served.clone());
     let members: Vec<ReplicaId> = plan.places.iter().map(|place| place.replica).collect();
+    if members.is_empty() {
+        return Err(OpenError::NoReplicas);
+    }
     let (fenced, parts) = match plan.propagation {
         Propagation::Rows(choices) => {
             shipping::refuse_log(&plan.data).map_err(OpenError::kind)?;
             let rows = Rows::from_environment(choices)?;
             let fenced =
                 FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
-            let core = Some(rows.core(&members, fenced.term)?);
-            (fenced, Parts { kind: Arc::new(rows), core })
+            let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
+            let is_full = |replica: &&ReplicaId| placement.holdings(**replica).is_everything();
+            let anchor = *members.iter().find(is_full).ok_or(OpenError::NoFullReplica)?;
+            let core = Some(rows.core((&members, anchor), placement, fenced.term)?);
+            (fenced, Parts { kind: Arc::new(rows), core, anchor })
         }
         Propagation::Statements(choices) => {
             let options = ShippingOptions::new(&plan, choices).map_err(OpenError::kind)?;
@@ -66,7 +73,8 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
             let shipping = Shipping::new(options, &members, fenced.term).map_err(OpenError::kind)?;
-            (fenced, Parts { kind: Arc::new(shipping), core: None })
+            let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
+            (fenced, Parts { kind: Arc::new(shipping), core: None, anchor })
         }
     };
     assemble(plan, fenced, parts)
@@ -104,12 +112,12 @@ impl FencedLog {
 
 fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenError> {
     let FencedLog { log, database, recovered, identities, term, coordinator: receiver } = fenced;
-    let Parts { kind, core } = parts;
+    let Parts { kind, core, anchor } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
     let (quarantines, parked, usage) = (plan.quarantines(), plan.parked(), plan.usage());
+    let placement = plan.placement();
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
-    let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
     let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
     let pools = Pools::new(plan.limits.pooling);
     local.set_idle_connections(Arc::clone(&pools) as Arc<dyn IdleConnections>);
@@ -127,6 +135,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
         identities,
         quarantines,
         parked,
+        placement,
         usage,
         limits: plan.limits,
         local: Arc::clone(&local),

@@ -19,6 +19,7 @@ use std::pin::pin;
 use cluster::claims::Claims;
 use cluster::event::{Foreseen, Home, Kind, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
+use cluster::placement::Touches;
 use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
 
@@ -38,6 +39,8 @@ use crate::transaction::view::View;
 pub(crate) struct PlaceDecision {
     /// Reads of the first statement.
     pub(crate) reads: Reads,
+    /// The tables of the first statement, and those that are expected of later ones.
+    pub(crate) touches: Touches,
     /// Rows that the first statement may write.
     pub(crate) writes: Claims,
     /// What is known of later statements.
@@ -65,6 +68,7 @@ impl PlaceDecision {
         let (reads, writes) = (Reads::All, Claims::everything());
         Self {
             reads,
+            touches: Touches::Anything,
             writes,
             foreseen: Foreseen::default(),
             kind: None,
@@ -115,10 +119,11 @@ impl View<'_> {
         Claims { rows, ..Claims::default() }
     }
 
-    /// Before a statement of an open update transaction elsewhere: whether only the anchor can run that statement.
+    /// Before a statement of an open update transaction elsewhere: whether its home cannot run that statement, since only the
+    /// anchor can, or since it lacks a table.
     pub(crate) fn is_away_for(self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.txn.state, Transaction::Update(update)
-            if update.replica != self.link.anchor() && !analysis.may_leave_anchor)
+            if update.replica != self.link.anchor() && (!analysis.may_leave_anchor || self.lacks_table(analysis)))
     }
 }
 
@@ -187,7 +192,8 @@ impl Placer<'_> {
             Some(whole) => Foreseen::Whole(Box::new(whole)),
             None => Foreseen::Likely(self.view().predicted_rows(&opening)),
         };
-        Ok(PlaceDecision { foreseen, ..opening })
+        let touches = self.view().touches_of_block(analysis);
+        Ok(PlaceDecision { foreseen, touches, ..opening })
     }
 
     /// `foreseen` are sequences that it may draw from later.
@@ -223,8 +229,10 @@ impl Placer<'_> {
         let nowait = analysis.execution.nowait;
         let (generation, template) = (analysis.generation(), analysis.template);
         let (foreseen, kind) = (Foreseen::default(), self.view().kind(analysis));
+        let touches = self.view().touches(analysis);
         PlaceDecision {
             reads,
+            touches,
             writes,
             foreseen,
             kind,
@@ -242,6 +250,11 @@ impl Placer<'_> {
     /// anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
+        self.lose_misplaced(why).await
+    }
+
+    /// Rolls the open transaction back, since its home was wrong. The session's next one starts at the anchor.
+    pub(crate) async fn lose_misplaced(&mut self, why: &str) -> Fault {
         self.txn.retry_hints.needs_anchor = true;
         if let Transaction::Update(update) = &self.txn.state {
             let (options, was_implicit) = (update.options, update.boundary.is_implicit());

@@ -49,12 +49,12 @@ impl Placer<'_> {
             let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
             self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
             let PlaceDecision { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
-            let PlaceDecision { draws, asks_draws, generation, kind, .. } = opening;
+            let PlaceDecision { draws, asks_draws, generation, kind, touches, .. } = opening;
             lock_reads(isolation, &reads, &mut writes);
             let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
             let (mut losses, mut wait_limit) = (0, None);
             loop {
-                let needs = self.view().needs(reads.clone(), writes.clone());
+                let needs = self.view().needs(reads.clone(), touches.clone(), writes.clone());
                 let needs = Needs { kind: kind.clone(), ..needs };
                 let event = self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?;
                 self.link.session_registration.cancel.set(CancelState::Waiting);

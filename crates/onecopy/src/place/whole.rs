@@ -66,7 +66,7 @@ pub(super) fn whole_block(view: View<'_>, opening: &PlaceDecision) -> Option<Who
 }
 
 /// All accesses of the transaction that is about to open, if its statements came together and can be bounded.
-fn accesses_together(view: View<'_>) -> Option<Accesses> {
+pub(super) fn accesses_together(view: View<'_>) -> Option<Accesses> {
     let catalogue = view.link.database().catalogue();
     let together = &view.txn.txn_profile.together;
     let mut all = Accesses::default();

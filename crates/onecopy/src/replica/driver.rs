@@ -6,6 +6,7 @@
 
 mod home;
 mod parking;
+mod unheld;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
+use crate::backend::BackendError;
 use crate::coordinator::identities::AppliedVerdict;
 use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
 use home::MendError;
@@ -319,7 +321,7 @@ impl ReplicaDriver {
             && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.term.epoch)
     }
 
-    /// Mends the sequences of a replica and lets it serve. It may be the home, or become it at any time, and a crash
+    /// Mends the sequences of a replica, empties the tables that it does not hold, and lets it serve. It may be the home, or become it at any time, and a crash
     /// may have lost the last moves of its sequences. The replica has caught up with the log before: the marks that
     /// mend its sequences cover the moves by all records.
     async fn recovered(&mut self, target: Version) -> Option<Command> {
@@ -327,6 +329,12 @@ impl ReplicaDriver {
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
         if let Err(error) = mended.unwrap_or(Err(MendError::NoAnswer)) {
             tracing::warn!(%error, "the sequences of a replica could not be mended");
+            return Some(Command::Reset { incarnation: self.incarnation });
+        }
+        let emptying = unheld::empty(&self.coordinator, self.replica);
+        let emptied = tokio::time::timeout(MEND_DEADLINE, emptying).await;
+        if let Err(error) = emptied.unwrap_or(Err(BackendError::Protocol("the server does not answer"))) {
+            tracing::warn!(%error, "the tables that a replica does not hold could not be emptied");
             return Some(Command::Reset { incarnation: self.incarnation });
         }
         self.serve();

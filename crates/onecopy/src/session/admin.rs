@@ -10,6 +10,7 @@ mod command;
 mod elastic;
 pub(crate) mod membership;
 mod memory;
+mod placement;
 mod show;
 
 use std::collections::BTreeMap;
@@ -191,6 +192,7 @@ impl Admin {
             Command::Show(view) => show::rows(&self.worker, *view, self.dialect),
             Command::Verify => verify::run(coordinator).await?,
             Command::Replica(order) => membership::run(coordinator, order, &mut self.client).await?,
+            Command::Place(placing) => placement::run(coordinator, placing, &mut self.client).await?,
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,

@@ -114,11 +114,13 @@ impl NodeKind for Shipping {
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
         match feature {
-            Feature::ChangeMembers | Feature::Pause | Feature::Refill => Err(Refusal::new(
-                sqlstate::FEATURE_NOT_SUPPORTED,
-                "this command is not offered where statements are shipped",
-                "The protocol onecopy has it.",
-            )),
+            Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
+                Err(Refusal::new(
+                    sqlstate::FEATURE_NOT_SUPPORTED,
+                    "this command is not offered where statements are shipped",
+                    "The protocol onecopy has it.",
+                ))
+            }
         }
     }
 }

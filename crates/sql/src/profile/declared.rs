@@ -57,6 +57,28 @@ impl fmt::Display for DeclarationError {
 
 impl std::error::Error for DeclarationError {}
 
+/// Reads the names of tables, with commas between them.
+///
+/// # Errors
+/// If the text is anything else.
+pub fn table_names(text: &str) -> Result<Vec<Name>, DeclarationError> {
+    let mut reader = Reader { text, at: 0 };
+    let mut names = Vec::new();
+    loop {
+        if names.len() >= MAX_NAMES {
+            return Err(reader.error("no further name"));
+        }
+        names.push(reader.name()?);
+        reader.space();
+        if reader.rest().is_empty() {
+            return Ok(names);
+        }
+        if !reader.eat(',') {
+            return Err(reader.error("a comma"));
+        }
+    }
+}
+
 /// Finds a declaration in the comments before a statement, or in those after the word BEGIN or START TRANSACTION.
 pub fn declaration_of(text: &str) -> Option<Result<Declaration, DeclarationError>> {
     let mut end = text.len().min(MAX_SEARCHED);

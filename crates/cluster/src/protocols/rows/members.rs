@@ -12,7 +12,7 @@
 //! Non-goals: the driver decides which replicas are members, and remembers it over a restart.
 
 use super::{HomeSide, Out, Rows};
-use crate::ids::{ReplicaId, Version};
+use crate::ids::{FragmentId, ReplicaId, TableId, Version};
 use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
 
@@ -82,6 +82,23 @@ impl Rows {
         self.move_anchor(out);
         self.place_stranded(out);
         self.advance_all(out);
+    }
+
+    /// Other replicas hold a table from now on. A read that waits was given its replicas by the former placement, so it does not
+    /// go to one that no longer holds the table, whatever it reads.
+    pub(super) fn placed(&mut self, table: TableId, holders: Option<ReplicaSet>) {
+        let fragment = FragmentId::whole(table);
+        let former = self.placement.holders(fragment);
+        match holders {
+            Some(holders) => self.placement.restrict(fragment, holders),
+            None => self.placement.lift(fragment),
+        }
+        let present = self.placement.holders(fragment);
+        let left_out: Vec<ReplicaId> = former.iter().filter(|id| !present.contains(*id)).collect();
+        let waiting = self.replicas.iter_mut().flat_map(|replica| replica.waiting.items_mut());
+        for turn in waiting.chain(self.stranded.iter_mut().map(|(_, _, turn)| turn)) {
+            turn.eligible = left_out.iter().fold(turn.eligible, |set, replica| set.without(*replica));
+        }
     }
 
     /// Those of these replicas that take new work.

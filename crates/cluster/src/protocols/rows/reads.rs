@@ -45,10 +45,8 @@ impl Rows {
             Reads::Tables(tables) => self.placement.holders_of_all(tables),
             Reads::Rows(footprint) => self.placement.holders_of_all(&footprint.all_tables()),
             Reads::Catalogue if at.is_none() => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
-            Reads::All if at.is_none() => self.placement.holders_of_everything(),
-            Reads::Catalogue | Reads::All => {
-                return at.map_or(ReplicaSet::EMPTY, |r| ReplicaSet::EMPTY.with(r));
-            }
+            Reads::Catalogue => return at.map_or(ReplicaSet::EMPTY, |r| ReplicaSet::EMPTY.with(r)),
+            Reads::All => self.placement.holders_of_everything(),
         };
         at.map_or(holders, |replica| ReplicaSet::EMPTY.with(replica).and(holders))
     }

@@ -1,6 +1,6 @@
 //! The server that is filled: checks its present contents, and makes its database anew.
 
-use crate::backend::{BackendError, OwnConnection, Served};
+use crate::backend::{Address, BackendError, OwnConnection, Served};
 use crate::capture;
 use crate::capture::quoting::quoted;
 use crate::config::Replica;
@@ -104,13 +104,13 @@ pub(super) async fn make_anew(
 
 /// Connects to the database that is filled. Capture ignores writes on this connection.
 pub(super) async fn connect(
-    target: &Replica,
+    address: &Address,
     coordinator: &Coordinator,
 ) -> Result<OwnConnection, BackendError> {
     let token = capture::apply_token(coordinator.term.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
-    OwnConnection::open(&target.address, &coordinator.database.served, &own).await
+    OwnConnection::open(address, &coordinator.database.served, &own).await
 }
 
 /// Marks the server as half full, and installs our objects before the schema, without the id of the cluster.

@@ -56,7 +56,7 @@ pub(super) fn forget_sql(identities: &[Identity]) -> String {
 }
 
 /// The statement, with its semicolon, that inserts an identity if it is not there.
-pub(super) fn put_sql(identity: Identity, seal: &Seal) -> String {
+pub(crate) fn put_sql(identity: Identity, seal: &Seal) -> String {
     format!(
         "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({}) \
          ON CONFLICT (epoch, n, nonce) DO UPDATE SET proof = EXCLUDED.proof; ",

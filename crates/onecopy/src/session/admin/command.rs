@@ -5,6 +5,8 @@
 use wire::sqlstate;
 
 use super::membership::{self, Order};
+use super::placement;
+use super::placement::Placing;
 use crate::config::hba::Right;
 use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
@@ -27,6 +29,8 @@ pub(super) enum Command {
     Verify,
     /// A command about a replica.
     Replica(Order),
+    /// PLACE TABLE: other replicas hold some tables.
+    Place(Placing),
     /// PAUSE: let open transactions end, and none begin.
     Pause,
     /// RESUME: let transactions begin again.
@@ -55,6 +59,7 @@ pub(super) enum View {
     Lists,
     Log,
     Memory,
+    Placement,
     Pools,
     Replicas,
     Servers,
@@ -68,7 +73,7 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 21] = [
+const VIEWS: [(&str, View, &str); 22] = [
     ("CHAINS", View::Chains, "known transactions that follow each other"),
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
@@ -80,6 +85,7 @@ const VIEWS: [(&str, View, &str); 21] = [
     ("LISTS", View::Lists, "counts of sessions, connections and so on"),
     ("LOG", View::Log, "versions that the log has"),
     ("MEMORY", View::Memory, "memory used by caches, with limits"),
+    ("PLACEMENT", View::Placement, "tables that only some replicas hold"),
     ("POOLS", View::Pools, "clients and server connections, by role"),
     ("REPLICAS", View::Replicas, "replicas: state, version, load"),
     ("SERVERS", View::Servers, "server connections, and their sessions"),
@@ -93,7 +99,7 @@ const VIEWS: [(&str, View, &str); 21] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 14] = [
+const ACTIONS: [(&str, &str); 16] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -104,6 +110,8 @@ const ACTIONS: [(&str, &str); 14] = [
     ("UNDRAIN REPLICA name", "sends statements to a drained replica again"),
     ("PARK REPLICA name", "drains a replica and stops its server; its data is kept"),
     ("WAKE REPLICA name", "starts the server of a parked replica, which serves when it has caught up"),
+    ("PLACE TABLE table, .. ON replica, ..", "has only these replicas hold the tables; clients go on"),
+    ("PLACE TABLE table, .. EVERYWHERE", "has every replica hold the tables"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
     ("RELOAD", "reads the configuration again"),
@@ -121,6 +129,9 @@ pub(super) fn help() -> Vec<Vec<String>> {
 pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
     if let Some(order) = membership::parse(sql)? {
         return Ok(Command::Replica(order));
+    }
+    if let Some(placing) = placement::parse(sql)? {
+        return Ok(Command::Place(placing));
     }
     let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
     let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
@@ -152,9 +163,13 @@ impl Command {
     pub(super) fn needs(&self) -> Right {
         match self {
             Self::Show(_) | Self::Set | Self::Empty => Right::See,
-            Self::Verify | Self::Replica(_) | Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) => {
-                Right::Command
-            }
+            Self::Verify
+            | Self::Replica(_)
+            | Self::Place(_)
+            | Self::Pause
+            | Self::Resume
+            | Self::Reload
+            | Self::Kill(_) => Right::Command,
         }
     }
 
@@ -163,6 +178,7 @@ impl Command {
         match self {
             Self::Replica(Order::Check | Order::Rebuild(_)) => None,
             Self::Replica(_) => Some(Feature::ChangeMembers),
+            Self::Place(_) => Some(Feature::Placement),
             Self::Pause => Some(Feature::Pause),
             _ => None,
         }
@@ -173,6 +189,7 @@ impl Command {
         match self {
             Self::Show(_) | Self::Verify => "SHOW",
             Self::Replica(order) => order.tag(),
+            Self::Place(_) => "PLACE",
             Self::Pause => "PAUSE",
             Self::Resume => "RESUME",
             Self::Reload => "RELOAD",
@@ -187,6 +204,7 @@ impl Command {
             Self::Show(view) => view.columns(dialect),
             Self::Verify => "table version result",
             Self::Replica(order) => order.columns(),
+            Self::Place(_) => View::Placement.columns(dialect),
             Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
         };
         columns.split_whitespace().collect()
@@ -225,6 +243,7 @@ impl View {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
             }
+            Self::Placement => "table holders",
             Self::Replicas => "name host port state applied lag_versions reads writes load role detail",
             Self::Servers => {
                 "type user database state replica addr port connect_time request_time link remote_pid tls \
@@ -263,7 +282,7 @@ mod tests {
     #[test]
     fn help_names_every_command() {
         for row in help() {
-            let words = row[0].replace("id", "1");
+            let words = row[0].replace("id", "1").replace(", ..", "");
             assert!(command(words.as_bytes()).is_ok(), "{words}");
         }
     }

@@ -13,6 +13,7 @@ use super::bouncer;
 use super::command::{Dialect, View, help};
 use super::elastic;
 use super::memory::{Kept, kept_in_memory, resident_bytes};
+use super::placement;
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::{Coordinator, MemberState};
 use crate::database::workload_stats::Shown;
@@ -41,6 +42,7 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
         View::Lists => bouncer::lists(worker),
         View::Log => log(coordinator),
         View::Memory => memory(worker),
+        View::Placement => placement::rows(coordinator),
         View::Pools => bouncer::pools(worker),
         View::Replicas => replicas(coordinator),
         View::Servers => bouncer::servers(worker),

@@ -320,10 +320,13 @@ fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
         reads: reading(&[5]),
     });
     bench.feed(Event::Logged { upto: Version(2) });
-    let (reads, at) = (Reads::All, Some(ReplicaId(1)));
-    let event =
-        Event::Read { session: S3, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO, kind: None };
-    assert!(bench.feed(event).is_empty());
+    // Its snapshot needs every version, whatever it reads.
+    let level = Level::RepeatableRead;
+    let touches = Touches::Tables([DatabaseId::FIRST.table(5)].into());
+    let needs = Needs { reads: Reads::All, touches, ..writing(level, &[5]) };
+    let (home, foreseen) = (Home::At(ReplicaId(1)), Foreseen::default());
+    let begin = Event::Begin { session: S3, level, nonce: Nonce(3), home, needs, foreseen };
+    assert!(bench.feed(begin).is_empty());
     assert_eq!(bench.applied(1, 1), ["execute 3 at 1"], "version 2 is nothing to it");
 }
 

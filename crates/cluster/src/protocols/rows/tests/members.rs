@@ -190,3 +190,22 @@ fn an_anchor_that_is_drained_gives_its_place_up_and_only_if_another_one_can_have
     assert!(bench.feed(Event::TakeOver { from: ReplicaId(1) }).is_empty());
     assert_eq!(bench.feed(Event::Drained { replica: ReplicaId(2), is_drained: false })[0], "anchor 2");
 }
+
+#[test]
+fn a_read_that_waits_does_not_go_where_its_table_is_held_no_more() {
+    let mut bench = Bench::new();
+    for lost in [0, 1, 2] {
+        bench.feed(Event::ReplicaLost { replica: ReplicaId(lost), incarnation: Incarnation(1) });
+    }
+    assert!(bench.read(S1, 7).is_empty(), "no replica is up");
+    let holders = Some(ReplicaSet::first(2));
+    assert!(bench.feed(Event::Placed { table: TABLE, holders }).is_empty());
+    assert!(bench.feed(up(ReplicaId(2), 2, 0)).is_empty(), "its copy of the table is empty");
+    assert_eq!(bench.read(S2, 8), ["execute 2 at 2"], "it holds everything else");
+    let came = bench.feed(up(ReplicaId(1), 2, 0));
+    assert!(came.contains(&"execute 1 at 1".to_owned()), "{came:?}");
+    bench.feed(Event::Executed { session: S1 });
+    bench.feed(Event::Placed { table: TABLE, holders: None });
+    assert!(!bench.protocol.placement.is_partial());
+    assert!(readers(&mut bench, 8).iter().any(|read| read.ends_with("at 2")));
+}

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::{BackendError, Rows};
+use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::capture::quoting::quoted;
 
 /// Tables under capture: schema, name, and our number, which is the first argument of the capture trigger.
-pub(super) const NUMBERED_TABLES: &str = "SELECT n.nspname, c.relname, \
+pub(crate) const NUMBERED_TABLES: &str = "SELECT n.nspname, c.relname, \
     pg_catalog.split_part(pg_catalog.encode(g.tgargs, 'escape'), '\\000', 1) \
     FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE g.tgname = '!onecopy'";
@@ -14,8 +14,13 @@ pub(super) const NUMBERED_TABLES: &str = "SELECT n.nspname, c.relname, \
 const SHAPE: BackendError =
     BackendError::Protocol("an answer about numbers of tables of an unexpected shape");
 
+/// Whether the table itself has rows, by its quoted name.
+pub(crate) async fn has_rows(connection: &mut OwnConnection, table: &str) -> Result<bool, BackendError> {
+    Ok(!connection.query(&format!("SELECT 1 FROM ONLY {table} LIMIT 1")).await?.is_empty())
+}
+
 /// Schema and name in quotes, for each of the [`NUMBERED_TABLES`] that is not held.
-pub(super) fn not_held(
+pub(crate) fn not_held(
     tables: &Rows,
     is_held: impl Fn(u32) -> bool,
 ) -> Result<BTreeSet<String>, BackendError> {

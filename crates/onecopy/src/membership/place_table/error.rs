@@ -1,0 +1,140 @@
+//! Why a table was not placed.
+
+use std::fmt;
+use std::io;
+
+use cluster::ids::Version;
+use commitlog::LogError;
+use wire::sqlstate;
+
+use super::closure::Breach;
+use crate::backend::BackendError;
+use crate::error::Refusal;
+use crate::membership::initial_copy::TablesError;
+use crate::membership::member_error::MemberError;
+use crate::membership::members::{EMPTY_MAX, NotEmpty};
+use crate::membership::resync::Standstill;
+use crate::membership::verify::NoOneVersion;
+
+/// A table was not placed, or not everywhere. Each replica holds it or does not, and SHOW PLACEMENT says which.
+#[derive(Debug)]
+pub(crate) enum PlaceError {
+    /// A replica is being parked or woken, or another table is being placed.
+    Busy,
+    /// There is no table of this name.
+    NoTable(String),
+    /// There is no replica of this name.
+    NoReplica(String),
+    /// This replica is being rebuilt, or is joining.
+    Underway { replica: String },
+    /// No replica that serves would hold everything.
+    NoFullReplica,
+    /// A table would not be held where it is needed.
+    Breach(Breach),
+    /// This replica would hold other tables, and is not up.
+    NotUp { replica: String },
+    /// It could not be drained.
+    NotDrained { replica: String, error: MemberError },
+    /// Something stayed open there.
+    NotEmpty { replica: String, error: NotEmpty },
+    /// It was lost meanwhile.
+    Lost { replica: String },
+    /// No other replica is up that holds the tables.
+    NoDonor,
+    /// The replicas did not come to one version.
+    NoOneVersion(NoOneVersion),
+    /// A table was rewritten or redefined each time that it was to be copied.
+    Rewritten,
+    /// The rows were not copied.
+    Copy(TablesError),
+    /// A server does not answer as it should.
+    Server(BackendError),
+    /// The log cannot be read.
+    Log(LogError),
+    /// The log does not have this version: an error of ours.
+    UnknownVersion(Version),
+    /// The file of what each replica holds cannot be written.
+    Unwritten(io::Error),
+    /// The replica holds other tables now, and does not catch up.
+    Stuck { replica: String, standstill: Standstill },
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("the cluster is being changed by another command or by its load"),
+            Self::NoTable(name) => write!(f, "there is no table \"{name}\""),
+            Self::NoReplica(name) => write!(f, "there is no replica \"{name}\""),
+            Self::Underway { replica } => write!(f, "{replica} is being given data just now"),
+            Self::NoFullReplica => f.write_str("no replica that serves would hold every table"),
+            Self::Breach(breach) => breach.fmt(f),
+            Self::NotUp { replica } => write!(f, "{replica} is not up"),
+            Self::NotDrained { replica, error } => write!(f, "{replica} cannot be drained: {error}"),
+            Self::NotEmpty { replica, error: NotEmpty::InUse { users } } => write!(
+                f,
+                "{users} sessions were still in a transaction at {replica} after {} s",
+                EMPTY_MAX.as_secs()
+            ),
+            Self::NotEmpty { replica, error: NotEmpty::Lost } | Self::Lost { replica } => {
+                write!(f, "{replica} was lost meanwhile")
+            }
+            Self::NoDonor => f.write_str("no other replica is up that could be copied"),
+            Self::NoOneVersion(error) => error.fmt(f),
+            Self::Rewritten => {
+                f.write_str("its definition changed, or it was rewritten, each time that it was to be copied")
+            }
+            Self::Copy(error) => error.fmt(f),
+            Self::Server(error) => write!(f, "a server does not answer as it should: {error}"),
+            Self::Log(error) => error.fmt(f),
+            Self::UnknownVersion(version) => write!(f, "the log does not have version {version}"),
+            Self::Unwritten(error) => {
+                write!(f, "the file of what each replica holds, beside the log, cannot be written: {error}")
+            }
+            Self::Stuck { replica, standstill } => write!(f, "{replica} does not catch up: {standstill}"),
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+impl From<BackendError> for PlaceError {
+    fn from(error: BackendError) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl From<LogError> for PlaceError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl PlaceError {
+    /// The error as a client reads it.
+    pub(crate) fn refusal(&self) -> Refusal {
+        const AGAIN: &str = "SHOW PLACEMENT says what each replica holds now. When the cause is removed, the same command does the rest.";
+        let state = match self {
+            Self::NoTable(_) => sqlstate::UNDEFINED_TABLE,
+            Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
+            Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
+            Self::Breach(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            _ => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        };
+        let hint = match self {
+            Self::Busy | Self::Underway { .. } => "Try again when that has ended.",
+            Self::NoTable(_) => {
+                "Write a table of the database that is served, with its schema if other schemas have one of the name. A view has no rows of its own."
+            }
+            Self::NoReplica(_) => "SHOW REPLICAS lists their names.",
+            Self::NoFullReplica => {
+                "Nothing has changed. Leave at least one replica that serves with every table; two are better."
+            }
+            Self::Breach(breach) => breach.hint(),
+            Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => {
+                "SHOW CLIENTS names the sessions, and KILL ends one. The same command does the rest."
+            }
+            _ => AGAIN,
+        };
+        Refusal::new(state, format!("the tables cannot be placed: {self}"), hint)
+    }
+}
