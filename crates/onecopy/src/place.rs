@@ -7,7 +7,7 @@
 //!
 //! Non-goal: the choice among several replicas. The core makes it, by conflicts and load.
 
-mod holdings;
+pub(crate) mod holdings;
 pub(crate) mod home_choice;
 mod kind;
 pub(crate) mod opening;

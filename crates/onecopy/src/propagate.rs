@@ -3,7 +3,9 @@
 //! Row changes arrive with the statements ([`crate::writeset`]). Before the commit [`subtransactions`] removes rows
 //! that the server has rolled back, [`uncaptured_writes`] rejects writes that no trigger saw, [`sequence_marks`] adds
 //! the positions of sequences, and [`table_rewrite`] the rows that schema changes have written.
+//! `new_placement` says which replicas hold a new table.
 
+mod new_placement;
 pub(crate) mod sequence_marks;
 pub(crate) mod subtransactions;
 pub(crate) mod table_rewrite;
@@ -64,6 +66,7 @@ impl Recorder<'_> {
             {
                 self.check_capture().await?;
             }
+            self.settle_placement().await?;
             // The home may have become the anchor meanwhile.
             if draws || (self.view().is_at_anchor() && self.note_drawing()?) {
                 self.mark_sequences(true).await?;

@@ -3,6 +3,7 @@
 //! This is one of the kinds of node ([`crate::coordinator::node_kind::NodeKind`]). The core lives in the coordinator,
 //! behind its lock, because sessions and agents give it their events directly.
 
+mod new_tables;
 mod serve;
 
 use std::pin::Pin;
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{ReplicaId, Version};
-use cluster::placement::{Placement, REPLICAS_MAX};
+use cluster::ids::{ReplicaId, TableId, Version};
+use cluster::placement::{Placement, REPLICAS_MAX, ReplicaSet};
 use cluster::protocols::rows::{Choices, KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
 use cluster::protocols::{ReplicaStatus, rows};
 use cluster::time::Time;
@@ -30,6 +31,7 @@ use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
 use crate::replica::driver::ReplicaDriver;
 use crate::replica::{lock_wait_probe, sequence_allocator, table_size_probe};
+use new_tables::NewTables;
 
 /// Switches one consistency rule off, for tests that the checkers notice.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
@@ -42,18 +44,21 @@ pub(crate) struct Rows {
     choices: Choices,
     rules: Rules,
     slow_refresh: Duration,
+    new_tables: NewTables,
 }
 
 impl Rows {
     /// All rules are on, unless a test's environment variable says otherwise.
     pub(crate) fn from_environment(choices: Choices) -> Result<Self, OpenError> {
-        Ok(Self { choices, rules: rules()?, slow_refresh: slow_refresh()? })
+        let (slow_refresh, new_tables) = (slow_refresh()?, NewTables::from_environment()?);
+        Ok(Self { choices, rules: rules()?, slow_refresh, new_tables })
     }
 
     /// The core of a new term. It knows the unused replica numbers from the start.
     pub(crate) fn core(
         &self,
-        (members, anchor): (&[ReplicaId], ReplicaId),
+        members: &[ReplicaId],
+        anchor: ReplicaId,
         placement: Placement,
         term: Term,
     ) -> Result<Cluster, OpenError> {
@@ -167,6 +172,14 @@ impl NodeKind for Rows {
     fn check(&self, _: Feature) -> Result<(), Refusal> {
         Ok(())
     }
+
+    fn places_new(&self) -> bool {
+        self.new_tables != NewTables::Everywhere
+    }
+
+    fn holders_of_new(&self, table: TableId, members: ReplicaSet) -> Option<ReplicaSet> {
+        self.new_tables.holders(table, members)
+    }
 }
 
 impl ServesClients for Rows {
@@ -184,6 +197,7 @@ fn rules() -> Result<Rules, OpenError> {
     match std::env::var(RULE_OFF).ok().as_deref() {
         None | Some("") => {}
         Some("reads_wait") => rules.reads_wait = false,
+        Some("homes_hold_all") => rules.homes_hold_all = false,
         Some(other) => {
             let (name, value, wanted) = (RULE_OFF, other.to_owned(), "there is no such rule");
             return Err(OpenError::TestVariable { name, value, wanted });

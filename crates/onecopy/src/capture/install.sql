@@ -1002,7 +1002,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- What must be held together: for each foreign key the tables with rows on both sides, and the tables of each materialized view, each
--- with our number.
+-- with our number; and the numbers of all tables.
 CREATE OR REPLACE FUNCTION onecopy.held_together() RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(top, oid) AS (
@@ -1026,6 +1026,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM uses u JOIN below b ON b.top = u.relation JOIN numbered n ON n.oid = b.oid
     )
     SELECT json_build_object(
+        'tables', (SELECT COALESCE(json_agg(number ORDER BY number), '[]') FROM numbered),
         'references', (SELECT COALESCE(json_agg(pairs ORDER BY child_name, parent_name), '[]') FROM pairs),
         'views', (SELECT COALESCE(json_agg(viewed ORDER BY view, name), '[]') FROM viewed))
 $$;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::{BackendError, OwnConnection, Rows};
+use crate::backend::{BackendError, Rows};
 use crate::capture::quoting::quoted;
 
 /// Tables under capture: schema, name, and our number, which is the first argument of the capture trigger.
@@ -14,9 +14,9 @@ pub(crate) const NUMBERED_TABLES: &str = "SELECT n.nspname, c.relname, \
 const SHAPE: BackendError =
     BackendError::Protocol("an answer about numbers of tables of an unexpected shape");
 
-/// Whether the table itself has rows, by its quoted name.
-pub(crate) async fn has_rows(connection: &mut OwnConnection, table: &str) -> Result<bool, BackendError> {
-    Ok(!connection.query(&format!("SELECT 1 FROM ONLY {table} LIMIT 1")).await?.is_empty())
+/// The query that returns a row if the table itself has one, by its quoted name.
+pub(crate) fn a_row_sql(table: &str) -> String {
+    format!("SELECT 1 FROM ONLY {table} LIMIT 1")
 }
 
 /// Schema and name in quotes, for each of the [`NUMBERED_TABLES`] that is not held.

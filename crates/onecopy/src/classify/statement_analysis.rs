@@ -237,6 +237,11 @@ impl StatementAnalysis {
         Some(tables)
     }
 
+    /// The tables that the statements may write, as far as they are known.
+    pub(crate) fn written_tables(&self) -> BTreeSet<TableId> {
+        self.routings.iter().filter_map(|routing| routing.writes.as_ref()).flatten().copied().collect()
+    }
+
     /// The tables that must be held where the statements run.
     pub(crate) fn touches(&self) -> Touches {
         if self.session.scope == Scope::Control {

@@ -8,7 +8,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use cluster::ids::{ReplicaId, SessionId, Version};
+use cluster::ids::{ReplicaId, SessionId, TableId, Version};
+use cluster::placement::ReplicaSet;
 use cluster::protocols::ReplicaStatus;
 use cluster::protocols::rows::Choices;
 use tokio::sync::mpsc;
@@ -88,6 +89,16 @@ pub(crate) trait NodeKind: Send + Sync {
     /// Whether the applied set of a replica shows which records it lacks. If not, a replica that the log has left
     /// behind does not find that out by itself.
     fn knows_lacking_records(&self) -> bool;
+
+    /// Whether some new tables are to be held by some members only.
+    fn places_new(&self) -> bool {
+        false
+    }
+
+    /// The replicas that are to hold a new table, if these are not all members.
+    fn holders_of_new(&self, _table: TableId, _members: ReplicaSet) -> Option<ReplicaSet> {
+        None
+    }
 
     /// Refuses a group of commands that this kind of node does not have.
     fn check(&self, feature: Feature) -> Result<(), Refusal>;

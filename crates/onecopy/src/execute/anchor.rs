@@ -10,6 +10,7 @@ use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
+use crate::place::holdings::HomeTables;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
@@ -70,7 +71,7 @@ impl Executor<'_> {
         if !is_whole || !self.view().is_away_for(analysis) {
             return None;
         }
-        if let Some(reads) = self.view().reads_beside(requirements, analysis) {
+        if let Some(reads) = HomeTables::of(self.view(), analysis).reads_beside(requirements) {
             return Some(self.read_beside(&reads, analysis, work).await);
         }
         if !analysis.asks_catalogues_only(requirements) {
@@ -78,7 +79,7 @@ impl Executor<'_> {
         }
         let anchor = self.link.anchor();
         self.link.count(|stats| &stats.anchor_catalogue);
-        Some(self.read_at((&Reads::All, anchor), work).await)
+        Some(self.read_at(&Reads::All, anchor, work).await)
     }
 
     /// Runs a query at a replica that holds its tables, beside a transaction that is open elsewhere.
@@ -119,7 +120,7 @@ impl Executor<'_> {
                 _ => {
                     // The turn of a transaction that begins with this statement is at another replica.
                     self.link.executed();
-                    Some(self.read_at((&Reads::Catalogue, place), work).await)
+                    Some(self.read_at(&Reads::Catalogue, place, work).await)
                 }
             };
         }

@@ -14,6 +14,7 @@ use crate::classify::requirements::Requirements;
 use crate::client::sent::Sent;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
+use crate::place::holdings::HomeTables;
 use crate::relay::Ended;
 use crate::relay::position::shift_position;
 use crate::relay::work::Work;
@@ -78,6 +79,10 @@ impl Executor<'_> {
         let mut lines =
             sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().uses_leases())
                 .map_err(|error| invalid(&error.to_string()))?;
+        if let Some(sent) = &sent {
+            let analysis = Requirements::one(sent.statement()).analyse(self.view());
+            lines.extend(HomeTables::of(self.view(), &analysis).tell());
+        }
         lines.extend(self.view().tell_profile(&catalogue, sent.as_ref()));
         encode::row_description(&mut self.link.client.out, &[ROUTING_COLUMN]);
         for line in &lines {

@@ -92,7 +92,7 @@ impl Executor<'_> {
         self.link.settle().await;
         let started = tokio::time::Instant::now();
         loop {
-            match self.read_after(before, (&Reads::All, self.link.anchor()), work).await {
+            match self.read_after(before, &Reads::All, self.link.anchor(), work).await {
                 Err(Fault::Unplaced(_)) if started.elapsed() < WAIT_MAX => {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }

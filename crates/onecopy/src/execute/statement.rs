@@ -19,6 +19,7 @@ use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::local::count;
 use crate::logging::{in_stage, stage_span};
+use crate::place::holdings::HomeTables;
 use crate::place::home_choice::inside;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
@@ -180,7 +181,7 @@ impl Executor<'_> {
         }
         if let Transaction::Read(read) = &self.txn.state {
             let replica = read.replica;
-            if let Some(reads) = self.view().reads_beside(requirements, &analysis)
+            if let Some(reads) = HomeTables::of(self.view(), &analysis).reads_beside(requirements)
                 && !matches!(work, Work::Batch { sync: false, .. })
             {
                 return self.read_beside(&reads, &analysis, work).await;
@@ -281,23 +282,26 @@ impl Executor<'_> {
     /// Runs work at one replica, outside of any transaction of ours.
     pub(crate) async fn read_at(
         &mut self,
-        place: (&Reads, ReplicaId),
+        reads: &Reads,
+        replica: ReplicaId,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        self.read_after(None, place, work).await
+        self.read_after(None, reads, replica, work).await
     }
 
     /// Waits for the turn of a further statement of the open update transaction.
     async fn pass(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
         let writes = analysis.writes(self.link.id);
-        self.driver().gate(analysis.home_reads(), analysis.touches(), writes, analysis.execution.nowait).await
+        let touches = HomeTables::of(self.view(), analysis).touched();
+        self.driver().gate(analysis.home_reads(), touches, writes, analysis.execution.nowait).await
     }
 
     /// Runs work at one replica like [`Self::read_at`], after a statement of ours on the same connection.
     pub(crate) async fn read_after(
         &mut self,
         before: Option<&str>,
-        (reads, replica): (&Reads, ReplicaId),
+        reads: &Reads,
+        replica: ReplicaId,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         let catalogue = Version(self.link.database().catalogue().generation());

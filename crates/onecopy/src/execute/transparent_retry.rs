@@ -25,6 +25,7 @@ use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::local::count;
+use crate::place::holdings::HomeTables;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::Transaction;
@@ -200,6 +201,7 @@ impl Executor<'_> {
         if by_tables {
             writes = writes.widened();
         }
-        self.driver().gate(analysis.home_reads(), analysis.touches(), writes, analysis.execution.nowait).await
+        let touches = HomeTables::of(self.view(), analysis).touched();
+        self.driver().gate(analysis.home_reads(), touches, writes, analysis.execution.nowait).await
     }
 }

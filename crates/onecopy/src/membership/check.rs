@@ -203,7 +203,7 @@ mod tests {
     fn has(sums: &[(&str, &str)], not_held: &[&str]) -> Contents {
         let sums = sums.iter().map(|(name, sum)| ((*name).to_owned(), (*sum).to_owned())).collect();
         let not_held = not_held.iter().map(|name| (*name).to_owned()).collect();
-        Contents::Sums(Checksums { sums, not_held })
+        Contents::Sums(Checksums { sums, not_held, ..Checksums::default() })
     }
 
     fn damaged() -> Contents {

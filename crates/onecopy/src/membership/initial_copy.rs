@@ -203,12 +203,12 @@ impl fmt::Display for TablesError {
 /// former rows there are replaced. Returns the connection to the replica, which captures nothing.
 pub(crate) async fn copy_tables(
     coordinator: &Coordinator,
-    donor: &mut OwnConnection,
+    mut donor: OwnConnection,
     replica: ReplicaId,
     names: &BTreeSet<String>,
     transfer: &Transfer,
 ) -> Result<OwnConnection, TablesError> {
-    let tables = rows::lock(donor).await.map_err(TablesError::Donor)?;
+    let tables = rows::lock(&mut donor).await.map_err(TablesError::Donor)?;
     let mut tables = tables.ok_or(TablesError::Rewritten)?;
     tables.retain(|table| names.contains(table.name()));
     if tables.len() < names.len() {
@@ -218,7 +218,7 @@ pub(crate) async fn copy_tables(
     let seat = &coordinator.seats[replica];
     let mut target = target::connect(&seat.address, coordinator).await.map_err(TablesError::Target)?;
     for table in &tables {
-        let copied = rows::copy(donor, &mut target, table, transfer).await;
+        let copied = rows::copy(&mut donor, &mut target, table, transfer).await;
         copied.map_err(|source| TablesError::Rows { table: table.to_string(), source })?;
     }
     let names: Vec<&str> = tables.iter().map(rows::Table::name).collect();

@@ -129,7 +129,9 @@ async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet
     let own = [("application_name", "onecopy placement")];
     let mut connection = OwnConnection::open(address, &coordinator.database.served, &own).await?;
     let holders = |table: TableId| holders.get(&table).copied().unwrap_or(members);
-    let breach = closure::breach(&mut connection, coordinator.database.served.id, members, holders).await?;
+    let answer = connection.query(closure::HELD_TOGETHER_SQL).await?;
+    let told = answer.into_iter().flatten().flatten().next().unwrap_or_default();
+    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, holders)?;
     breach.map_or(Ok(()), |breach| Err(PlaceError::Breach(breach)))
 }
 
@@ -230,10 +232,11 @@ impl Change {
                 end_agent(coordinator, self.replica).await?;
                 Ok::<_, PlaceError>((version, snapshot))
             });
-            let (version, mut snapshot) = snapshot.await.map_err(PlaceError::NoOneVersion)??;
+            let (version, snapshot) = snapshot.await.map_err(PlaceError::NoOneVersion)??;
             coordinator.set_stage(self.replica, Some(stage.clone()));
-            let tables = (&self.gained, version);
-            match fill::copy(coordinator, &mut snapshot, self.replica, tables, &transfer).await {
+            let copied =
+                fill::copy(coordinator, snapshot, self.replica, &self.gained, version, &transfer).await;
+            match copied {
                 Err(PlaceError::Rewritten) if attempt < ATTEMPTS => attempt += 1,
                 copied => return copied,
             }

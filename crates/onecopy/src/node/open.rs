@@ -62,7 +62,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
             let is_full = |replica: &&ReplicaId| placement.holdings(**replica).is_everything();
             let anchor = *members.iter().find(is_full).ok_or(OpenError::NoFullReplica)?;
-            let core = Some(rows.core((&members, anchor), placement, fenced.term)?);
+            let core = Some(rows.core(&members, anchor, placement, fenced.term)?);
             (fenced, Parts { kind: Arc::new(rows), core, anchor })
         }
         Propagation::Statements(choices) => {

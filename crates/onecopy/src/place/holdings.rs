@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use cluster::event::Reads;
 use cluster::ids::TableId;
-use cluster::placement::Touches;
+use cluster::placement::{Holdings, Touches};
 use sql::Isolation;
 use sql::accesses::Accesses;
 
@@ -23,64 +23,92 @@ use crate::transaction::open::Transaction;
 use crate::transaction::update::Update;
 use crate::transaction::view::View;
 
-impl View<'_> {
-    /// Whether some replica holds only a part of the data.
-    pub(crate) fn is_partial(self) -> bool {
-        self.link.coordinator().view.is_partial()
+/// The tables of statements, against what replicas hold.
+#[derive(Clone, Copy)]
+pub(crate) struct HomeTables<'a> {
+    view: View<'a>,
+    analysis: &'a StatementAnalysis,
+}
+
+impl<'a> HomeTables<'a> {
+    pub(crate) fn of(view: View<'a>, analysis: &'a StatementAnalysis) -> Self {
+        Self { view, analysis }
     }
 
-    /// The tables that the home of a transaction must hold which these statements are all of, or begin.
-    pub(super) fn touches(self, analysis: &StatementAnalysis) -> Touches {
-        if self.is_partial() { analysis.touches() } else { Touches::Anything }
+    /// Whether some replica holds only a part of the data.
+    fn matter(self) -> bool {
+        self.view.link.coordinator().view.is_partial()
+    }
+
+    /// The tables that must be held where the statements run. If all replicas hold everything, it does not matter.
+    pub(crate) fn touched(self) -> Touches {
+        if self.matter() { self.analysis.touches() } else { Touches::Anything }
     }
 
     /// The tables that the home of a transaction block must hold, as far as they can be foreseen.
-    pub(super) fn touches_of_block(self, analysis: &StatementAnalysis) -> Touches {
-        let Touches::Tables(first) = self.touches(analysis) else { return Touches::Anything };
-        let together = whole::accesses_together(self);
-        let predicted = together.or_else(|| self.prediction().map(|prediction| prediction.accesses));
-        let is_snapshot =
-            self.open_options().and_then(|options| options.isolation) >= Some(Isolation::RepeatableRead);
+    pub(super) fn of_block(self) -> Touches {
+        let Touches::Tables(first) = self.touched() else { return Touches::Anything };
+        let together = whole::accesses_together(self.view);
+        let predicted = together.or_else(|| self.view.prediction().map(|prediction| prediction.accesses));
         match predicted {
             Some(accesses) if accesses.unbounded.is_none() => {
                 let tables: BTreeSet<TableId> = first.iter().copied().chain(tables_of(&accesses)).collect();
                 Touches::Tables(tables.into_iter().collect())
             }
-            _ if is_snapshot => Touches::Anything,
+            _ if self.is_snapshot() => Touches::Anything,
             _ => Touches::Tables(first),
         }
     }
 
     /// Whether the replica where the transaction is open lacks a table that the statements may touch.
-    pub(crate) fn lacks_table(self, analysis: &StatementAnalysis) -> bool {
-        if !self.is_partial() {
-            return false;
+    pub(crate) fn are_missing(self) -> bool {
+        let Some(replica) = self.view.txn.open_at().filter(|_| self.matter()) else { return false };
+        !holds(&self.view.link.coordinator().core.holdings(replica), &self.analysis.touches())
+    }
+
+    /// The lines of EXPLAIN (ROUTING) about the replicas that hold what the statements touch.
+    pub(crate) fn tell(self) -> Vec<String> {
+        if !self.matter() {
+            return Vec::new();
         }
-        let (Transaction::Update(_) | Transaction::Read(_)) = &self.txn.state else { return false };
-        let Some(replica) = self.txn.open_at() else { return false };
-        let holdings = self.link.coordinator().core.holdings(replica);
-        match analysis.touches() {
-            Touches::Anything => !holdings.is_everything(),
-            Touches::Tables(tables) => !tables.iter().all(|table| holdings.holds(*table)),
+        let coordinator = self.view.link.coordinator();
+        let members: Vec<_> =
+            coordinator.seats.iter().map(|seat| (seat, coordinator.core.holdings(seat.replica))).collect();
+        let touches = self.analysis.touches();
+        let held = members.iter().filter(|(_, holdings)| holds(holdings, &touches));
+        let names: Vec<&str> = held.map(|(seat, _)| seat.name.as_str()).collect();
+        let why = if touches == Touches::Anything { ", which hold everything" } else { "" };
+        let mut lines = vec![format!("held by     {}{why}", names.join(", "))];
+        let written = self.analysis.written_tables();
+        if !written.is_empty() {
+            let takes = |(_, holdings): &&(_, Holdings)| written.iter().any(|table| holdings.holds(*table));
+            let count = members.iter().filter(takes).count();
+            lines.push(format!("travels to  {count} of {} replicas, its home included", members.len()));
         }
+        lines
     }
 
     /// The reads of a query that can run beside the open transaction, at a replica that holds its tables: at READ COMMITTED each query
     /// sees what is committed when it begins, and the transaction itself has written none of it.
-    pub(crate) fn reads_beside(
-        self,
-        requirements: &Requirements,
-        analysis: &StatementAnalysis,
-    ) -> Option<Reads> {
-        let tables = analysis.access.as_ref().ok()?;
-        let is_snapshot =
-            self.open_options().and_then(|options| options.isolation) >= Some(Isolation::RepeatableRead);
+    pub(crate) fn reads_beside(self, requirements: &Requirements) -> Option<Reads> {
+        let tables = self.analysis.access.as_ref().ok()?;
         let has_written =
             |update: &Update| tables.iter().any(|table| update.capture.record.tables().contains(table));
-        let wrote = matches!(&self.txn.state, Transaction::Update(update) if has_written(update));
-        let is_plain = analysis.is_movable_read(requirements) && self.link.settings.staged() == 0;
-        (self.lacks_table(analysis) && is_plain && !is_snapshot && !wrote)
-            .then(|| analysis.spread_reads(tables))
+        let wrote = matches!(&self.view.txn.state, Transaction::Update(update) if has_written(update));
+        let is_plain = self.analysis.is_movable_read(requirements) && self.view.link.settings.staged() == 0;
+        (self.are_missing() && is_plain && !self.is_snapshot() && !wrote)
+            .then(|| self.analysis.spread_reads(tables))
+    }
+
+    fn is_snapshot(self) -> bool {
+        self.view.open_options().and_then(|options| options.isolation) >= Some(Isolation::RepeatableRead)
+    }
+}
+
+fn holds(holdings: &Holdings, touches: &Touches) -> bool {
+    match touches {
+        Touches::Anything => holdings.is_everything(),
+        Touches::Tables(tables) => tables.iter().all(|table| holdings.holds(*table)),
     }
 }
 

@@ -23,6 +23,7 @@ use cluster::placement::Touches;
 use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
 
+use super::holdings::HomeTables;
 use super::own_settings::HomePreference;
 use super::whole;
 use crate::classify::footprint::forecast;
@@ -123,7 +124,7 @@ impl View<'_> {
     /// anchor can, or since it lacks a table.
     pub(crate) fn is_away_for(self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.txn.state, Transaction::Update(update)
-            if update.replica != self.link.anchor() && (!analysis.may_leave_anchor || self.lacks_table(analysis)))
+            if update.replica != self.link.anchor() && (!analysis.may_leave_anchor || HomeTables::of(self, analysis).are_missing()))
     }
 }
 
@@ -192,8 +193,8 @@ impl Placer<'_> {
             Some(whole) => Foreseen::Whole(Box::new(whole)),
             None => Foreseen::Likely(self.view().predicted_rows(&opening)),
         };
-        let touches = self.view().touches_of_block(analysis);
-        Ok(PlaceDecision { foreseen, touches, ..opening })
+        let touches = HomeTables::of(self.view(), analysis).of_block();
+        Ok(PlaceDecision { touches, foreseen, ..opening })
     }
 
     /// `foreseen` are sequences that it may draw from later.
@@ -229,7 +230,7 @@ impl Placer<'_> {
         let nowait = analysis.execution.nowait;
         let (generation, template) = (analysis.generation(), analysis.template);
         let (foreseen, kind) = (Foreseen::default(), self.view().kind(analysis));
-        let touches = self.view().touches(analysis);
+        let touches = HomeTables::of(self.view(), analysis).touched();
         PlaceDecision {
             reads,
             touches,

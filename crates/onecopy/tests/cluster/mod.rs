@@ -13,6 +13,7 @@ pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod script;
 pub(crate) mod served;
+pub(crate) mod tripwire;
 
 use folder::Folder;
 use rustix::process::{Signal, kill_process};

@@ -7,13 +7,14 @@
 //! Example: with `line REFERENCES order`, `PLACE TABLE "order" ON a` is refused as long as `line` is also at b. Both can be placed
 //! with one command.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use cluster::ids::{DatabaseId, TableId};
 use cluster::placement::ReplicaSet;
 use serde::Deserialize;
 
-use crate::backend::{BackendError, OwnConnection};
+use crate::backend::BackendError;
 
 /// Asks a server. The function and its search path are ours.
 pub(crate) const HELD_TOGETHER_SQL: &str = "SELECT onecopy.held_together()";
@@ -55,6 +56,7 @@ impl Breach {
 
 #[derive(Deserialize)]
 struct Together {
+    tables: Vec<u32>,
     references: Vec<Pair>,
     views: Vec<Viewed>,
 }
@@ -74,27 +76,15 @@ struct Viewed {
     view: String,
 }
 
-/// The first table that would not be held where it is needed, if these are the holders. `everyone` are the members.
-pub(super) async fn breach(
-    connection: &mut OwnConnection,
-    database: DatabaseId,
-    everyone: ReplicaSet,
-    holders: impl Fn(TableId) -> ReplicaSet,
-) -> Result<Option<Breach>, BackendError> {
-    let answer = connection.query(HELD_TOGETHER_SQL).await?;
-    let told = answer.into_iter().flatten().flatten().next().unwrap_or_default();
-    breach_in(told.as_bytes(), database, everyone, holders)
-}
-
-/// The same for what a server has told.
-pub(crate) fn breach_in(
+/// The first table that would not be held where it is needed, if these are the holders. `told` is what a server has told, `everyone` are
+/// the members.
+pub(crate) fn breach(
     told: &[u8],
     database: DatabaseId,
     everyone: ReplicaSet,
     holders: impl Fn(TableId) -> ReplicaSet,
 ) -> Result<Option<Breach>, BackendError> {
-    const SHAPE: BackendError = BackendError::Protocol("what must be held together has an unexpected shape");
-    let together: Together = serde_json::from_slice(told).map_err(|_| SHAPE)?;
+    let together = together(told)?;
     let lacks_parent = |pair: &&Pair| {
         let [child, parent] = [pair.child, pair.parent].map(|number| holders(database.table(number)));
         child.and(parent) != child
@@ -108,19 +98,59 @@ pub(crate) fn breach_in(
     Ok(found.map(|viewed| Breach::View { view: viewed.view.clone(), table: viewed.name.clone() }))
 }
 
+/// Where new tables are to be held, if not everywhere: as the rule for new ones says, and only where the tables are that they refer to.
+/// `told` is what a server has told in the transaction that has made them.
+pub(crate) fn of_new_tables(
+    told: &[u8],
+    database: DatabaseId,
+    is_new: impl Fn(TableId) -> bool,
+    by_rule: impl Fn(TableId) -> Option<ReplicaSet>,
+    everyone: ReplicaSet,
+    holders: impl Fn(TableId) -> ReplicaSet,
+) -> Result<BTreeMap<TableId, ReplicaSet>, BackendError> {
+    let together = together(told)?;
+    let tables = together.tables.iter().map(|number| database.table(*number)).filter(|table| is_new(*table));
+    let mut new: BTreeMap<TableId, ReplicaSet> =
+        tables.filter_map(|table| Some((table, by_rule(table)?))).collect();
+    loop {
+        let mut has_changed = false;
+        for pair in &together.references {
+            let [child, parent] = [pair.child, pair.parent].map(|number| database.table(number));
+            if !is_new(child) {
+                continue;
+            }
+            let of_parent = new.get(&parent).copied().unwrap_or_else(|| holders(parent));
+            let before = new.get(&child).copied().unwrap_or(everyone);
+            if before.and(of_parent) != before {
+                new.insert(child, before.and(of_parent));
+                has_changed = true;
+            }
+        }
+        // A new table may refer to a new table.
+        if !has_changed {
+            return Ok(new);
+        }
+    }
+}
+
+fn together(told: &[u8]) -> Result<Together, BackendError> {
+    const SHAPE: BackendError = BackendError::Protocol("what must be held together has an unexpected shape");
+    serde_json::from_slice(told).map_err(|_| SHAPE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use cluster::ids::ReplicaId;
 
     const TOLD: &[u8] =
-        br#"{"references": [{"child": 2, "child_name": "line", "parent": 1, "parent_name": "orders"}],
+        br#"{"tables": [], "references": [{"child": 2, "child_name": "line", "parent": 1, "parent_name": "orders"}],
         "views": [{"table": 3, "name": "item", "view": "best"}]}"#;
 
     fn found(orders: u16, line: u16, item: u16) -> Option<Breach> {
         let all = [orders, line, item].map(ReplicaSet::first);
         let holders = |table: TableId| all[table.number as usize - 1];
-        breach_in(TOLD, DatabaseId::FIRST, ReplicaSet::first(3), holders).unwrap()
+        breach(TOLD, DatabaseId::FIRST, ReplicaSet::first(3), holders).unwrap()
     }
 
     #[test]
@@ -133,7 +163,25 @@ mod tests {
         let view = Breach::View { view: "best".to_owned(), table: "item".to_owned() };
         assert_eq!(found(3, 3, 2), Some(view));
         let nothing =
-            breach_in(b"{}", DatabaseId::FIRST, ReplicaSet::EMPTY.with(ReplicaId(0)), |_| ReplicaSet::EMPTY);
+            breach(b"{}", DatabaseId::FIRST, ReplicaSet::EMPTY.with(ReplicaId(0)), |_| ReplicaSet::EMPTY);
         assert!(nothing.is_err());
+    }
+
+    #[test]
+    fn a_new_table_is_held_where_what_it_refers_to_is() {
+        let told = br#"{"tables": [1, 2, 3, 4, 5], "references": [
+            {"child": 4, "child_name": "note", "parent": 3, "parent_name": "line"},
+            {"child": 3, "child_name": "line", "parent": 1, "parent_name": "orders"},
+            {"child": 2, "child_name": "old", "parent": 1, "parent_name": "orders"}], "views": []}"#;
+        let everyone = ReplicaSet::first(3);
+        let holders = |table: TableId| if table.number == 1 { ReplicaSet::first(2) } else { everyone };
+        let is_new = |table: TableId| table.number > 2;
+        let number = |number| DatabaseId::FIRST.table(number);
+        let by_rule = |table: TableId| (table == number(5)).then_some(ReplicaSet::first(1));
+        let placed = of_new_tables(told, DatabaseId::FIRST, is_new, by_rule, everyone, holders).unwrap();
+        assert_eq!(
+            placed,
+            BTreeMap::from([(3, 2), (4, 2), (5, 1)].map(|(n, count)| (number(n), ReplicaSet::first(count))))
+        );
     }
 }

