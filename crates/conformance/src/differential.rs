@@ -58,6 +58,10 @@ pub(crate) struct Options {
     #[arg(long)]
     pg_bin: Option<PathBuf>,
 
+    /// Where new tables are held: `random`, `few` (at two replicas), or a seed [default: everywhere].
+    #[arg(long, value_name = "WORD")]
+    placement: Option<String>,
+
     /// Program to test [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
@@ -80,6 +84,7 @@ struct Sides {
     ours: Session,
     plain: Session,
     replicas: Vec<Session>,
+    admin: Session,
 }
 
 /// One schema's course.
@@ -87,6 +92,8 @@ struct Course {
     asked: String,
     /// All statements that were run, to look into a difference.
     script: String,
+    /// The tables with their numbers in `asked`.
+    tables: Vec<(u32, String)>,
     /// From here on the plain server may differ.
     is_ambiguous: bool,
 }
@@ -104,7 +111,9 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let plain = Plain::start(&binaries, account, &Likeness::bare(), &scratch, interrupt)?;
     // On a busy machine a server may answer late, which is nothing that is looked for here.
     let arguments = ["--health-deadline-ms", "60000"].map(str::to_owned);
-    let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments };
+    let seed = options.seed.to_string();
+    let placement = options.placement.as_deref().map(|words| if words == "random" { &seed } else { words });
+    let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments, placement };
     let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
     runtime.block_on(async {
@@ -112,6 +121,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
             ours: Session::open(node.port).await?,
             plain: Session::open(plain.endpoint.port).await?,
             replicas: Vec::new(),
+            admin: Session::open_admin(node.port).await?,
         };
         for replica in 1..=REPLICAS {
             let server = server(node.data(), replica)
@@ -139,8 +149,15 @@ impl Sides {
         let text = world.ddl.join(";\n");
         let unreadable = |said| Fault::Unreadable { what: "a drawn schema".to_owned(), said };
         let schema = Schema::from_ddl(&text).map_err(|error| unreadable(format!("{error:?}: {text}")))?;
-        let mut course =
-            Course { asked: asking(&schema.catalogue()), script: format!("{text};\n"), is_ambiguous: false };
+        let catalogue = schema.catalogue();
+        let named =
+            |table: &sql::Table| (table.id.number, format!("\"{}\".\"{}\"", table.schema, table.name));
+        let mut course = Course {
+            asked: asking(&catalogue),
+            script: format!("{text};\n"),
+            tables: catalogue.tables().map(named).collect(),
+            is_ambiguous: false,
+        };
         for side in [&self.ours, &self.plain] {
             side.order("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
             for ddl in &world.ddl {
@@ -260,16 +277,25 @@ impl Sides {
         if through != plain && !course.is_ambiguous {
             return Err(Fault::Wrong(differs("a read through onecopy", &through, &plain, course)));
         }
+        let placed = self.admin.texts("SHOW PLACEMENT").await?;
         for (number, replica) in self.replicas.iter().enumerate() {
+            let name = format!("replica-{}", number + 1);
+            let lacks = |table: &str| {
+                placed.iter().any(|row| row[0] == table && !row[1].split(", ").any(|holder| holder == name))
+            };
+            let unheld: Vec<u32> =
+                course.tables.iter().filter(|(_, table)| lacks(table)).map(|(number, _)| *number).collect();
+            // Where a table is not held it is empty.
+            let expected: Contents =
+                through.iter().filter(|(table, _)| !unheld.contains(table)).cloned().collect();
             let deadline = Instant::now() + PATIENCE;
             loop {
                 // A replica that has not applied the schema yet cannot answer.
                 let found = replica.contents(&course.asked).await;
                 match found {
-                    Ok(found) if found == through => break,
+                    Ok(found) if found == expected => break,
                     Ok(found) if Instant::now() > deadline => {
-                        let who = format!("replica-{}", number + 1);
-                        return Err(Fault::Wrong(differs(&who, &found, &through, course)));
+                        return Err(Fault::Wrong(differs(&name, &found, &expected, course)));
                     }
                     Err(fault) if Instant::now() > deadline => return Err(fault),
                     _ => tokio::time::sleep(Duration::from_millis(5)).await,

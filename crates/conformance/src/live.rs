@@ -118,6 +118,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     calm_ms: u32,
 
+    /// Where new tables are held: `random` (by the seed), `few` (at two replicas), or a seed [default: everywhere].
+    #[arg(long, value_name = "WORD", conflicts_with = "port")]
+    placement: Option<String>,
+
     /// Folder of the servers' data, which is kept; an existing one is used again.
     #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
     data: Option<PathBuf>,
@@ -225,7 +229,9 @@ fn start(
     let chosen = chosen.filter_map(|(flag, value)| Some([flag, value.as_deref()?])).flatten();
     let arguments: Vec<String> = words.into_iter().chain(chosen).map(str::to_owned).collect();
     let folder = options.data.as_deref();
-    let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments };
+    let seed = options.seed.to_string();
+    let placement = options.placement.as_deref().map(|words| if words == "random" { &seed } else { words });
+    let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments, placement };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
 

@@ -29,6 +29,7 @@ pub struct Node {
     replicas: u64,
     log: PathBuf,
     words: Vec<OsString>,
+    placement: Option<String>,
 }
 
 /// Distinguishes nodes on the same machine.
@@ -42,7 +43,12 @@ pub struct Shape<'a> {
     pub replicas: u64,
     /// Further words for `onecopy up`.
     pub arguments: &'a [String],
+    /// Where new tables are held (`ONECOPY_TEST_PLACEMENT`): everywhere, or as these words say.
+    pub placement: Option<&'a str>,
 }
+
+/// The variable that says where new tables are held.
+const PLACEMENT: &str = "ONECOPY_TEST_PLACEMENT";
 
 impl Node {
     /// Makes and starts one of the usual shape.
@@ -52,7 +58,8 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &[] };
+        let shape =
+            Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &[], placement: None };
         Self::start_shaped(shape, onecopy, binaries, scratch, interrupt)
     }
 
@@ -73,8 +80,8 @@ impl Node {
         words.extend(["--data".into(), data.clone().into()]);
         words.extend(shape.arguments.iter().map(OsString::from));
         let log = scratch.path(&format!("{}.log", shape.name));
-        let mut node =
-            Self { program: None, port: endpoint.port, data, replicas: shape.replicas, log, words };
+        let (replicas, placement) = (shape.replicas, shape.placement.map(str::to_owned));
+        let mut node = Self { program: None, port: endpoint.port, data, replicas, log, words, placement };
         node.run()?;
         if let Some(program) = &mut node.program {
             binaries.wait_for(program, &endpoint, scratch, interrupt)?;
@@ -84,7 +91,7 @@ impl Node {
 
     fn run(&mut self) -> Result<(), Fault> {
         let mut command = program::command(&self.words[0]);
-        command.args(&self.words[1..]);
+        command.args(&self.words[1..]).envs(self.placement.iter().map(|placement| (PLACEMENT, placement)));
         let program = Program::start("onecopy up", &mut command, self.log.clone(), Signal::TERM, STOP)?;
         self.program = Some(program);
         Ok(())

@@ -112,7 +112,8 @@ impl Contestant {
             Entrant::Onecopy { replicas, arguments, .. } => {
                 let words = entrant.words();
                 let replicas = u64::from(*replicas);
-                let shape = Shape { name: &folder, folder: None, replicas, arguments: &words };
+                let shape =
+                    Shape { name: &folder, folder: None, replicas, arguments: &words, placement: None };
                 let node = Node::start_shaped(
                     shape,
                     environment.onecopy,

@@ -9,7 +9,7 @@ use futures_util::TryStreamExt;
 use sql::Catalogue;
 use testbed::fault::Fault;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, Error, NoTls};
+use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 use super::draft::Draft;
 
@@ -54,7 +54,16 @@ fn broken(error: &Error) -> Fault {
 impl Session {
     /// Connects to a server of ours.
     pub(crate) async fn open(port: u16) -> Result<Self, Fault> {
-        let target = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        Self::open_database(port, "postgres").await
+    }
+
+    /// Connects to the admin database.
+    pub(crate) async fn open_admin(port: u16) -> Result<Self, Fault> {
+        Self::open_database(port, "onecopy").await
+    }
+
+    async fn open_database(port: u16, database: &str) -> Result<Self, Fault> {
+        let target = format!("host=127.0.0.1 port={port} user=postgres dbname={database}");
         let (client, connection) = tokio_postgres::connect(&target, NoTls).await.map_err(|e| broken(&e))?;
         tokio::spawn(connection);
         let session = Self { client };
@@ -148,6 +157,17 @@ impl Session {
             rows.push(cells.collect::<Result<Vec<_>, _>>()?);
         }
         Ok((rows, stream.rows_affected().unwrap_or(0)))
+    }
+
+    /// The rows of an answer of texts.
+    pub(crate) async fn texts(&self, sql: &str) -> Result<Vec<Vec<String>>, Fault> {
+        let mut rows = Vec::new();
+        for message in self.client.simple_query(sql).await.map_err(|error| broken(&error))? {
+            if let SimpleQueryMessage::Row(row) = message {
+                rows.push((0..row.len()).map(|at| row.get(at).unwrap_or_default().to_owned()).collect());
+            }
+        }
+        Ok(rows)
     }
 
     /// The answer to [`asking`].
