@@ -7,6 +7,8 @@
 #[path = "matrix/cases.rs"]
 mod cases;
 mod cluster;
+#[path = "matrix/compare.rs"]
+mod compare;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,7 +16,6 @@ use std::path::Path;
 use cases::{CASES, Outcome};
 use cluster::Cluster;
 use cluster::plain::Plain;
-use cluster::programs::{psql, text};
 
 const DOCS: &str = "../../docs/reference/compatibility.md";
 const BEGIN: &str = "<!-- matrix: written by crates/onecopy/tests/matrix.rs -->\n";
@@ -25,28 +26,8 @@ async fn what_changes_data_travels_or_is_refused() {
     let mut cluster = Cluster::start(3).await;
     let plain = Plain::start().await;
     let mut wrong = Vec::new();
-    for (name, outcome, script) in CASES {
-        let script = format!(
-            "\\set VERBOSITY sqlstate\nset client_min_messages = error;\n\\pset null NULL\ncreate schema c; set search_path = c, public;\n{script}\n"
-        );
-        let ours = text(&psql(cluster.port, &script).await);
-        let complaint = match outcome {
-            Outcome::Same => {
-                let theirs = text(&psql(plain.port, &script).await);
-                (ours != theirs).then(|| format!("--- onecopy:\n{ours}\n--- PostgreSQL:\n{theirs}"))
-            }
-            Outcome::Own => ours.contains("ERROR").then(|| ours.clone()),
-            Outcome::Refused(code) => {
-                let errors: Vec<_> = ours.lines().filter(|line| line.contains("ERROR: ")).collect();
-                let only = matches!(errors.as_slice(), [error] if error.ends_with(code));
-                (!only).then(|| format!("no error {code}, or another one:\n{ours}"))
-            }
-        };
-        wrong.extend(complaint.map(|text| format!("=== {name}\n{text}")));
-        let verified = cluster.try_verify().await;
-        wrong.extend(verified.err().map(|text| format!("=== {name}\nreplicas differ: {text}")));
-        let clean = "drop schema if exists c cascade";
-        let _ = tokio::join!(psql(cluster.port, clean), psql(plain.port, clean));
+    for case in CASES {
+        wrong.extend(compare::complaints(&cluster, &plain, case).await);
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
     cluster.stop().await;

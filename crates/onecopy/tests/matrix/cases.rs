@@ -14,7 +14,9 @@ pub(crate) enum Outcome {
 use Outcome::{Own, Refused, Same};
 
 /// Name, outcome, script for psql. Each runs in a schema of its own, `c`.
-pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
+pub(crate) type Case = (&'static str, Outcome, &'static str);
+
+pub(crate) const CASES: &[Case] = &[
     (
         "INSERT, UPDATE, DELETE by primary key",
         Same,
