@@ -67,29 +67,57 @@ pub(crate) async fn run(
     let parking = &coordinator.lead.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
     let tables = tables_of(&coordinator, &names)?;
-    let members: ReplicaSet = coordinator.seats.iter().map(|seat| seat.replica).collect();
     let wished = match &wish {
-        Wish::Everywhere => members,
+        Wish::Everywhere => members(&coordinator),
         Wish::On(names) => names.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?,
     };
     let targets: Targets = tables.iter().map(|table| (*table, wished)).collect();
-    check(&coordinator, &targets, members).await?;
-    let anchor = coordinator.view.anchor();
-    let mut order: Vec<ReplicaId> = members.iter().collect();
-    // The anchor is last: it hands its role over.
-    order.sort_by_key(|replica| (*replica == anchor, *replica));
-    for replica in order {
-        let change = Change::at(&coordinator, replica, &targets);
-        if !change.is_empty() {
-            change.carry_out(&coordinator).await?;
-        }
-    }
+    apply(&coordinator, &targets).await?;
     if wish == Wish::Everywhere {
         for table in &tables {
             coordinator.place(*table, None).map_err(PlaceError::Unwritten)?;
         }
     }
     Ok(tables.into_iter().collect())
+}
+
+/// Has a replica hold these tables, too, or every table if none are named. Returns those that it did not hold.
+pub(crate) async fn give(
+    coordinator: Arc<Coordinator>,
+    replica: ReplicaId,
+    names: Option<Vec<Name>>,
+) -> Result<Vec<TableId>, PlaceError> {
+    let parking = &coordinator.lead.parking;
+    let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
+    let named = names.map(|names| tables_of(&coordinator, &names)).transpose()?;
+    let is_meant = |table: &TableId| named.as_ref().is_none_or(|named| named.contains(table));
+    let restricted = coordinator.restricted().into_iter();
+    let targets: Targets = restricted
+        .filter(|(table, holders)| is_meant(table) && !holders.contains(replica))
+        .map(|(table, holders)| (table, holders.with(replica)))
+        .collect();
+    apply(&coordinator, &targets).await?;
+    Ok(targets.into_keys().collect())
+}
+
+/// Changes what the replicas hold, one after the other.
+async fn apply(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), PlaceError> {
+    check(coordinator, targets, members(coordinator)).await?;
+    let anchor = coordinator.view.anchor();
+    let mut order: Vec<ReplicaId> = members(coordinator).iter().collect();
+    // The anchor is last: it hands its role over.
+    order.sort_by_key(|replica| (*replica == anchor, *replica));
+    for replica in order {
+        let change = Change::at(coordinator, replica, targets);
+        if !change.is_empty() {
+            change.carry_out(coordinator).await?;
+        }
+    }
+    Ok(())
+}
+
+fn members(coordinator: &Coordinator) -> ReplicaSet {
+    coordinator.seats.iter().map(|seat| seat.replica).collect()
 }
 
 /// The tables of these names, with the tables below each.

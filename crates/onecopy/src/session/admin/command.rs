@@ -99,12 +99,16 @@ const VIEWS: [(&str, View, &str); 22] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 16] = [
+const ACTIONS: [(&str, &str); 17] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
     ("ADD REPLICA", "makes one more server, which serves when it has all data; clients go on"),
     ("ADD REPLICA 'postgresql://host:port'", "adds a server that runs already (`onecopy serve`)"),
+    (
+        "ADD REPLICA HOLDS table, ..",
+        "adds a server that also holds these placed tables; HOLDS EVERYTHING: all of them",
+    ),
     ("DROP REPLICA name", "removes a replica from the cluster"),
     ("DRAIN REPLICA name", "sends no new statements to a replica; returns when none is open there"),
     ("UNDRAIN REPLICA name", "sends statements to a drained replica again"),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::ReplicaId;
+use sql::Name;
+use sql::profile::table_names;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::{encode, sqlstate};
@@ -20,6 +22,7 @@ use crate::error::Refusal;
 use crate::membership::check;
 use crate::membership::member_error::MemberError;
 use crate::membership::members;
+use crate::membership::place_table;
 use crate::membership::resync;
 use crate::membership::resync::{RebuildError, ResyncSummary};
 
@@ -37,8 +40,8 @@ pub(crate) enum Order {
     Check,
     /// Give a replica the data of another one.
     Rebuild(String),
-    /// Add a replica: at this address, or with a server of our own.
-    Add(Option<String>),
+    /// Add a replica: at this address, or with a server of our own. It may be told to hold placed tables.
+    Add { url: Option<String>, holds: Holds },
     /// Remove a replica.
     Drop(String),
     /// DRAIN: a replica gets no new work.
@@ -51,16 +54,28 @@ pub(crate) enum Order {
     Wake(String),
 }
 
+/// Which of the tables that only some replicas hold a new one gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// None.
+    Others,
+    /// These.
+    Tables(Vec<Name>),
+    /// All of them.
+    Everything,
+}
+
 /// Reads the order in a statement; `None` if it is no such order. Words may be in any case; a name keeps its case.
 pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
     let text = String::from_utf8_lossy(sql).into_owned();
-    let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
+    let (text, holds) = without_holds(text.trim_end_matches([';', ' ', '\n', '\t']))?;
+    let words: Vec<&str> = text.split_whitespace().collect();
     let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
     let order = match (upper.as_slice(), words.as_slice()) {
         (["CHECK", "REPLICAS"], _) => Order::Check,
-        (["ADD", "REPLICA"], _) => Order::Add(None),
-        (["ADD", "REPLICA", _], [.., url]) => Order::Add(Some(unquoted(url, '\'')?)),
+        (["ADD", "REPLICA"], _) => Order::Add { url: None, holds },
+        (["ADD", "REPLICA", _], [.., url]) => Order::Add { url: Some(unquoted(url, '\'')?), holds },
         (["REBUILD", "REPLICA", _], [.., name]) => Order::Rebuild(unquoted(name, '"')?),
         (["DROP", "REPLICA", _], [.., name]) => Order::Drop(unquoted(name, '"')?),
         (["DRAIN", "REPLICA", _], [.., name]) => Order::Drain(unquoted(name, '"')?),
@@ -70,6 +85,24 @@ pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
         _ => return Ok(None),
     };
     Ok(Some(order))
+}
+
+/// Splits `HOLDS a, b` off from the end of ADD REPLICA.
+fn without_holds(text: &str) -> Result<(&str, Holds), Refusal> {
+    const WORD: &str = " HOLDS ";
+    let upper = text.to_ascii_uppercase();
+    let Some(at) = upper.find(WORD).filter(|_| upper.trim_start().starts_with("ADD")) else {
+        return Ok((text, Holds::Others));
+    };
+    let tables = text[at + WORD.len()..].trim();
+    if tables.eq_ignore_ascii_case("EVERYTHING") {
+        return Ok((&text[..at], Holds::Everything));
+    }
+    let names = table_names(tables).map_err(|error| {
+        let hint = "Write HOLDS EVERYTHING, or HOLDS with tables as in PLACE TABLE.";
+        Refusal::new(sqlstate::SYNTAX_ERROR, format!("HOLDS cannot be understood: {error}"), hint)
+    })?;
+    Ok((&text[..at], Holds::Tables(names)))
 }
 
 /// A word without its quotes, if it has any.
@@ -94,7 +127,7 @@ impl Order {
         match self {
             Self::Check => "CHECK",
             Self::Rebuild(_) => "REBUILD",
-            Self::Add(_) => "ADD",
+            Self::Add { .. } => "ADD",
             Self::Drop(_) => "DROP",
             Self::Drain(_) => "DRAIN",
             Self::Undrain(_) => "UNDRAIN",
@@ -107,7 +140,7 @@ impl Order {
     pub(crate) fn columns(&self) -> &'static str {
         match self {
             Self::Check => check::COLUMNS,
-            Self::Rebuild(_) | Self::Add(_) => "replica donor megabytes version",
+            Self::Rebuild(_) | Self::Add { .. } => "replica donor megabytes version",
             Self::Drop(_) => "replica members",
             Self::Drain(_) | Self::Undrain(_) => "replica state",
             Self::Park(_) => "replica version",
@@ -136,15 +169,7 @@ pub(crate) async fn run(
             let rebuilt = watched(coordinator, replica, task, client).await?;
             rebuilt.map(|rebuilt| rebuilt_row(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
-        Order::Add(url) => {
-            let refused = |error| member_refusal("a replica cannot be added", &error);
-            let who = url.clone().map_or(Invitee::Made, Invitee::At);
-            let newcomer = members::invite(coordinator, who).await.map_err(refused)?;
-            let replica = newcomer.replica;
-            let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
-            let added = watched(coordinator, replica, task, client).await?.map_err(refused)?;
-            Ok(rebuilt_row(&coordinator.seats[replica].name, added))
-        }
+        Order::Add { url, holds } => add(coordinator, url.as_ref(), holds, client).await,
         Order::Drop(name) => {
             let replica = named(coordinator, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
@@ -183,6 +208,30 @@ pub(crate) async fn run(
             Ok(vec![vec![name.clone(), version.to_string(), donor.unwrap_or_default()]])
         }
     }
+}
+
+/// Adds a replica, and gives it placed tables.
+async fn add(
+    coordinator: &Arc<Coordinator>,
+    url: Option<&String>,
+    holds: &Holds,
+    client: &mut Client,
+) -> Result<Vec<Vec<String>>, Refusal> {
+    let refused = |error| member_refusal("a replica cannot be added", &error);
+    let who = url.cloned().map_or(Invitee::Made, Invitee::At);
+    let newcomer = members::invite(coordinator, who).await.map_err(refused)?;
+    let replica = newcomer.replica;
+    let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
+    let added = watched(coordinator, replica, task, client).await?.map_err(refused)?;
+    let tables = match holds {
+        Holds::Others => return Ok(rebuilt_row(&coordinator.seats[replica].name, added)),
+        Holds::Tables(names) => Some(names.clone()),
+        Holds::Everything => None,
+    };
+    let task = tokio::spawn(place_table::give(Arc::clone(coordinator), replica, tables));
+    let given = watched(coordinator, replica, task, client).await?;
+    given.map_err(|error| error.refusal())?;
+    Ok(rebuilt_row(&coordinator.seats[replica].name, added))
 }
 
 /// Drains a replica. Every second it tells the client which sessions it waits for.
@@ -407,9 +456,14 @@ mod tests {
         assert_eq!(parsed("REBUILD REPLICA \"Big One\""), None);
         assert_eq!(parsed("REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
         assert_eq!(parsed("check replicas;"), Some(Order::Check));
-        assert_eq!(parsed("add replica;"), Some(Order::Add(None)));
+        assert_eq!(parsed("add replica;"), Some(Order::Add { url: None, holds: Holds::Others }));
         let url = "postgresql://B:5432".to_owned();
-        assert_eq!(parsed("ADD REPLICA 'postgresql://B:5432'"), Some(Order::Add(Some(url))));
+        let add = |holds| Some(Order::Add { url: Some(url.clone()), holds });
+        assert_eq!(parsed("ADD REPLICA 'postgresql://B:5432'"), add(Holds::Others));
+        let tables = Holds::Tables(table_names("a, s.b").unwrap());
+        assert_eq!(parsed("ADD REPLICA 'postgresql://B:5432' holds a, s.b;"), add(tables));
+        assert_eq!(parsed("add replica 'postgresql://B:5432' HOLDS everything"), add(Holds::Everything));
+        assert!(parse(b"ADD REPLICA HOLDS a b").is_err());
         assert_eq!(parsed("Drop replica One"), Some(Order::Drop("One".into())));
         assert_eq!(parsed("DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
         assert_eq!(parsed("undrain replica One"), Some(Order::Undrain("One".into())));
