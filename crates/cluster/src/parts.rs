@@ -19,6 +19,7 @@ pub mod schema_changes;
 pub mod sequence_gate;
 pub mod sequences;
 pub mod server_waits;
+pub mod stamps;
 pub mod unfinished_writers;
 pub mod version_index;
 pub mod waiting;
