@@ -1,7 +1,8 @@
 //! The papers' experiments: emulated browsers and many simulated databases around the schedulers and proxies of `cluster`.
 //!
-//! Two worlds are here. In the closed one, browsers wait for their answers: conflict-aware scheduling. In the open one
-//! ([`open`]), transactions arrive at a rate, whatever becomes of earlier ones: Gargamel ([`gargamel`]).
+//! Three worlds are here. In the closed one, browsers wait for their answers: conflict-aware scheduling. In the open one
+//! ([`open`]), transactions arrive at a rate, whatever becomes of earlier ones: Gargamel ([`gargamel`]). In that of preventive
+//! replication ([`preventive`]), nodes with clocks of their own order transactions by themselves.
 //!
 //! The method of the closed world is that of conflict-aware scheduling, section 9.1: simulated front ends and databases drive the actual code
 //! of scheduler and proxies. A browser sends its next query when the last one is answered, and thinks between
@@ -20,6 +21,7 @@ pub mod gargamel;
 mod onecopy;
 pub mod open;
 pub mod peak;
+pub mod preventive;
 pub mod run;
 pub mod scenario;
 mod shipping;

@@ -31,10 +31,15 @@ pub fn poisson_us(rate_per_s: u32, phase_us: u64, dice: &mut Dice) -> Vec<u64> {
     let mean_us = 1e6 / f64::from(rate_per_s);
     let mut at_us = 0;
     let next = || {
-        at_us += whole_us(-mean_us * share(dice).ln());
+        at_us += exponential_us(mean_us, dice);
         (at_us < phase_us).then_some(at_us)
     };
     std::iter::from_fn(next).collect()
+}
+
+/// A time without memory: how long it has lasted says nothing about its end.
+pub fn exponential_us(mean_us: f64, dice: &mut Dice) -> u64 {
+    whole_us(-mean_us * share(dice).ln())
 }
 
 /// From 53 random bits, never 0, so that the logarithm is finite.
