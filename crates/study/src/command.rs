@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::{gargamel, paper, user};
+use crate::{gargamel, paper, preventive, user};
 
 /// `onecopy sim`.
 #[derive(Debug, Clone, Subcommand)]
@@ -35,6 +35,8 @@ pub enum Paper {
     ConflictAware(ConflictAware),
     /// Gargamel, and its rivals Round-Robin, Tashkent+ and centralised writes.
     Gargamel(Gargamel),
+    /// Preventive replication.
+    Preventive(Preventive),
 }
 
 /// A calibration of query costs.
@@ -106,6 +108,17 @@ pub struct Gargamel {
     pub(crate) consensus: Delays,
 }
 
+/// `onecopy sim paper preventive`.
+#[derive(Debug, Clone, Args)]
+pub struct Preventive {
+    /// Print one JSON object a line: each statement of the paper with our result.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw the figures into this folder, as SVG and PNG.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
 /// `onecopy sim paper conflict-aware`.
 #[derive(Debug, Clone, Args)]
 pub struct ConflictAware {
@@ -170,5 +183,6 @@ pub fn command(sim: &Sim, out: &mut dyn Write) -> Result<(), Error> {
         Sim::Run(options) => user::run(options, out),
         Sim::Paper(Paper::ConflictAware(options)) => paper::run(options, out),
         Sim::Paper(Paper::Gargamel(options)) => gargamel::run(options, out),
+        Sim::Paper(Paper::Preventive(options)) => preventive::run(options, out),
     }
 }
