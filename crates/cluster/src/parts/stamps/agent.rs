@@ -24,6 +24,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::{Act, Can, Classes, Commit, Reach, Rules, Stamp, Start};
 use crate::claims::Claims;
@@ -58,7 +59,7 @@ enum Run {
 
 #[derive(Debug)]
 struct Entry {
-    claims: Claims,
+    claims: Arc<Claims>,
     can: Can,
     run: Run,
     is_ordered: bool,
@@ -101,11 +102,11 @@ impl Agent {
     }
 
     /// A transaction arrives. Those of one origin arrive in the order of their stamps.
-    pub fn arrived(&mut self, now: Time, stamp: Stamp, claims: &Claims, can: Can) -> Vec<Act> {
+    pub fn arrived(&mut self, now: Time, stamp: Stamp, claims: Arc<Claims>, can: Can) -> Vec<Act> {
         self.count(now, stamp);
         let claims = match self.rules.classes {
-            Classes::One => Claims::everything(),
-            Classes::ByClaims => claims.clone(),
+            Classes::One => Arc::new(Claims::everything()),
+            Classes::ByClaims => claims,
         };
         let is_logged = self.log.contains(&stamp);
         let can = if is_logged && can == Can::NeedsRefresh { Can::Apply } else { can };

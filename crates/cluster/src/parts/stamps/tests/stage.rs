@@ -1,6 +1,7 @@
 //! A small world around agents: messages with given delays, executions with given durations, and what happened as text.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::super::*;
 use crate::claims::Claims;
@@ -155,7 +156,7 @@ impl Stage {
         let can = targets.iter().find(|(target, _, _)| *target == to).unwrap().2;
         let clock = self.clock(to);
         self.told.push(format!("{} T{} arrives at {to}", self.now, plan + 1));
-        let acts = self.agent(to).arrived(clock, stamp, &claims, can);
+        let acts = self.agent(to).arrived(clock, stamp, Arc::new(claims), can);
         self.act(to, acts);
     }
 
