@@ -1,15 +1,16 @@
 //! `sim paper preventive`: simulates the figures and prints each stated number with ours.
 //!
-//! One setting is judged. Earlier forms of the algorithm, and ours, are simulated beside it with fewer seeds, and every output names
-//! its setting.
+//! One setting is judged. Earlier forms of the algorithm, and ours, are simulated beside it with fewer nodes and seeds, and every
+//! output names its setting.
 
 use std::io::Write;
 
 use cluster::parts::stamps::{Classes, Reach, Start};
 use serde_json::json;
-use sim::paper::preventive::experiment::{Cell, Experiment, Setting, measure};
+use sim::paper::preventive::experiment::{Cell, Discipline, Experiment, Setting, Times, measure};
 use sim::paper::preventive::figures::{
-    self, CONFIGURATIONS, Line, Means, NODES, NODES_OF_QUERIES, Runs, SEEDS, SIZES_MS, WAREHOUSES,
+    self, CONFIGURATIONS, Line, Means, NODES, NODES_BESIDE, NODES_OF_QUERIES, Runs, SEEDS, SIZES_MS,
+    WAREHOUSES,
 };
 use sim::paper::preventive::outcome::Outcome;
 use sim::paper::preventive::reasons::reason;
@@ -17,23 +18,27 @@ use sim::paper::preventive::reasons::reason;
 use crate::command::{Error, Preventive};
 use crate::{parallel, plot};
 
-/// Seeds of the settings that are printed beside the judged one.
-const SEEDS_BESIDE: u64 = 1;
-
-/// The algorithm of section 4, its concurrent form, section 5.1 alone, and our rules.
-const BESIDE: [Setting; 4] = [
-    Setting { start: Start::Ordered, classes: Classes::One, reach: Reach::Younger },
-    Setting { start: Start::Ordered, classes: Classes::ByClaims, reach: Reach::Younger },
-    Setting { start: Start::OnArrival, classes: Classes::One, reach: Reach::Younger },
-    Setting { start: Start::OnArrival, classes: Classes::ByClaims, reach: Reach::Conflicting },
-];
+/// The algorithm of section 4, its concurrent form, section 5.1 alone, our rules, and other readings of the times and of
+/// the disk.
+fn beside(judged: Setting) -> [Setting; 6] {
+    let ordered = Setting { start: Start::Ordered, ..judged };
+    [
+        Setting { classes: Classes::One, ..ordered },
+        ordered,
+        Setting { classes: Classes::One, ..judged },
+        Setting { reach: Reach::Conflicting, ..judged },
+        Setting { times: Times::OfTransaction, ..judged },
+        Setting { discipline: Discipline::OldestFirst, ..judged },
+    ]
+}
 
 pub(crate) fn run(options: &Preventive, out: &mut dyn Write) -> Result<(), Error> {
     let setting = Setting::default();
     let judged = figures::cells(SEEDS).into_iter().map(|cell| (setting, cell));
-    let beside =
-        BESIDE.iter().flat_map(|other| figures::cells(SEEDS_BESIDE).into_iter().map(|cell| (*other, cell)));
-    let mut work: Vec<(Setting, Cell)> = judged.chain(beside).collect();
+    let beside = beside(setting);
+    let others =
+        beside.iter().flat_map(|other| figures::cells_beside().into_iter().map(|cell| (*other, cell)));
+    let mut work: Vec<(Setting, Cell)> = judged.chain(others).collect();
     // The long ones first.
     work.sort_by_key(|(_, cell)| std::cmp::Reverse(u32::from(cell.nodes) * cell.warehouses));
     let done =
@@ -43,9 +48,9 @@ pub(crate) fn run(options: &Preventive, out: &mut dyn Write) -> Result<(), Error
         runs.map(|(_, cell, outcome)| (*cell, outcome.clone())).collect()
     };
     let runs = of(setting);
-    let lines = figures::judge(&runs);
+    let lines = figures::judge(&runs, &NODES);
     let others: Vec<(Setting, Vec<Line>)> =
-        BESIDE.into_iter().map(|other| (other, figures::judge(&of(other)))).collect();
+        beside.into_iter().map(|other| (other, figures::judge(&of(other), &NODES_BESIDE))).collect();
     if options.json {
         json_lines(setting, &lines, &others, out)?;
     } else {
@@ -178,4 +183,35 @@ fn verdicts(
     let met = lines.iter().filter(|line| line.met).count();
     writeln!(out, "{met} of {} met", lines.len())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Few runs of few nodes: what is missing is not met, and each output says by which setting.
+    #[test]
+    fn each_output_names_its_setting_and_the_missing_runs_are_dots() {
+        let setting = Setting::default();
+        let cells = figures::cells_beside().into_iter().filter(|cell| cell.experiment != Experiment::ScaleUp);
+        let runs: Runs = cells.map(|cell| (cell, measure(cell, setting))).collect();
+        let lines = figures::judge(&runs, &NODES_BESIDE);
+        let others: Vec<(Setting, Vec<Line>)> =
+            beside(setting).into_iter().map(|other| (other, lines.clone())).collect();
+        let (mut table, mut json) = (Vec::new(), Vec::new());
+        delays(&runs, &mut table).unwrap();
+        verdicts(setting, &lines, &others, &mut table).unwrap();
+        json_lines(setting, &lines, &others, &mut json).unwrap();
+        let table = String::from_utf8(table).unwrap();
+        for word in [&setting.name(), "[5]: start on arrival", "4 of 21 met", " . NO", "one disk at 5/s"] {
+            assert!(table.contains(word), "{word} in {table}");
+        }
+        let json = String::from_utf8(json).unwrap();
+        let parsed: Vec<serde_json::Value> =
+            json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(parsed.len(), lines.len());
+        let met = parsed.iter().filter(|line| line["met"] == true);
+        assert!(met.clone().count() == 4 && met.clone().all(|line| line["reason"].is_null()));
+        assert!(parsed.iter().all(|line| line["beside"].as_array().unwrap().len() == 6));
+    }
 }

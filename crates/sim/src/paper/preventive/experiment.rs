@@ -5,7 +5,7 @@ use cluster::parts::stamps::{Classes, Commit, Reach, Rules, Start};
 use super::calibration::CALIBRATION;
 use super::outcome::Outcome;
 use super::workload::{Configuration, Update};
-use super::world::{self, Plan};
+use super::world::{self, Plan, Service};
 use crate::dice::Dice;
 use crate::paper::open::arrivals;
 
@@ -32,12 +32,31 @@ pub struct Setting {
     pub classes: Classes,
     /// Whom one concerns that waits or is late.
     pub reach: Reach,
+    /// Whose the time on a disk is.
+    pub times: Times,
+    /// Which execution a disk serves next.
+    pub discipline: Discipline,
+}
+
+/// Whose the time on a disk is; the paper does not say.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Times {
+    /// Each node has one of its own for each execution.
+    OfExecution,
+    /// All nodes take as long for a transaction.
+    OfTransaction,
 }
 
 impl Default for Setting {
     /// The whole of section 5. The experiment of figure 13 is the one that had aborts (6.5), so it started transactions at once.
     fn default() -> Self {
-        Self { start: Start::OnArrival, classes: Classes::ByClaims, reach: Reach::Younger }
+        Self {
+            start: Start::OnArrival,
+            classes: Classes::ByClaims,
+            reach: Reach::Younger,
+            times: Times::OfExecution,
+            discipline: Discipline::InTurn,
+        }
     }
 }
 
@@ -53,13 +72,30 @@ impl Setting {
             (Classes::ByClaims, Reach::Younger) => "concurrent by classes (5.2)",
             (Classes::ByClaims, Reach::Conflicting) => "concurrent by classes, only conflicts wait (ours)",
         };
-        format!("{start}; {classes}")
+        let times = match self.times {
+            Times::OfExecution => "",
+            Times::OfTransaction => "; all nodes take as long for a transaction",
+        };
+        let discipline = match self.discipline {
+            Discipline::InTurn => "",
+            Discipline::OldestFirst => "; disks serve the oldest first",
+        };
+        format!("{start}; {classes}{times}{discipline}")
     }
 
     fn rules(self) -> Rules {
-        let Self { start, classes, reach } = self;
+        let Self { start, classes, reach, .. } = self;
         Rules { wait_us: CALIBRATION.wait_us, start, classes, reach, commit: Commit::ByItself }
     }
+}
+
+/// Which execution a disk serves next; the paper does not say.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Discipline {
+    /// The one that came first.
+    InTurn,
+    /// The one with the oldest stamp, after the one that is being served.
+    OldestFirst,
 }
 
 /// An experiment of section 6.
@@ -97,22 +133,29 @@ pub fn measure(cell: Cell, setting: Setting) -> Outcome {
     let submitted = if experiment == Experiment::ScaleUp { SUBMITTED } else { SUBMITTED_BESIDE_QUERIES };
     let phase_us = submitted * CLIENT_GAP_S * 1_000_000;
     let mut dice = Dice::new(seed.wrapping_mul(1_000).wrapping_add(u64::from(warehouses)));
-    let (at_us, size_us) = match experiment {
+    let drawn = match setting.times {
+        Times::OfExecution => Service::OfExecution,
+        Times::OfTransaction => Service::OfTransaction,
+    };
+    let (at_us, service) = match experiment {
         Experiment::ScaleUp | Experiment::SpeedUp => {
-            (arrivals::poisson_us(warehouses * PER_WAREHOUSE_PER_S, phase_us, &mut dice), None)
+            (arrivals::poisson_us(warehouses * PER_WAREHOUSE_PER_S, phase_us, &mut dice), drawn)
         }
         Experiment::Delay { size_ms } => {
-            ((0..DELAYED).map(|number| number * DELAYED_GAP_US).collect(), Some(size_ms * 1_000))
+            let at_us = (0..DELAYED).map(|number| number * DELAYED_GAP_US);
+            (at_us.collect(), Service::Fixed(size_ms * 1_000))
         }
     };
-    let updates: Vec<Update> =
+    let drawn: Vec<Update> =
         at_us.into_iter().map(|at_us| Update::draw(at_us, warehouses, &mut dice)).collect();
+    let updates: Vec<Update> = drawn.into_iter().map(|update| update.sized(&mut dice)).collect();
     let plan = Plan {
         configuration,
         nodes,
         rules: setting.rules(),
         calibration: CALIBRATION,
-        size_us,
+        service,
+        discipline: setting.discipline,
         query_clients: if experiment == Experiment::SpeedUp { QUERY_CLIENTS } else { 0 },
         phase_us,
     };

@@ -38,6 +38,7 @@ pub(super) enum Stage {
 /// An update that has arrived here and is not committed.
 #[derive(Debug)]
 pub(super) struct Here {
+    pub(super) work: WorkId,
     pub(super) arrived_us: u64,
     pub(super) stage: Stage,
     /// Counts the starts, so that one that was taken back is not mistaken for the next.

@@ -16,7 +16,7 @@ fn settings() -> Vec<Setting> {
         (Classes::ByClaims, Reach::Younger),
         (Classes::ByClaims, Reach::Conflicting),
     ];
-    let of = |start| classes.map(|(classes, reach)| Setting { start, classes, reach });
+    let of = |start| classes.map(|(classes, reach)| Setting { start, classes, reach, ..Setting::default() });
     [Start::Ordered, Start::OnArrival].into_iter().flat_map(of).collect()
 }
 
@@ -88,7 +88,7 @@ fn section_5_2_payments_of_a_warehouse_conflict_and_new_orders_hardly_do() {
 /// 4: one transaction at a time that waits for its order is one queue, and 200 ms before it.
 #[test]
 fn the_basic_algorithm_is_one_queue_after_the_wait() {
-    let basic = Setting { start: Start::Ordered, classes: Classes::One, reach: Reach::Younger };
+    let basic = Setting { start: Start::Ordered, classes: Classes::One, ..Setting::default() };
     let outcome = run(Experiment::ScaleUp, Configuration::Full, (5, 4), basic);
     let (wait_ms, update_ms) = (CALIBRATION.wait_us as f64 / 1e3, CALIBRATION.update_us / 1e3);
     let expected_ms = wait_ms + update_ms / (1.0 - 5.0 * update_ms / 1e3);
@@ -159,7 +159,7 @@ fn the_quick_study_judges_what_it_ran() {
     };
     let cells = figures::cells(1).into_iter().filter(quick);
     let runs: Runs = cells.map(|cell| (cell, measure(cell, Setting::default()))).collect();
-    let lines = figures::judge(&runs);
+    let lines = figures::judge(&runs, &figures::NODES);
     let of = |quantity| lines.iter().find(|line| line.quantity == quantity).unwrap();
     for quantity in [Quantity::QueriesOf16, Quantity::QueriesOf32, Quantity::DelayOf50, Quantity::DelayLaw] {
         assert!(of(quantity).met, "{:?}", of(quantity));
@@ -176,9 +176,10 @@ fn every_quantity_has_its_runs() {
     // Made-up outcomes; only their presence is tested.
     let made = Outcome { updates: 1, response_us: 1_000, ..Outcome::default() };
     let runs: Runs = figures::cells(2).into_iter().map(|cell| (cell, made.clone())).collect();
-    let lines = figures::judge(&runs);
+    let lines = figures::judge(&runs, &figures::NODES);
     assert!(lines.iter().all(|line| line.ours.is_some()), "{lines:#?}");
     assert!(lines.iter().any(|line| !line.met), "made-up numbers do not meet what is stated");
     assert_eq!(figures::curves(&runs).len(), 7);
     assert_eq!(figures::cells(4).len(), 2 * 3 * (4 * 4 + 5) + 8);
+    assert_eq!(figures::cells_beside().len(), 2 * 3 * 2 + 8);
 }

@@ -18,11 +18,14 @@
 //! Not stated in the paper, so from TPC-C itself: 15 % of Payments for a customer of another warehouse, 1 % of the lines of an order
 //! from another warehouse, and the skewed choice of items.
 
+use std::sync::Arc;
+
 use cluster::claims::Claims;
 use cluster::ids::{DatabaseId, TableId};
 use cluster::parts::stamps::Can;
 
 use crate::dice::Dice;
+use crate::paper::open::arrivals::exponential_us;
 
 const DISTRICTS: u64 = 10;
 const ITEMS: u64 = 100_000;
@@ -51,10 +54,32 @@ pub struct Update {
     /// Its kind.
     pub kind: Kind,
     /// What it may read and write.
-    pub claims: Claims,
+    pub claims: Arc<Claims>,
+    /// How large it is, if that is the transaction's own.
+    pub size: Size,
+}
+
+/// The size of a transaction as a part of the mean, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size(u64);
+
+impl Size {
+    const MEAN: Self = Self(1_000_000);
+
+    /// The time that it takes where the mean is this.
+    #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
+    pub fn of_us(self, mean_us: f64) -> u64 {
+        (mean_us * self.0 as f64 / 1e6) as u64
+    }
 }
 
 impl Update {
+    /// Draws the size; it was the mean before.
+    #[must_use]
+    pub fn sized(self, dice: &mut Dice) -> Self {
+        Self { size: Size(exponential_us(1e6, dice)), ..self }
+    }
+
     /// Draws an update.
     pub fn draw(at_us: u64, warehouses: u32, dice: &mut Dice) -> Self {
         let all = u64::from(warehouses);
@@ -71,14 +96,14 @@ impl Update {
             }
             claims.shared.push((Claimed::Warehouse.id(), w));
             claims.shared.push((Claimed::Customers.id(), district(w, d)));
-            return Self { at_us, kind: Kind::NewOrder, claims };
+            return Self { at_us, kind: Kind::NewOrder, claims: Arc::new(claims), size: Size::MEAN };
         }
         let is_away = dice.percent(OTHER_WAREHOUSE_PERCENT);
         let customers = if is_away { district(other(dice), dice.below(DISTRICTS)) } else { district(w, d) };
         claims.rows.push((Claimed::Warehouse.id(), w));
         claims.rows.push((Claimed::District.id(), district(w, d)));
         claims.rows.push((Claimed::Customers.id(), customers));
-        Self { at_us, kind: Kind::Payment, claims }
+        Self { at_us, kind: Kind::Payment, claims: Arc::new(claims), size: Size::MEAN }
     }
 }
 

@@ -1,20 +1,21 @@
 //! The loop: clients submit, messages travel, nodes execute and commit.
 //!
-//! Section 4.2, and 5.1 with "the states of T": an origin stamps a transaction by its clock and sends it to all targets, itself
-//! included. When the origin commits it, it sends the refresh transaction to the targets that cannot perform it. Messages between two nodes
-//! arrive in the order in which they were sent.
+//! Sections 4.1 and 4.2: an origin stamps a transaction by its clock and sends it to all targets, itself included. When the origin
+//! commits it, it sends the refresh transaction to the targets that cannot perform it. Messages between two nodes arrive in the order in
+//! which they were sent.
 //!
 //! Query clients (6.4) belong to one node each. Such a client asks again some time after its answer, as long as updates are
 //! submitted.
 //!
 //! Invariant: every update is committed once by each target, and a run ends.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cluster::ids::ReplicaId;
 use cluster::parts::stamps::{Act, Can, Rules, Stamp};
 
 use super::calibration::Calibration;
+use super::experiment::Discipline;
 use super::node::{Here, Node, Stage, WorkId};
 use super::outcome::Outcome;
 use super::workload::{Configuration, Update};
@@ -32,17 +33,28 @@ pub(super) struct Plan {
     pub(super) nodes: u16,
     pub(super) rules: Rules,
     pub(super) calibration: Calibration,
-    /// The time of each update on a disk; `None` for exponential times.
-    pub(super) size_us: Option<u64>,
+    pub(super) service: Service,
+    pub(super) discipline: Discipline,
     /// Clients that submit queries, and how long.
     pub(super) query_clients: u32,
     pub(super) phase_us: u64,
 }
 
+/// The time of an update on a disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Service {
+    /// Always the same.
+    Fixed(u64),
+    /// Exponential, drawn for each execution.
+    OfExecution,
+    /// Exponential, drawn for each transaction: all nodes take as long.
+    OfTransaction,
+}
+
 #[derive(Clone, Copy)]
 enum Event {
     Submits(WorkId),
-    Arrives(u16, Stamp),
+    Arrives(u16, Stamp, WorkId),
     RefreshArrives(u16, Stamp),
     Begins(u16, Stamp, u32),
     DiskEnds(u16),
@@ -62,15 +74,12 @@ pub(super) fn run(plan: Plan, updates: &[Update], seed: u64) -> Outcome {
         updates,
         nodes,
         of_queries: of_queries.collect(),
-        works: BTreeMap::new(),
         channels: vec![0; usize::from(plan.nodes).pow(2)],
         agenda: Agenda::default(),
         dice,
         outcome: Outcome::default(),
     };
-    for (number, update) in updates.iter().enumerate() {
-        world.agenda.enter(update.at_us, Event::Submits(WorkId(number)));
-    }
+    world.await_client(0);
     for client in 0..plan.query_clients {
         let after_us = world.dice.below(plan.calibration.client_side_us);
         world.agenda.enter(after_us, Event::Asks(client));
@@ -84,7 +93,6 @@ struct World<'a> {
     nodes: Vec<Node>,
     /// The nodes that can answer queries.
     of_queries: Vec<u16>,
-    works: BTreeMap<Stamp, WorkId>,
     /// The last arrival between two nodes.
     channels: Vec<u64>,
     agenda: Agenda<Event>,
@@ -97,7 +105,7 @@ impl World<'_> {
         while let Some(event) = self.agenda.take_next() {
             match event {
                 Event::Submits(work) => self.submit(work),
-                Event::Arrives(at, stamp) => self.arrive(at, stamp),
+                Event::Arrives(at, stamp, work) => self.arrive(at, stamp, work),
                 Event::RefreshArrives(at, stamp) => {
                     let acts = self.node(at).agent.refreshed(stamp);
                     self.act(at, acts);
@@ -122,11 +130,16 @@ impl World<'_> {
         &mut self.nodes[usize::from(at)]
     }
 
-    fn update(&self, stamp: Stamp) -> &Update {
-        &self.updates[self.works[&stamp].0]
+    /// The next update is on its way.
+    fn await_client(&mut self, number: usize) {
+        if let Some(update) = self.updates.get(number) {
+            let after_us = update.at_us.saturating_sub(self.agenda.now_us());
+            self.agenda.enter(after_us, Event::Submits(WorkId(number)));
+        }
     }
 
     fn submit(&mut self, work: WorkId) {
+        self.await_client(work.0 + 1);
         let kind = self.updates[work.0].kind;
         let Plan { configuration, nodes, .. } = self.plan;
         let able: Vec<u16> =
@@ -136,11 +149,10 @@ impl World<'_> {
         let node = self.node(origin);
         let clock = node.clock(now_us);
         let stamp = node.stamper.stamp(clock);
-        self.works.insert(stamp, work);
         for to in 0..nodes {
             if let Some(can) = configuration.can(to, kind) {
                 self.outcome.messages_stated += if can == Can::Perform { 1 } else { 2 };
-                self.send(origin, to, Event::Arrives(to, stamp));
+                self.send(origin, to, Event::Arrives(to, stamp, work));
             }
         }
     }
@@ -154,15 +166,16 @@ impl World<'_> {
         self.outcome.messages += 1;
     }
 
-    fn arrive(&mut self, at: u16, stamp: Stamp) {
+    fn arrive(&mut self, at: u16, stamp: Stamp, work: WorkId) {
         let arrived_us = self.agenda.now_us();
-        let update = &self.updates[self.works[&stamp].0];
+        let update = &self.updates[work.0];
         let can = self.plan.configuration.can(at, update.kind);
         let node = &mut self.nodes[usize::from(at)];
         let clock = node.clock(arrived_us);
-        let here = Here { arrived_us, stage: Stage::Idle, attempt: 0, is_refresh: false };
+        let here = Here { work, arrived_us, stage: Stage::Idle, attempt: 0, is_refresh: false };
         node.here.insert(stamp, here);
-        let acts = node.agent.arrived(clock, stamp, &update.claims, can.unwrap_or(Can::NeedsRefresh));
+        let acts =
+            node.agent.arrived(clock, stamp, Arc::clone(&update.claims), can.unwrap_or(Can::NeedsRefresh));
         let before = self.outcome.aborted;
         self.act(at, acts);
         self.outcome.aborting += u64::from(self.outcome.aborted > before);
@@ -200,11 +213,20 @@ impl World<'_> {
     }
 
     fn begin(&mut self, at: u16, stamp: Stamp, attempt: u32) {
+        let discipline = self.plan.discipline;
         let node = self.node(at);
         let is_held = |here: &&mut Here| here.stage == Stage::Held && here.attempt == attempt;
         let Some(here) = node.here.get_mut(&stamp).filter(is_held) else { return };
         here.stage = Stage::Inside;
-        node.disk.push_back(stamp);
+        // The first one is on the disk, whatever comes.
+        let place = match discipline {
+            Discipline::InTurn => node.disk.len(),
+            Discipline::OldestFirst => {
+                let younger = node.disk.iter().skip(1).position(|other| *other > stamp);
+                younger.map_or(node.disk.len(), |at| at + 1)
+            }
+        };
+        node.disk.insert(place, stamp);
         if node.disk.len() == 1 {
             self.serve(at);
         }
@@ -216,8 +238,11 @@ impl World<'_> {
         let node = &self.nodes[usize::from(at)];
         let Some(here) = node.disk.front().and_then(|stamp| node.here.get(stamp)) else { return };
         let mean_us = if here.is_refresh { refresh_us } else { update_us };
-        let drawn_us = || exponential_us(mean_us, &mut self.dice);
-        let service_us = self.plan.size_us.unwrap_or_else(drawn_us);
+        let service_us = match self.plan.service {
+            Service::Fixed(size_us) => size_us,
+            Service::OfExecution => exponential_us(mean_us, &mut self.dice),
+            Service::OfTransaction => self.updates[here.work.0].size.of_us(mean_us),
+        };
         self.agenda.enter(service_us, Event::DiskEnds(at));
     }
 
@@ -254,13 +279,11 @@ impl World<'_> {
 
     fn commit(&mut self, at: u16, stamp: Stamp) {
         let node = &mut self.nodes[usize::from(at)];
-        node.here.remove(&stamp);
+        let here = node.here.remove(&stamp);
         self.outcome.disordered += u64::from(node.committed > Some(stamp));
         node.committed = node.committed.max(Some(stamp));
-        if stamp.origin != ReplicaId(at) {
-            return;
-        }
-        let Update { at_us, kind, .. } = *self.update(stamp);
+        let Some(work) = here.filter(|_| stamp.origin == ReplicaId(at)).map(|here| here.work) else { return };
+        let Update { at_us, kind, .. } = self.updates[work.0];
         self.outcome.updates += 1;
         self.outcome.response_us += self.agenda.now_us() - at_us;
         for to in 0..self.plan.nodes {
