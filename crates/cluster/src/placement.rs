@@ -236,6 +236,14 @@ impl Holdings {
         self.listed.is_empty() || self.has(&FragmentId::whole(table))
     }
 
+    /// Whether the replica holds all of these tables.
+    pub fn hold(&self, touches: &Touches) -> bool {
+        match touches {
+            Touches::Anything => self.is_everything(),
+            Touches::Tables(tables) => tables.iter().all(|table| self.holds(*table)),
+        }
+    }
+
     /// Whether the replica must apply a record.
     pub fn must_apply(&self, record: &impl Writes) -> bool {
         self.listed.is_empty()

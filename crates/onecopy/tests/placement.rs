@@ -20,6 +20,7 @@ use cluster::plain::Plain;
 use cluster::tripwire;
 use cluster::{Cluster, connect, rows, run, table, value};
 use load::Load;
+use rustix::process::Signal;
 use tokio_postgres::Client;
 
 const WITHIN: Duration = Duration::from_mins(2);
@@ -233,6 +234,37 @@ async fn what_cannot_be_placed_is_refused_and_changes_nothing() {
     assert_eq!(value(&stays, "select sum(n) from orders").await, "2");
     cluster.verify().await;
     cluster.stop().await;
+}
+
+/// It takes as long as a statement waits for a replica.
+#[tokio::test]
+async fn what_no_replica_can_run_that_is_up_is_refused_by_the_names_of_its_tables() {
+    let cluster = Cluster::start_as(4, &[], &["--health-deadline-ms", "3000"]).await;
+    let client = cluster.client().await;
+    run(&client, load::SCHEMA).await;
+    cluster.caught_up().await;
+    for command in PLACES {
+        run(&admin(&cluster).await, command).await;
+    }
+    let replicas = cluster.caught_up().await;
+    // Learned while all were up.
+    assert_eq!(value(&client, "select count(*) from line, stock where o = stock.k").await, "300");
+    for full in &replicas[..2] {
+        cluster.signal_server(full, Signal::STOP);
+    }
+    let deadline = Instant::now() + WITHIN;
+    while cluster.replicas().await[..2].iter().any(|full| full.state != "down") {
+        assert!(Instant::now() < deadline, "the full replicas are never lost");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(value(&client, "select count(*) from stock").await, "100", "replica-4 holds it");
+    let words = "no replica that is up holds all of \"public\".\"line\", \"public\".\"stock\"";
+    refused(&client, "select count(*) from line, stock where o = stock.k", "57P03", words).await;
+    for full in &replicas[..2] {
+        cluster.signal_server(full, Signal::CONT);
+    }
+    cluster.caught_up().await;
+    assert_eq!(value(&client, "select count(*) from line, stock where o = stock.k").await, "300");
 }
 
 #[tokio::test]

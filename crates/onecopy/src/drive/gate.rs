@@ -1,6 +1,7 @@
 //! Waits until the coordinator admits a statement of the open transaction, and says where it runs.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Needs, Reads};
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::client::cancel::CancelState;
 use crate::client::ending::{cancelled, ended};
+use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{End, Note};
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
@@ -44,6 +46,24 @@ impl View<'_> {
             Event::Statement { .. } => WaitTarget::Update(self.txn.last_home),
             _ => WaitTarget::Read,
         }
+    }
+}
+
+/// The tables of a statement for which the core chooses a replica, if some replica does not hold all tables.
+fn touched(coordinator: &Coordinator, event: &Event) -> Option<Touches> {
+    if !coordinator.view.is_partial() {
+        return None;
+    }
+    match event {
+        Event::Read { reads: Reads::Tables(tables), at: None, .. } => {
+            Some(Touches::Tables(Arc::clone(tables)))
+        }
+        Event::Read { reads: Reads::Rows(footprint), at: None, .. } => {
+            Some(Touches::Tables(footprint.all_tables().into()))
+        }
+        Event::Read { reads: Reads::All, at: None, .. } => Some(Touches::Anything),
+        Event::Begin { home, needs, .. } if *home != Home::Anchor => Some(needs.touches.clone()),
+        _ => None,
     }
 }
 
@@ -127,6 +147,7 @@ impl Driver<'_> {
         let stage = pin!(async move {
             self.link.session_registration.mailbox.forget_cancel();
             let target = self.view().target(&event);
+            let touched = touched(self.link.coordinator(), &event);
             let is_inside = matches!(event, Event::Statement { .. });
             let is_free = is_free(&event);
             if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
@@ -142,10 +163,10 @@ impl Driver<'_> {
             let asked = Instant::now();
             let _shown = self.link.session_registration.entry.wait(Activity::Waiting);
             let _wanted = self.link.session_registration.progress.want(self.txn.named_rows.last());
-            let mut wait = Wait::begin(target, &self.link.settings.noted.timeouts);
+            let mut wait = Wait::begin(target, touched, &self.link.settings.noted.timeouts);
             loop {
                 let Some(note) = self.link.next_note(&mut wait).await? else {
-                    let refusal = self.view().with_obstacle(wait.refusal());
+                    let refusal = self.view().with_obstacle(wait.refusal(self.link.coordinator()));
                     return self.give_up(is_inside, refusal);
                 };
                 match note {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cluster::event::{Event, Home, Reads};
 use cluster::ids::ReplicaId;
 use cluster::parts::replica::State;
+use cluster::placement::Touches;
 use tokio::time::Instant;
 use wire::sqlstate;
 
@@ -60,6 +61,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Wait {
     target: WaitTarget,
+    /// The tables of the statement, if some replica does not hold all tables and the core may choose the replica.
+    touched: Option<Touches>,
     give_up: Instant,
     look: Option<Instant>,
     limit: Limit,
@@ -67,7 +70,7 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// A statement begins to wait.
-    pub(crate) fn begin(target: WaitTarget, timeouts: &Timeouts) -> Self {
+    pub(crate) fn begin(target: WaitTarget, touched: Option<Touches>, timeouts: &Timeouts) -> Self {
         let now = Instant::now();
         let after = |limit: Duration| now + limit;
         let limit = match (timeouts.lock(), timeouts.statement()) {
@@ -78,7 +81,7 @@ impl Wait {
             (None, None) => Limit::None,
         };
         let look = (target != WaitTarget::Read).then(|| now + FIRST_LOOK);
-        Self { target, give_up: now + WAIT_MAX, look, limit }
+        Self { target, touched, give_up: now + WAIT_MAX, look, limit }
     }
 
     /// The next note for the session; `None` when the wait is over.
@@ -112,23 +115,54 @@ impl Wait {
             WaitTarget::AnyUpdate => true,
             WaitTarget::Update(at) => at == replica,
         };
-        let mut replicas = coordinator.replicas().into_iter();
-        replicas.any(|status| status.state == State::Up && is_target(status.replica))
+        let mut replicas = self.able(coordinator);
+        replicas.any(is_target)
+    }
+
+    /// The replicas that are up and hold the tables of the statement.
+    fn able(&self, coordinator: &Coordinator) -> impl Iterator<Item = ReplicaId> {
+        let holds = |replica| match &self.touched {
+            None => true,
+            Some(touched) => coordinator.core.holdings(replica).hold(touched),
+        };
+        let up = coordinator.replicas().into_iter().filter(|status| status.state == State::Up);
+        up.map(|status| status.replica).filter(move |replica| holds(*replica))
     }
 
     /// The error when the wait is over.
-    pub(crate) fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self, coordinator: &Coordinator) -> Refusal {
         match self.limit {
             Limit::Lock(at) if at <= Instant::now() => {
                 Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
             }
             Limit::Statement(at) if at <= Instant::now() => timed_out(),
+            _ if self.touched.is_some() && self.able(coordinator).next().is_none() => {
+                self.unheld(coordinator)
+            }
             _ => Refusal::new(
                 sqlstate::LOCK_NOT_AVAILABLE,
                 format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
                 "SHOW REPLICAS in the database \"onecopy\" says which replicas are up.",
             ),
         }
+    }
+}
+
+impl Wait {
+    /// The error if no replica that is up holds the tables.
+    fn unheld(&self, coordinator: &Coordinator) -> Refusal {
+        let tables = match &self.touched {
+            Some(Touches::Tables(tables)) => {
+                tables.iter().map(|table| coordinator.table_name(*table)).collect()
+            }
+            _ => vec!["what the statement may touch, which may be every table".to_owned()],
+        };
+        Refusal::new(
+            sqlstate::CANNOT_CONNECT_NOW,
+            format!("no replica that is up holds all of {}", tables.join(", ")),
+            "In the database \"onecopy\", SHOW PLACEMENT says which replicas hold them and SHOW REPLICAS which are up; PLACE TABLE puts \
+             tables together.",
+        )
     }
 }
 

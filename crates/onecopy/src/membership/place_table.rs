@@ -195,6 +195,10 @@ impl Change {
         if status.state != State::Up {
             return Err(PlaceError::NotUp { replica: seat.name.clone() });
         }
+        if let Some(before) = coordinator.set_stage(self.replica, Some(ResyncStage::Preparing)) {
+            coordinator.set_stage(self.replica, Some(before));
+            return Err(PlaceError::Underway { replica: seat.name.clone() });
+        }
         parking.set(self.replica, ParkingState::Parking);
         let underway = Underway { coordinator: Arc::clone(coordinator), replica: self.replica };
         let changed = self.change(coordinator).await;
@@ -218,7 +222,6 @@ impl Change {
         drained.map_err(|error| PlaceError::NotDrained { replica: name(), error })?;
         let emptied = members::await_empty(coordinator, self.replica).await;
         emptied.map_err(|error| PlaceError::NotEmpty { replica: name(), error })?;
-        coordinator.set_stage(self.replica, Some(ResyncStage::Preparing));
         if self.gained.is_empty() {
             end_agent(coordinator, self.replica).await?;
         } else {

@@ -63,7 +63,7 @@ impl<'a> HomeTables<'a> {
     /// Whether the replica where the transaction is open lacks a table that the statements may touch.
     pub(crate) fn are_missing(self) -> bool {
         let Some(replica) = self.view.txn.open_at().filter(|_| self.matter()) else { return false };
-        !holds(&self.view.link.coordinator().core.holdings(replica), &self.analysis.touches())
+        !self.view.link.coordinator().core.holdings(replica).hold(&self.analysis.touches())
     }
 
     /// The lines of EXPLAIN (ROUTING) about the replicas that hold what the statements touch.
@@ -75,7 +75,7 @@ impl<'a> HomeTables<'a> {
         let members: Vec<_> =
             coordinator.seats.iter().map(|seat| (seat, coordinator.core.holdings(seat.replica))).collect();
         let touches = self.analysis.touches();
-        let held = members.iter().filter(|(_, holdings)| holds(holdings, &touches));
+        let held = members.iter().filter(|(_, holdings)| holdings.hold(&touches));
         let names: Vec<&str> = held.map(|(seat, _)| seat.name.as_str()).collect();
         let why = if touches == Touches::Anything { ", which hold everything" } else { "" };
         let mut lines = vec![format!("held by     {}{why}", names.join(", "))];
@@ -102,13 +102,6 @@ impl<'a> HomeTables<'a> {
 
     fn is_snapshot(self) -> bool {
         self.view.open_options().and_then(|options| options.isolation) >= Some(Isolation::RepeatableRead)
-    }
-}
-
-fn holds(holdings: &Holdings, touches: &Touches) -> bool {
-    match touches {
-        Touches::Anything => holdings.is_everything(),
-        Touches::Tables(tables) => tables.iter().all(|table| holdings.holds(*table)),
     }
 }
 
