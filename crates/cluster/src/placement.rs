@@ -244,9 +244,10 @@ impl Holdings {
         }
     }
 
-    /// Whether the replica must apply a record.
+    /// Whether the replica must apply a record. One that holds everything applies every record, also an empty one: so it can show
+    /// that it lacks none.
     pub fn must_apply(&self, record: &impl Writes) -> bool {
-        self.listed.is_empty()
+        self.is_everything()
             || record.is_for_all()
             || record.changed_tables().any(|table| self.holds(table))
     }
@@ -327,6 +328,7 @@ mod tests {
         assert!(!at_b.must_apply(&rows(&[])), "an empty record concerns no partial replica");
         assert!(at_b.must_apply(&Wrote { is_for_all: true, tables: &[1] }));
         assert!(Placement::full(3).holdings(B).must_apply(&rows(&[])));
+        assert!(placement.holdings(A).must_apply(&rows(&[])), "it holds everything, while others do not");
         assert!(Holdings::everything().must_apply(&rows(&[1])));
     }
 
