@@ -247,9 +247,7 @@ impl Holdings {
     /// Whether the replica must apply a record. One that holds everything applies every record, also an empty one: so it can show
     /// that it lacks none.
     pub fn must_apply(&self, record: &impl Writes) -> bool {
-        self.is_everything()
-            || record.is_for_all()
-            || record.changed_tables().any(|table| self.holds(table))
+        self.is_everything() || record.is_for_all() || record.changed_tables().any(|table| self.holds(table))
     }
 
     /// Whether this replica holds all that the other one holds.

@@ -198,6 +198,15 @@ pub enum Fault {
         /// After how long the new one joins, and how long it takes until it has data.
         for_us: u64,
     },
+    /// A replica leaves service, loses a table or gets it, and serves again.
+    Place {
+        /// Which.
+        replica: usize,
+        /// The table.
+        table: u8,
+        /// For how long it is out of service.
+        for_us: u64,
+    },
     /// A replica is drained: it gets no new statements.
     Drain {
         /// Which.

@@ -13,6 +13,8 @@ pub struct Rules {
     pub protocol: Choices,
     /// The rules of the core.
     pub core: rows::Rules,
+    /// A replica that is to hold a table gets its rows.
+    pub gained_table_has_rows: bool,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
     pub snapshot_needs_all: bool,
     /// A statement also needs the versions of the rows that its constraints check.
@@ -96,6 +98,7 @@ impl Default for Rules {
         Self {
             protocol: ONECOPY,
             core: rows::Rules::default(),
+            gained_table_has_rows: true,
             snapshot_needs_all: true,
             constraints_read: true,
             errors_are_reads: true,

@@ -374,8 +374,8 @@ impl Server {
     }
 
     /// Runs a transaction without any other open connection, and returns the constraints that it violates.
-    pub fn write_at_once(&mut self, writes: Rows, identity: Identity) -> Option<String> {
-        let record = WalRecord { writes, identities: vec![identity] };
+    pub fn write_at_once(&mut self, writes: Rows, identities: Vec<Identity>) -> Option<String> {
+        let record = WalRecord { writes, identities };
         self.wal.push(record.clone());
         self.make_visible(record)
     }

@@ -19,6 +19,7 @@ mod late_reservation;
 mod link;
 mod members;
 mod node;
+mod placing;
 mod servers;
 mod session;
 mod waits;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 
 use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId};
+use cluster::placement::Placement;
 
 use crate::agenda::Agenda;
 use crate::check::{Anomaly, Finding};
@@ -119,6 +121,7 @@ enum Happening {
     WakeUp { request: u64 },
     Join { replica: usize, for_us: u64 },
     Copied { epoch: u32, replica: usize },
+    Placed { epoch: u32, replica: usize, table: u8 },
     Undrain { epoch: u32, replica: usize },
     ServerStart { replica: usize },
     Flush { replica: usize },
@@ -155,6 +158,8 @@ pub struct World {
     rules: Rules,
     /// Some replica holds only part of the tables.
     is_partial: bool,
+    /// The tables of each replica at this moment.
+    placement: Placement,
     /// Some program changes the definition of the view.
     changes_view: bool,
     servers: Vec<Server>,
@@ -193,6 +198,7 @@ impl World {
             dice: Dice::new(seed),
             rules,
             is_partial: schema::is_partial(&plan.placement, plan.replicas),
+            placement: plan.placement.clone(),
             changes_view: plan.sessions.iter().flatten().any(Program::changes_view),
             servers: (0..count).map(|_| Server::default()).collect(),
             membership: members::Membership::new(count),
@@ -314,6 +320,7 @@ impl World {
             Happening::WakeUp { request } if request == self.wake_requests => self.tell(Event::WakeUp),
             Happening::Join { replica, for_us } => self.join(replica, for_us),
             Happening::Copied { epoch, replica } => self.copied(epoch, replica),
+            Happening::Placed { epoch, replica, table } => self.placed(epoch, replica, table),
             Happening::Undrain { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::Drained { replica: ReplicaId(replica as u16), is_drained: false });
             }
@@ -321,16 +328,18 @@ impl World {
             Happening::ServerStart { replica } if !self.servers[replica].is_up() => {
                 self.servers[replica].start();
             }
-            Happening::Flush { replica } => {
-                self.servers[replica].flush();
-                let after = self.dice.delay(self.plan.pace.flush_us) + 1;
-                self.agenda.enter(after, Happening::Flush { replica });
-            }
+            Happening::Flush { replica } => self.flush(replica),
             Happening::NodeStart => self.start_node(),
             Happening::Fault(index) => self.fault(self.plan.faults[index].1),
             Happening::Kill { connection } => self.terminate(connection),
             _ => {}
         }
+    }
+
+    fn flush(&mut self, replica: usize) {
+        self.servers[replica].flush();
+        let after = self.dice.delay(self.plan.pace.flush_us) + 1;
+        self.agenda.enter(after, Happening::Flush { replica });
     }
 
     fn heard(&mut self, connection: Connection, reply: Reply) {
@@ -387,7 +396,7 @@ impl World {
     /// How a replica's tables differ from the log.
     fn differences(&self, replica: usize, rows: &schema::Rows) -> Vec<String> {
         let server = &self.servers[replica];
-        let held = |key: &Key| schema::holds(&self.plan.placement, replica, *key);
+        let held = |key: &Key| schema::holds(&self.placement, replica, *key);
         let wrong_row = |key: Key| {
             let (there, logged) = (server.newest(key), &rows[&key]);
             (there != logged)

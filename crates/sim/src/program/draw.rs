@@ -145,7 +145,7 @@ fn draw_faults(dice: &mut Dice, replicas: u16, is_crowded: bool) -> Vec<(u64, Fa
 
 fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
     let replica = dice.index(usize::from(replicas));
-    match dice.below(30) {
+    match dice.below(32) {
         0 | 1 => Fault::ServerCrash { replica, down_us: dice.delay(3_000) },
         2 => Fault::ServerCrash { replica: 0, down_us: dice.delay(1_000) },
         3 | 4 => Fault::BackendKill,
@@ -163,6 +163,10 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
         25 | 26 => Fault::Rebuild { replica, for_us: dice.delay(3_000) },
         27 => Fault::Leave { replica, for_us: dice.delay(3_000) },
         28 => Fault::Drain { replica, for_us: dice.delay(5_000) },
+        29 | 30 => {
+            let table = dice.between(1, u64::from(schema::STOCK)) as u8;
+            Fault::Place { replica, table, for_us: dice.delay(2_000) }
+        }
         _ => Fault::SlowDisk { by_us: dice.delay(5_000) },
     }
 }

@@ -100,10 +100,10 @@ impl World {
         self.disk.records.iter().take_while(|record| self.has(replica, record)).count() as u64
     }
 
-    fn has(&self, replica: usize, record: &Record) -> bool {
+    pub(super) fn has(&self, replica: usize, record: &Record) -> bool {
         self.servers[replica].applied().contains(&record.header().identity)
             || record.rows() == 0
-            || !self.plan.placement.holdings(ReplicaId(replica as u16)).must_apply(record)
+            || !self.placement.holdings(ReplicaId(replica as u16)).must_apply(record)
     }
 
     /// The versions that the replica lacks although it has a later one, because it was lost in the middle of a commit
@@ -130,14 +130,14 @@ impl World {
             let changes = record.row_changes().filter(|change| self.holds(replica, *change));
             let writes = changes.map(newest).collect();
             let identity = record.header().identity;
-            if let Some(wrong) = self.servers[replica].write_at_once(writes, identity) {
+            if let Some(wrong) = self.servers[replica].write_at_once(writes, vec![identity]) {
                 self.find(Anomaly::Diverged, format!("replica {replica}, version {}: {wrong}", at + 1));
             }
         }
     }
 
     fn holds(&self, replica: usize, change: cluster::record::RowChange<'_>) -> bool {
-        schema::holds(&self.plan.placement, replica, newest(change).0)
+        schema::holds(&self.placement, replica, newest(change).0)
     }
 
     fn serve(&mut self, replica: usize, generation: u32, applied: u64) {

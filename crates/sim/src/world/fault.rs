@@ -45,6 +45,7 @@ impl World {
             Fault::Rebuild { replica, for_us } => self.rebuild(replica, for_us),
             Fault::Leave { replica, for_us } => self.leave(replica, for_us),
             Fault::Drain { replica, for_us } => self.drain(replica, for_us),
+            Fault::Place { replica, table, for_us } => self.place(replica, table, for_us),
             Fault::Hold { for_us, patience_us } => self.hold(for_us, patience_us),
         }
     }

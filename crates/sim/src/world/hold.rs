@@ -72,7 +72,7 @@ impl World {
             if !is_same || !server.is_up() || server.generation != generation {
                 continue;
             }
-            let held = schema::keys().filter(|key| schema::holds(&self.plan.placement, replica, *key));
+            let held = schema::keys().filter(|key| schema::holds(&self.placement, replica, *key));
             let other = held.into_iter().find(|key| *server.newest(*key) != rows[key]);
             if let Some(key) = other {
                 let there = server.newest(key).clone();

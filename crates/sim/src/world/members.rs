@@ -29,6 +29,16 @@ impl Membership {
         self.members[replica]
     }
 
+    /// A change begins.
+    pub(super) fn begins(&mut self) {
+        self.underway += 1;
+    }
+
+    /// A change has ended, or was abandoned.
+    pub(super) fn ends(&mut self) {
+        self.underway -= 1;
+    }
+
     /// Whether every replica is a member and no change is under way.
     pub(super) fn is_settled(&self) -> bool {
         self.underway == 0 && self.members.iter().all(|member| *member)
@@ -50,10 +60,12 @@ impl World {
 
     /// Whether the replica can be rebuilt: it is a member, another one serves, and all hold everything.
     fn can_do_without(&mut self, replica: usize) -> bool {
-        !self.is_partial
-            && self.membership.has(replica)
-            && self.other(replica).is_some()
-            && !self.agent(replica).is_quarantined
+        !self.is_partial && self.is_spare(replica)
+    }
+
+    /// Whether another replica serves, so that this one can be out of service.
+    pub(super) fn is_spare(&mut self, replica: usize) -> bool {
+        self.membership.has(replica) && self.other(replica).is_some() && !self.agent(replica).is_quarantined
     }
 
     pub(super) fn rebuild(&mut self, replica: usize, for_us: u64) {
@@ -130,7 +142,7 @@ impl World {
     }
 
     /// Stops the replica's agent and ends every open transaction there.
-    fn silence(&mut self, replica: usize) {
+    pub(super) fn silence(&mut self, replica: usize) {
         let agent = self.agent(replica);
         agent.is_quarantined = true;
         agent.is_serving = false;

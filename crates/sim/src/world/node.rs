@@ -114,6 +114,8 @@ pub(super) fn newest(change: cluster::record::RowChange<'_>) -> (schema::Key, Ro
 pub(super) struct Node {
     pub(super) cluster: Cluster,
     pub(super) agents: Vec<Agent>,
+    /// The replica that was last said to be the anchor.
+    pub(super) anchor: usize,
     pub(super) catalogue: Version,
     /// How often the view had changed when the catalogue was loaded.
     pub(super) view_changes: usize,
@@ -146,7 +148,7 @@ impl World {
             choices: Choices { patience_us: self.plan.patience_us, ..self.rules.protocol },
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
-            placement: self.plan.placement.clone(),
+            placement: self.placement.clone(),
             epoch: Epoch(self.epoch),
             last,
             refresh_pause_us: self.plan.pace.batching_us,
@@ -159,6 +161,7 @@ impl World {
         self.node = Some(Node {
             cluster: Cluster::new(Box::new(protocol)),
             agents: (0..self.servers.len()).map(|_| Agent::default()).collect(),
+            anchor: 0,
             catalogue: Version::ZERO,
             view_changes: 0,
             is_syncing: false,
@@ -238,6 +241,11 @@ impl World {
             Effect::Append { version, identity, body } => self.append(version, identity, *body),
             Effect::Apply { replica, incarnation, from, upto } => {
                 self.begin_apply(usize::from(replica.0), incarnation, from, upto);
+            }
+            Effect::Anchor { replica } => {
+                if let Some(node) = &mut self.node {
+                    node.anchor = usize::from(replica.0);
+                }
             }
             Effect::Reset { replica } => self.begin_reset(usize::from(replica.0)),
             Effect::LoadCatalogue { replica, version } => {
