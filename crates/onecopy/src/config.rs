@@ -11,6 +11,7 @@ mod file_error;
 mod flags;
 pub(crate) mod hba;
 mod kinds;
+pub(crate) mod placement;
 pub(crate) mod protocol;
 mod read;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub(crate) use file_error::ConfigFileError;
 pub(crate) use flags::Given;
 use hba::{Access, Rule};
 use kinds::Value;
+use placement::PlacementRules;
 use read::{Raw, RawReplica, Sources};
 use settings::{SETTINGS, Setting};
 
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     values: Vec<(&'static Setting, Value, String)>,
     /// The servers. The first one is the initial anchor.
     pub(crate) replicas: Vec<Replica>,
+    /// Which replicas hold new tables.
+    pub(crate) placement: PlacementRules,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,11 +94,15 @@ impl Config {
             };
             values.push((setting, value, text));
         }
-        let mut config = Self { values, replicas: Vec::new() };
+        let mut config = Self { values, replicas: Vec::new(), placement: PlacementRules::default() };
         for raw in &sources.replicas {
             if let Some(replica) = config.replica(raw, mistakes) {
                 config.replicas.push(replica);
             }
+        }
+        // Without the names of all replicas a rule cannot be checked.
+        if config.replicas.len() == sources.replicas.len() {
+            config.placement = PlacementRules::check(&sources.placement, &config.replicas, mistakes);
         }
         config.check_trust(sources, mistakes);
         if sources.replicas.is_empty() {
@@ -271,6 +279,9 @@ impl Config {
         let mut names: Vec<&str> = differ.map(|((setting, ..), _)| setting.name).collect();
         if self.replicas != other.replicas {
             names.push("replica");
+        }
+        if !self.placement.equal(&other.placement) {
+            names.push("placement");
         }
         names
     }

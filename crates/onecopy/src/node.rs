@@ -17,12 +17,21 @@ pub(crate) mod up;
 pub(crate) use error::NodeError;
 
 use crate::config::ElasticConfig;
+use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
 
 /// Refuses bounds of replicas where replicas cannot come and go.
 fn check_elastic(config: &ElasticConfig, propagation: Propagation) -> Result<(), NodeError> {
     match (config.replicas, propagation) {
         (Some(_), Propagation::Statements(_)) => Err(NodeError::NotElastic),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses rules for new tables where every replica holds everything.
+fn check_placement(rules: &PlacementRules, propagation: Propagation) -> Result<(), NodeError> {
+    match (rules.iter().next(), propagation) {
+        (Some(rule), Propagation::Statements(_)) => Err(NodeError::NotPlaced { line: rule.line.clone() }),
         _ => Ok(()),
     }
 }

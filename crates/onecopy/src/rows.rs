@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{ReplicaId, TableId, Version};
+use cluster::ids::{ReplicaId, Version};
 use cluster::placement::{Placement, REPLICAS_MAX, ReplicaSet};
 use cluster::protocols::rows::{Choices, KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
 use cluster::protocols::{ReplicaStatus, rows};
@@ -21,8 +21,9 @@ use cluster::time::Time;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::config::placement::PlacementRules;
 use crate::coordinator::mailbox::Note;
-use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use crate::coordinator::node_kind::{Feature, HoldingSession, NewTable, NodeKind};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -49,8 +50,8 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// All rules are on, unless a test's environment variable says otherwise.
-    pub(crate) fn from_environment(choices: Choices) -> Result<Self, OpenError> {
-        let (slow_refresh, new_tables) = (slow_refresh()?, NewTables::from_environment()?);
+    pub(crate) fn from_environment(choices: Choices, placement: PlacementRules) -> Result<Self, OpenError> {
+        let (slow_refresh, new_tables) = (slow_refresh()?, NewTables::of(placement)?);
         Ok(Self { choices, rules: rules()?, slow_refresh, new_tables })
     }
 
@@ -174,11 +175,13 @@ impl NodeKind for Rows {
     }
 
     fn places_new(&self) -> bool {
-        self.new_tables != NewTables::Everywhere
+        !self.new_tables.is_everywhere()
     }
 
-    fn holders_of_new(&self, table: TableId, members: ReplicaSet) -> Option<ReplicaSet> {
-        self.new_tables.holders(table, members)
+    fn holders_of_new(&self, coordinator: &Coordinator, table: NewTable<'_>) -> Option<ReplicaSet> {
+        let members = coordinator.seats.iter().map(|seat| seat.replica).collect();
+        let named = |name: &str| coordinator.seats.named(name).map(|seat| seat.replica);
+        self.new_tables.holders(table, members, named)
     }
 }
 

@@ -8,6 +8,8 @@ mod cases;
 mod cluster;
 #[path = "matrix/compare.rs"]
 mod compare;
+#[path = "placement/configured.rs"]
+mod configured;
 #[path = "placement/load.rs"]
 mod load;
 #[path = "placement/schema_changes.rs"]

@@ -1002,7 +1002,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- What must be held together: for each foreign key the tables with rows on both sides, and the tables of each materialized view, each
--- with our number; and the numbers of all tables.
+-- with our number; and all tables with their numbers, their names, and the names of the tables that they are partitions of.
 CREATE OR REPLACE FUNCTION onecopy.held_together() RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(top, oid) AS (
@@ -1021,12 +1021,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT DISTINCT c.number AS child, c.oid::regclass::text AS child_name, p.number AS parent, p.oid::regclass::text AS parent_name
         FROM pg_constraint k JOIN partitions cs ON cs.top = k.conrelid JOIN numbered c ON c.oid = cs.oid
         JOIN partitions ps ON ps.top = k.confrelid JOIN numbered p ON p.oid = ps.oid WHERE k.contype = 'f' AND c.oid <> p.oid
+    ), named AS (
+        SELECT n.number, json_agg(json_build_object('schema', s.nspname, 'name', t.relname) ORDER BY p.top <> p.oid, p.top) AS names
+        FROM numbered n JOIN partitions p ON p.oid = n.oid JOIN pg_class t ON t.oid = p.top JOIN pg_namespace s ON s.oid = t.relnamespace
+        GROUP BY n.number
     ), viewed AS (
         SELECT DISTINCT n.number AS "table", n.oid::regclass::text AS name, u.view::regclass::text AS view
         FROM uses u JOIN below b ON b.top = u.relation JOIN numbered n ON n.oid = b.oid
     )
     SELECT json_build_object(
-        'tables', (SELECT COALESCE(json_agg(number ORDER BY number), '[]') FROM numbered),
+        'tables', (SELECT COALESCE(json_agg(named ORDER BY number), '[]') FROM named),
         'references', (SELECT COALESCE(json_agg(pairs ORDER BY child_name, parent_name), '[]') FROM pairs),
         'views', (SELECT COALESCE(json_agg(viewed ORDER BY view, name), '[]') FROM viewed))
 $$;

@@ -1,5 +1,7 @@
 //! Reads the file, variables and flags into raw values that remember their place.
 
+mod placement;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::ConfigError;
 use super::flags::Given;
 use super::settings::SETTINGS;
+pub(super) use placement::RawRule;
 
 /// The variable that lists servers.
 const REPLICAS_VARIABLE: &str = "ONECOPY_REPLICAS";
@@ -43,6 +46,25 @@ impl Raw {
             Place::Elsewhere(place) => ConfigError::elsewhere(place, what, help),
         }
     }
+
+    /// The file and the line, as in `onecopy.toml:12`.
+    pub(super) fn line(&self) -> String {
+        match &self.place {
+            Place::File(file, span) => {
+                let before = file.text.get(..span.start).unwrap_or_default();
+                format!("{}:{}", file.path.display(), before.matches('\n').count() + 1)
+            }
+            Place::Elsewhere(place) => place.clone(),
+        }
+    }
+
+    /// Where it begins in the file.
+    fn start(&self) -> usize {
+        match &self.place {
+            Place::File(_, span) => span.start,
+            Place::Elsewhere(_) => 0,
+        }
+    }
 }
 
 /// A server as it was written.
@@ -65,6 +87,7 @@ impl RawReplica {
 pub(super) struct Sources {
     values: BTreeMap<&'static str, Vec<Raw>>,
     pub(super) replicas: Vec<RawReplica>,
+    pub(super) placement: Vec<RawRule>,
     path: Option<PathBuf>,
 }
 
@@ -92,8 +115,12 @@ pub(super) fn collect(
     flags: &Given,
     mistakes: &mut Vec<ConfigError>,
 ) -> Sources {
-    let mut sources =
-        Sources { values: BTreeMap::new(), replicas: Vec::new(), path: path.map(Path::to_owned) };
+    let mut sources = Sources {
+        values: BTreeMap::new(),
+        replicas: Vec::new(),
+        placement: Vec::new(),
+        path: path.map(Path::to_owned),
+    };
     if let Some(path) = path {
         let file = File { path: path.to_owned(), text: text.into() };
         read_file(&file, &mut sources, mistakes);
@@ -129,6 +156,8 @@ fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<ConfigError>
         let name: &str = key.get_ref();
         if name == "replica" {
             read_replicas(file, value, sources, mistakes);
+        } else if name == "placement" {
+            sources.placement = placement::read(file, value, mistakes);
         } else if let DeValue::Table(entries) = value.get_ref()
             && is_table(name)
         {
@@ -156,7 +185,7 @@ fn read_setting(
     mistakes: &mut Vec<ConfigError>,
 ) {
     let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
-        let known = SETTINGS.iter().map(|setting| setting.name).chain(["replica"]);
+        let known = SETTINGS.iter().map(|setting| setting.name).chain(["replica", "placement"]);
         mistakes.push(unknown(file, span, name, known));
         return;
     };

@@ -50,6 +50,9 @@ url = "postgresql://%2Frun%2Fpostgresql:5433"     # a Unix socket
 
 [elastic]                         # all settings `elastic.*`
 replicas = "2..6"
+
+[placement]                       # which replicas hold new tables
+"public.audit" = ["a"]
 ```
 
 `onecopy check --config onecopy.toml` names every mistake with its line. An environment variable overrides the file, and a
@@ -64,11 +67,35 @@ RELOAD names those that differ.
 
 "#;
 
-const REPLICAS: &str = r"### replica
+const REPLICAS: &str = r#"### replica
 
 One `[[replica]]` for each server, with a `url` and an optional `name`. As a list of URLs: `ONECOPY_REPLICAS` (with commas), or
 `--replica` once for each. A URL may have `sslmode` (`disable`, `require`, `verify-ca`, `verify-full`) and `sslrootcert`.
 
 The servers are adopted at the first start, and must then be identical, or all empty. After that, ADD REPLICA and DROP REPLICA
 change the members, not this list.
-";
+
+### placement
+
+Which replicas hold a new table: in `[placement]`, a table on the left, a list of replicas on the right; read at the start. There is no
+variable and no flag.
+
+```toml
+[placement]
+"public.audit" = ["a", "c"]       # a table, with its schema
+audit = ["a", "c"]                # or without: in any schema
+"log_*" = ["a", "b"]              # every table whose name begins so
+"archive.*" = ["a", "b"]          # every table of a schema
+```
+
+The first line that matches decides; a table that none matches is held by every replica. A name is written as the catalogue has it, so
+`Audit` is another table than `audit`. A partition goes by its own name or by that of a table that it is part of. A new table that refers
+to another one by a foreign key is held only where that one is, whatever its line says.
+
+A line is about tables that clients create through Onecopy from then on. A table that exists stays where it is: PLACE TABLE moves it, and
+the log of the start has that command for every table that is held otherwise (WARN). See
+[Hold a table at some replicas only](../how-to/replicas.md#hold-a-table-at-some-replicas-only).
+
+Mistakes are a replica without a `[[replica]]` of its name, an empty list, and lists that have no replica in common: some replica must be
+able to hold everything. Protocols that ship statements have no `[placement]`.
+"#;

@@ -179,6 +179,33 @@ fn a_table_has_settings_of_its_own() {
 }
 
 #[test]
+fn rules_for_new_tables_keep_the_order_of_the_file() {
+    let text = |rules: &str| format!("{RIGHT}[placement]\n{rules}");
+    let rules = "log_2 = [\"b\"]\n\"log_*\" = [\"b\", \"replica-1\"]\npublic.audit = \"b\"";
+    let config = load(&text(rules)).unwrap();
+    let told: Vec<String> = config.placement.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "placement \"log_2\" on b",
+            "placement \"log_*\" on b, replica-1",
+            "placement \"public.audit\" on b"
+        ]
+    );
+    let name = |name: &str| [placement::TableName { schema: "public".to_owned(), name: name.to_owned() }];
+    let found = |table: &str| config.placement.of(&name(table)).map(|rule| rule.line.clone());
+    let lines = ["log_2", "log_3", "audit", "other"].map(found);
+    assert_eq!(
+        lines,
+        [Some("o.toml:10"), Some("o.toml:11"), Some("o.toml:12"), None].map(|l| l.map(str::to_owned))
+    );
+    assert!(config.fixed_that_differ(&load(&text(&format!("\n{rules}"))).unwrap()).is_empty());
+    assert_eq!(config.fixed_that_differ(&load(RIGHT).unwrap()), ["placement"]);
+    let wrong = load(&format!("placement = 1\n{RIGHT}")).unwrap_err();
+    assert!(wrong[0].to_string().starts_with("o.toml:1:13: placement is a table"), "{}", wrong[0]);
+}
+
+#[test]
 fn the_table_is_sound() {
     for setting in SETTINGS {
         assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);

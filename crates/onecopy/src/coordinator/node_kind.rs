@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use super::mailbox::Mailbox;
 use super::open_error::OpenError;
 use super::{AgentOrder, Coordinator};
+use crate::config::placement::TableName;
 use crate::error::Refusal;
 
 /// A group of commands that a kind of node may not have.
@@ -31,6 +32,14 @@ pub(crate) enum Feature {
     Pause,
     /// REBUILD of a replica whose server this node did not start.
     Refill,
+}
+
+/// A table that a transaction has made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewTable<'a> {
+    pub(crate) id: TableId,
+    /// Its name, and those of the tables that it is a partition of.
+    pub(crate) names: &'a [TableName],
 }
 
 /// The session for which a node holds all transactions.
@@ -96,7 +105,7 @@ pub(crate) trait NodeKind: Send + Sync {
     }
 
     /// The replicas that are to hold a new table, if these are not all members.
-    fn holders_of_new(&self, _table: TableId, _members: ReplicaSet) -> Option<ReplicaSet> {
+    fn holders_of_new(&self, _coordinator: &Coordinator, _table: NewTable<'_>) -> Option<ReplicaSet> {
         None
     }
 

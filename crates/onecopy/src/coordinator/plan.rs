@@ -17,6 +17,7 @@ use super::placement_file::PlacementFile;
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
+use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
 use crate::config::runtime::RuntimeConfig;
 use crate::database::Database;
@@ -70,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) start_patience: Option<Duration>,
     /// How the replicas are kept equal.
     pub(crate) propagation: Propagation,
+    /// Which replicas hold new tables.
+    pub(crate) new_tables: PlacementRules,
 }
 
 impl Plan {

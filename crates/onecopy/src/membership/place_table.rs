@@ -15,6 +15,7 @@
 //! Non-goal: parts of a table.
 
 pub(crate) mod closure;
+pub(crate) mod configured;
 mod error;
 mod fill;
 
@@ -32,7 +33,7 @@ use super::members;
 use super::resync;
 use super::resync::Underway;
 use super::verify::at_one_version;
-use crate::backend::OwnConnection;
+use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -153,14 +154,19 @@ async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet
     if !members.iter().any(|replica| holds_all(&replica) && is_up(&replica)) {
         return Err(PlaceError::NoFullReplica);
     }
+    let told = told(coordinator).await?;
+    let holders = |table: TableId| holders.get(&table).copied().unwrap_or(members);
+    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, holders)?;
+    breach.map_or(Ok(()), |breach| Err(PlaceError::Breach(breach)))
+}
+
+/// What the anchor tells of what must be held together.
+async fn told(coordinator: &Coordinator) -> Result<String, BackendError> {
     let address = &coordinator.seats[coordinator.view.anchor()].address;
     let own = [("application_name", "onecopy placement")];
     let mut connection = OwnConnection::open(address, &coordinator.database.served, &own).await?;
-    let holders = |table: TableId| holders.get(&table).copied().unwrap_or(members);
     let answer = connection.query(closure::HELD_TOGETHER_SQL).await?;
-    let told = answer.into_iter().flatten().flatten().next().unwrap_or_default();
-    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, holders)?;
-    breach.map_or(Ok(()), |breach| Err(PlaceError::Breach(breach)))
+    Ok(answer.into_iter().flatten().flatten().next().unwrap_or_default())
 }
 
 /// What changes at one replica.

@@ -20,6 +20,8 @@ pub(crate) enum NodeError {
     Config(LoadError),
     /// Replicas cannot come and go under this protocol.
     NotElastic,
+    /// Every replica holds everything under this protocol.
+    NotPlaced { line: String },
     /// The protocol cannot be run with these settings.
     Protocol(ProtocolError),
     /// The process cannot catch signals.
@@ -74,6 +76,10 @@ impl fmt::Display for NodeError {
             Self::Config(error) => error.fmt(f),
             Self::NotElastic => f.write_str(
                 "elastic.replicas needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol",
+            ),
+            Self::NotPlaced { line } => write!(
+                f,
+                "{line}: [placement] needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol"
             ),
             Self::Protocol(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),

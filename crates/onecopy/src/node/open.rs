@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
+use cluster::placement::Placement;
 use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
 
@@ -17,7 +18,7 @@ use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Term};
 use crate::coordinator::term::TermState;
-use crate::coordinator::{Coordinator, CoordinatorOptions, Seat};
+use crate::coordinator::{Coordinator, CoordinatorOptions, ReplicaAddress, Seat};
 use crate::database::Database;
 use crate::link::node_kind::ServesClients;
 use crate::local::{IdleConnections, LocalState};
@@ -56,12 +57,11 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
     let (fenced, parts) = match plan.propagation {
         Propagation::Rows(choices) => {
             shipping::refuse_log(&plan.data).map_err(OpenError::kind)?;
-            let rows = Rows::from_environment(choices)?;
+            let rows = Rows::from_environment(choices, plan.new_tables.clone())?;
             let fenced =
                 FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
             let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
-            let is_full = |replica: &&ReplicaId| placement.holdings(**replica).is_everything();
-            let anchor = *members.iter().find(is_full).ok_or(OpenError::NoFullReplica)?;
+            let anchor = first_anchor(&plan, &placement).ok_or(OpenError::NoFullReplica)?;
             let core = Some(rows.core(&members, anchor, placement, fenced.term)?);
             (fenced, Parts { kind: Arc::new(rows), core, anchor })
         }
@@ -78,6 +78,14 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
         }
     };
     assemble(plan, fenced, parts)
+}
+
+/// The first replica that holds everything, and will with the tables to come. If there is none, the first that holds everything.
+fn first_anchor(plan: &Plan, placement: &Placement) -> Option<ReplicaId> {
+    let is_full = |place: &&ReplicaAddress| placement.holdings(place.replica).is_everything();
+    let stays_full = |place: &&ReplicaAddress| is_full(place) && plan.new_tables.let_hold_all(&place.name);
+    let anchor = plan.places.iter().find(stays_full).or_else(|| plan.places.iter().find(is_full));
+    anchor.map(|place| place.replica)
 }
 
 /// The identities in the log. Agents compare the applied sets of their replicas with them.

@@ -33,6 +33,7 @@ use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
 use crate::membership::adoption;
 use crate::membership::cluster_file::Membership;
+use crate::membership::place_table::configured;
 use crate::membership::verify;
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::security::tls::Identity;
@@ -49,6 +50,9 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
     }
     for Replica { name, address } in &config.replicas {
         progress.result(format_args!("replica {name} at {address}"));
+    }
+    for rule in config.placement.iter() {
+        progress.result(rule);
     }
     let identity = config.identity().map_err(LoadError::from)?;
     if let Some(concern) = identity.and_then(|identity| identity.concern()) {
@@ -87,13 +91,10 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
         places: members.iter().map(|(replica, member)| ReplicaAddress::of(*replica, member)).collect(),
         limits: limits(&config),
-        runtime_config: RuntimeConfig::new(
-            config.number("sessions_max"),
-            config.duration("stop_patience"),
-            config.access(),
-        ),
+        runtime_config: runtime_config(&config),
         start_patience: Some(config.duration("start_patience")),
         propagation,
+        new_tables: config.placement.clone(),
     })
     .await?;
     let coordinator = Arc::clone(&node.coordinator);
@@ -103,7 +104,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     if let Some(concern) = put_into_force(&config, &coordinator.local.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
-    let replicas = config.replicas.clone();
+    let (replicas, placement) = (config.replicas.clone(), config.placement.clone());
     node.add_chore(elastic::run(Arc::clone(&coordinator), config.elastic(), ServerSource::Operator));
     reload_by(config, serve, &coordinator, level);
     let addresses: Vec<String> =
@@ -113,6 +114,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         if !membership.is_adopted() {
             adopt(coordinator, &folder, &membership, &served, &replicas, progress).await?;
         }
+        configured::report(coordinator, &placement).await;
         progress.result(format_args!(
             "onecopy serves database {} on {}",
             served.database,
@@ -140,6 +142,7 @@ fn propagation(config: &Config) -> Result<Propagation, NodeError> {
     };
     let propagation = protocol::named(config.text("protocol"), adjustments)?;
     super::check_elastic(&config.elastic(), propagation)?;
+    super::check_placement(&config.placement, propagation)?;
     Ok(propagation)
 }
 
@@ -252,6 +255,10 @@ fn limits(config: &Config) -> Limits {
         },
         pooling: pooling(config),
     }
+}
+
+fn runtime_config(config: &Config) -> RuntimeConfig {
+    RuntimeConfig::new(config.number("sessions_max"), config.duration("stop_patience"), config.access())
 }
 
 fn logins(config: &Config) -> Logins {

@@ -23,6 +23,7 @@ use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
+use crate::config::placement::PlacementRules;
 use crate::config::protocol::{self, Adjustments};
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Coordinator;
@@ -86,6 +87,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         ),
         start_patience: None,
         propagation,
+        new_tables: PlacementRules::default(),
     };
     plan.runtime_config.set_logins(Logins::of(up.logins_max.into()));
     plan.runtime_config.set_lends_sequences(up.sequences == SEQUENCES_LENT);

@@ -4,6 +4,10 @@
 //! ([`crate::membership::place_table`]). A new table that refers to a placed one is placed like it, before its record
 //! goes to the log: no session knows it yet. Any other breach ends the transaction.
 //!
+//! A table that matches a rule of the configuration is placed by that rule. Each rule leaves a replica that can hold everything, but the
+//! anchor may be another one at the time. The transaction has its rows at the anchor, and an anchor holds everything. So the new table
+//! is refused then.
+//!
 //! Example: after `PLACE TABLE orders ON a, b`, `CREATE TABLE line (.. REFERENCES orders)` places `line` on a and b.
 
 use std::collections::BTreeMap;
@@ -13,6 +17,7 @@ use cluster::ids::{TableId, Version};
 use cluster::placement::ReplicaSet;
 use wire::sqlstate;
 
+use crate::coordinator::node_kind::NewTable;
 use crate::error::{Fault, Refusal, broken};
 use crate::membership::place_table::closure;
 use crate::propagate::Recorder;
@@ -26,7 +31,7 @@ impl Recorder<'_> {
         let coordinator = Arc::clone(&self.link.worker.coordinator);
         let (database, catalogue) = (coordinator.database.served.id, coordinator.database.catalogue());
         let everyone: ReplicaSet = coordinator.seats.iter().map(|seat| seat.replica).collect();
-        let by_rule = |table: TableId| coordinator.kind.holders_of_new(table, everyone);
+        let by_rule = |table: NewTable<'_>| coordinator.kind.holders_of_new(&coordinator, table);
         if !coordinator.view.is_partial() && !coordinator.kind.places_new() {
             return Ok(());
         }
@@ -43,6 +48,10 @@ impl Recorder<'_> {
         if let Some(breach) = closure::breach(&told, database, everyone, after).map_err(misread)? {
             let text = format!("this schema change is not possible as the tables are placed: {breach}");
             return Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, breach.hint()).into());
+        }
+        let anchor = coordinator.view.anchor();
+        if new.values().any(|holders| !holders.contains(anchor)) {
+            return Err(not_at_anchor(&coordinator.seats[anchor].name).into());
         }
         self.place_new(&new)
     }
@@ -61,4 +70,17 @@ impl Recorder<'_> {
         }
         Ok(())
     }
+}
+
+/// The anchor does not hold a new table, as the rules for new ones say.
+fn not_at_anchor(anchor: &str) -> Refusal {
+    Refusal::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!(
+            "[placement] of the configuration does not let {anchor} hold this table, and {anchor} is the anchor, which holds every table"
+        ),
+        format!(
+            "DRAIN REPLICA {anchor} makes another replica the anchor, UNDRAIN REPLICA lets it serve again; or name {anchor} in the list."
+        ),
+    )
 }

@@ -15,6 +15,8 @@ use cluster::placement::ReplicaSet;
 use serde::Deserialize;
 
 use crate::backend::BackendError;
+use crate::config::placement::TableName;
+use crate::coordinator::node_kind::NewTable;
 
 /// Asks a server. The function and its search path are ours.
 pub(crate) const HELD_TOGETHER_SQL: &str = "SELECT onecopy.held_together()";
@@ -56,9 +58,16 @@ impl Breach {
 
 #[derive(Deserialize)]
 struct Together {
-    tables: Vec<u32>,
+    tables: Vec<Numbered>,
     references: Vec<Pair>,
     views: Vec<Viewed>,
+}
+
+/// A table with its own name, and those of the tables that it is a partition of.
+#[derive(Deserialize)]
+struct Numbered {
+    number: u32,
+    names: Vec<TableName>,
 }
 
 #[derive(Deserialize)]
@@ -104,14 +113,17 @@ pub(crate) fn of_new_tables(
     told: &[u8],
     database: DatabaseId,
     is_new: impl Fn(TableId) -> bool,
-    by_rule: impl Fn(TableId) -> Option<ReplicaSet>,
+    by_rule: impl Fn(NewTable<'_>) -> Option<ReplicaSet>,
     everyone: ReplicaSet,
     holders: impl Fn(TableId) -> ReplicaSet,
 ) -> Result<BTreeMap<TableId, ReplicaSet>, BackendError> {
     let together = together(told)?;
-    let tables = together.tables.iter().map(|number| database.table(*number)).filter(|table| is_new(*table));
-    let mut new: BTreeMap<TableId, ReplicaSet> =
-        tables.filter_map(|table| Some((table, by_rule(table)?))).collect();
+    let tables = together.tables.iter();
+    let tables = tables.map(|found| NewTable { id: database.table(found.number), names: &found.names });
+    let mut new: BTreeMap<TableId, ReplicaSet> = tables
+        .filter(|table| is_new(table.id))
+        .filter_map(|table| Some((table.id, by_rule(table)?)))
+        .collect();
     loop {
         let mut has_changed = false;
         for pair in &together.references {
@@ -131,6 +143,45 @@ pub(crate) fn of_new_tables(
             return Ok(new);
         }
     }
+}
+
+/// A table that is held otherwise than it is to be.
+pub(super) struct Otherwise {
+    pub(super) name: TableName,
+    pub(super) wanted: ReplicaSet,
+}
+
+/// The tables that would be held otherwise if all were new: those with a rule, and those that refer to them and are held elsewhere, too.
+/// A partitioned table stands for its partitions where all of them are to be held by the same replicas.
+pub(super) fn held_otherwise(
+    told: &[u8],
+    database: DatabaseId,
+    by_rule: impl Fn(NewTable<'_>) -> Option<ReplicaSet>,
+    everyone: ReplicaSet,
+    holders: impl Fn(TableId) -> ReplicaSet,
+) -> Result<Vec<Otherwise>, BackendError> {
+    let wanted = of_new_tables(told, database, |_| true, &by_rule, everyone, &holders)?;
+    let wanted = |table: &Numbered| wanted.get(&database.table(table.number)).copied();
+    let tables = together(told)?.tables;
+    let mut found: Vec<Otherwise> = Vec::new();
+    for table in &tables {
+        let id = database.table(table.number);
+        let (Some(replicas), held) = (wanted(table), holders(id)) else { continue };
+        let has_rule = by_rule(NewTable { id, names: &table.names }).is_some();
+        if if has_rule { held == replicas } else { held.and(replicas) == held } {
+            continue;
+        }
+        let stands_for_all = |name: &&TableName| {
+            let mut below = tables.iter().filter(|other| other.names.contains(name));
+            below.all(|other| wanted(other) == Some(replicas))
+        };
+        let Some(own) = table.names.first() else { continue };
+        let name = table.names[1..].iter().find(stands_for_all).unwrap_or(own);
+        if !found.iter().any(|other| other.name == *name) {
+            found.push(Otherwise { name: name.clone(), wanted: replicas });
+        }
+    }
+    Ok(found)
 }
 
 fn together(told: &[u8]) -> Result<Together, BackendError> {
@@ -169,7 +220,9 @@ mod tests {
 
     #[test]
     fn a_new_table_is_held_where_what_it_refers_to_is() {
-        let told = br#"{"tables": [1, 2, 3, 4, 5], "references": [
+        let told =
+            br#"{"tables": [{"number": 1, "names": []}, {"number": 3, "names": []}, {"number": 5, "names": [
+                {"schema": "public", "name": "log_1"}]}], "references": [
             {"child": 4, "child_name": "note", "parent": 3, "parent_name": "line"},
             {"child": 3, "child_name": "line", "parent": 1, "parent_name": "orders"},
             {"child": 2, "child_name": "old", "parent": 1, "parent_name": "orders"}], "views": []}"#;
@@ -177,7 +230,9 @@ mod tests {
         let holders = |table: TableId| if table.number == 1 { ReplicaSet::first(2) } else { everyone };
         let is_new = |table: TableId| table.number > 2;
         let number = |number| DatabaseId::FIRST.table(number);
-        let by_rule = |table: TableId| (table == number(5)).then_some(ReplicaSet::first(1));
+        let by_rule = |table: NewTable<'_>| {
+            table.names.iter().any(|name| name.name == "log_1").then_some(ReplicaSet::first(1))
+        };
         let placed = of_new_tables(told, DatabaseId::FIRST, is_new, by_rule, everyone, holders).unwrap();
         assert_eq!(
             placed,
