@@ -9,7 +9,9 @@ pub(crate) mod error;
 pub(crate) mod explain;
 pub(crate) mod external;
 pub(crate) mod log;
+pub(crate) mod placement;
 pub(crate) mod replica;
+mod schema;
 pub(crate) mod top;
 pub(crate) mod verify;
 
@@ -71,6 +73,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Explain a statement: what it reads and writes, where it may run, and why. Nothing is executed.
     Explain(Explain),
+    /// Check `[placement]` of a configuration against a schema. Nothing is started.
+    #[command(subcommand)]
+    Placement(placement::PlacementCommand),
     /// Show, check, rebuild, add, drain, park and drop replicas of a running cluster.
     Replica(Replica),
     /// Show the log of a cluster, or check it for damage. Nothing is changed.

@@ -81,3 +81,69 @@ async fn what_a_command_did_is_in_its_output_and_its_exit_status() {
     does(&["help"], &["replica", "explain"]).await;
     refuses(&[], "Usage").await;
 }
+
+#[tokio::test]
+async fn a_placement_is_checked_against_a_schema_without_a_server() {
+    let folder = folder::Folder::new("placement");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let schema = write(
+        "shop.sql",
+        "create table audit (k int primary key, at text);
+         create table orders (k int primary key, n int);
+         create table line (k int primary key, o int references orders);
+         create table log_1 (k int primary key, a int references audit);
+         create table item (k int primary key);",
+    );
+    let names = ["a", "b", "c"]
+        .map(|name| format!("[[replica]]\nname = \"{name}\"\nurl = \"postgresql://{name}\"\n"));
+    let config = |file: &str, rules: &str| write(file, &format!("{}[placement]\n{rules}", names.concat()));
+    let templates = write(
+        "templates.sql",
+        "-- what the shop does\nselect * from orders where k = $1\n\nselect at from audit where k = $1\n\
+         select * from item\nselect * from audit, line\nselect f(1)\n",
+    );
+    let check = |config: &str, schema: &str| {
+        ["placement", "check", "--schema", schema, "--config", config, "--templates", &templates]
+            .map(str::to_owned)
+    };
+    let good = config(
+        "o.toml",
+        "\"public.audit\" = [\"a\", \"c\"]\n\"log_*\" = [\"a\"]\norders = [\"a\", \"b\"]\nline = [\"a\", \"b\"]\n",
+    );
+    does(
+        &check(&good, &schema).each_ref().map(String::as_str),
+        &[
+            "table       public.audit (a, c; ",
+            "o.toml:11)",
+            "table       public.item (a, b, c; no line of [placement])",
+            "line 2      a, b: select * from orders",
+            "line 4      a, c: select at from audit",
+            "line 5      a, b, c: select * from item",
+            "line 6      only where everything is held: a: select * from audit, line",
+            "line 7      only where everything is held: a: select f(1)",
+            "bound       lines that only a can run: 6, 7",
+            "everything  a",
+        ],
+    )
+    .await;
+    let bad = config("bad.toml", "orders = [\"a\", \"b\"]\n");
+    let refused = check(&bad, &schema);
+    let refused = refused.each_ref().map(String::as_str);
+    refuses(&refused, "breach      table public.line (a, b, c; no line of [placement]) has a foreign key to table public.orders (a, b; ").await;
+    refuses(&refused, "which c would not hold").await;
+    let viewed = write(
+        "viewed.sql",
+        "create table orders (k int); create materialized view m as select * from orders",
+    );
+    let refused = check(&bad, &viewed);
+    refuses(&refused.each_ref().map(String::as_str), "materialized view public.m is filled by each replica")
+        .await;
+    let none = config("none.toml", "orders = [\"b\"]\naudit = [\"a\"]\n");
+    refuses(&check(&none, &schema).each_ref().map(String::as_str), "no replica would hold every table").await;
+    write("templates.sql", "select 1\nselect * form t\n");
+    refuses(&check(&good, &schema).each_ref().map(String::as_str), "templates.sql:2: syntax error").await;
+}

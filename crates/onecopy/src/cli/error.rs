@@ -8,6 +8,7 @@ use commitlog::LogError;
 use pgserver::FolderError;
 
 use super::connect_error::ConnectError;
+use crate::config::LoadError;
 
 /// A command failed. The text is for the person who typed it.
 #[derive(Debug)]
@@ -34,6 +35,12 @@ pub(crate) enum CommandError {
     Statement(ErrorInText),
     /// A file of definitions has an error.
     Schema { path: PathBuf, error: ErrorInText },
+    /// A statement in a file of statements has an error.
+    Template { path: PathBuf, number: usize, error: ErrorInText },
+    /// The configuration cannot be used.
+    Config(LoadError),
+    /// The placement would reject these, which were printed before.
+    PlacementBreaches { count: usize },
     /// A file cannot be read.
     Unreadable { path: PathBuf, source: io::Error },
     /// The default data folder cannot be determined.
@@ -128,6 +135,13 @@ impl fmt::Display for CommandError {
             }
             Self::Statement(error) => error.fmt(f),
             Self::Schema { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Template { path, number, error } => write!(f, "{}:{number}: {error}", path.display()),
+            Self::Config(error) => error.fmt(f),
+            Self::PlacementBreaches { count } => write!(
+                f,
+                "{count} foreign keys or materialized views would be rejected as the tables are placed; \
+                 hold a table wherever a table is held that refers to it, and everywhere what a materialized view shows"
+            ),
             Self::Unreadable { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Folder(error) => error.fmt(f),
             Self::NoLog { folder } => write!(

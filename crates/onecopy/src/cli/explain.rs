@@ -5,13 +5,14 @@
 
 use std::path::Path;
 
-use sql::{Catalogue, Schema, SyntaxError};
+use sql::{Catalogue, SyntaxError};
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
 
 use super::Explain;
 use super::connection;
 use super::error::{CommandError, ErrorInText};
+use super::schema::read_schema;
 use crate::terminal::Progress;
 
 /// Sent before the statement.
@@ -30,22 +31,7 @@ pub(crate) async fn command(explain: &Explain, progress: &Progress) -> Result<()
 }
 
 fn by_schema(sql: &str, file: &Path, progress: &Progress) -> Result<Vec<String>, CommandError> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|source| CommandError::Unreadable { path: file.to_owned(), source })?;
-    let schema = Schema::from_ddl(&text).map_err(|error| {
-        let at = error.position(&text, true);
-        CommandError::Schema { path: file.to_owned(), error: ErrorInText::new(&text, error.to_string(), at) }
-    })?;
-    for left_out in &schema.left_out {
-        progress.say(format_args!(
-            "{}:{}: not understood, {}: {}",
-            file.display(),
-            left_out.line,
-            left_out.why,
-            left_out.statement
-        ));
-    }
-    conclude(sql, &schema.catalogue())
+    conclude(sql, &read_schema(file, progress)?)
 }
 
 fn conclude(sql: &str, catalogue: &Catalogue) -> Result<Vec<String>, CommandError> {

@@ -97,5 +97,5 @@ the log of the start has that command for every table that is held otherwise (WA
 [Hold a table at some replicas only](../how-to/replicas.md#hold-a-table-at-some-replicas-only).
 
 Mistakes are a replica without a `[[replica]]` of its name, an empty list, and lists that have no replica in common: some replica must be
-able to hold everything. Protocols that ship statements have no `[placement]`.
+able to hold everything. Protocols that ship statements have no `[placement]`. `onecopy placement check --schema shop.sql --config onecopy.toml` says what the rules make of a schema.
 "#;
