@@ -238,6 +238,49 @@ async fn what_cannot_be_placed_is_refused_and_changes_nothing() {
     cluster.stop().await;
 }
 
+/// An empty copy of a table that refers to another one would let every row of that go.
+#[tokio::test]
+async fn rows_that_are_referred_to_are_checked_where_the_references_are() {
+    let mut cluster = Cluster::start(4).await;
+    let client = cluster.client().await;
+    run(
+        &client,
+        "create table parent (k int primary key, v int); insert into parent select g from generate_series(1, 60) g;
+         create table kept (k int primary key, p int references parent); insert into kept select g, g from generate_series(1, 10) g;
+         create table gone (k int primary key, p int references parent on delete cascade on update cascade);
+         insert into gone select g, g from generate_series(11, 60) g",
+    )
+    .await;
+    let admin = admin(&cluster).await;
+    run(&admin, "PLACE TABLE kept ON replica-1, replica-2").await;
+    run(&admin, "PLACE TABLE gone ON replica-1, replica-4").await;
+    for (number, home) in ["replica-2", "replica-3", "replica-4", "any"].into_iter().enumerate() {
+        run(&client, &format!("set onecopy.home = '{home}'")).await;
+        for sql in [
+            "delete from parent where k = 7".to_owned(),
+            "update parent set k = 1000 where k = 8".to_owned(),
+            "begin; update parent set v = 1 where k = 30; delete from parent where k = 9".to_owned(),
+        ] {
+            let error = client.batch_execute(&sql).await.unwrap_err();
+            assert_eq!(
+                error.code().map(tokio_postgres::error::SqlState::code),
+                Some("23503"),
+                "{home}: {sql}: {error:?}"
+            );
+            client.batch_execute("rollback").await.unwrap();
+        }
+        let key = 11 + 2 * number;
+        run(&client, &format!("delete from parent where k = {key}")).await;
+        run(&client, &format!("update parent set k = k + 1000 where k = {}", key + 1)).await;
+    }
+    let left = "select count(*), count(*) filter (where k > 1000) from gone join parent on p = parent.k";
+    let left = left.replace("where k", "where parent.k");
+    assert_eq!(table(&client, &left).await, [["46", "4"]]);
+    assert_eq!(value(&client, "select count(*) from gone").await, "46");
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
 /// It takes as long as a statement waits for a replica.
 #[tokio::test]
 async fn what_no_replica_can_run_that_is_up_is_refused_by_the_names_of_its_tables() {
