@@ -42,6 +42,8 @@ pub(crate) use error::PlaceError;
 
 /// How long an agent may take to make its records durable.
 const DURABLE_MAX: Duration = Duration::from_mins(1);
+/// How long the command waits for the catalogue after a schema change.
+const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a copy begins anew because a table was rewritten.
 const ATTEMPTS: u32 = 5;
 /// The pause before that.
@@ -67,6 +69,7 @@ pub(crate) async fn run(
 ) -> Result<Vec<TableId>, PlaceError> {
     let parking = &coordinator.lead.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
+    await_catalogue(&coordinator).await;
     let tables = tables_of(&coordinator, &names)?;
     let wished = match &wish {
         Wish::Everywhere => members(&coordinator),
@@ -90,6 +93,7 @@ pub(crate) async fn give(
 ) -> Result<Vec<TableId>, PlaceError> {
     let parking = &coordinator.lead.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
+    await_catalogue(&coordinator).await;
     let named = names.map(|names| tables_of(&coordinator, &names)).transpose()?;
     let is_meant = |table: &TableId| named.as_ref().is_none_or(|named| named.contains(table));
     let restricted = coordinator.restricted().into_iter();
@@ -119,6 +123,13 @@ async fn apply(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), 
 
 fn members(coordinator: &Coordinator) -> ReplicaSet {
     coordinator.seats.iter().map(|seat| seat.replica).collect()
+}
+
+/// A table that was just made is in the next catalogue. While an open schema change holds that up, the present one has to do.
+async fn await_catalogue(coordinator: &Coordinator) {
+    if tokio::time::timeout(CATALOGUE_PATIENCE, coordinator.fresh_catalogue()).await.is_err() {
+        tracing::debug!("the catalogue is not the newest");
+    }
 }
 
 /// The tables of these names, with the tables below each.
