@@ -208,7 +208,7 @@ pub enum Event {
     Placed {
         /// The table.
         table: TableId,
-        /// Its holders; all replicas, those that have yet to join included, if none are given.
+        /// Its holders. If none are given, replicas that have yet to join will hold it, too, provided that every present one does.
         holders: Option<ReplicaSet>,
     },
     /// A refresh was committed.

@@ -110,9 +110,10 @@ impl Placement {
         Arc::make_mut(&mut self.listed).insert(fragment, holders);
     }
 
-    /// All replicas hold the fragment from now on, those that have yet to join included.
+    /// Replicas that have yet to join will hold the fragment, too. Nothing changes unless every replica holds it: one that has
+    /// joined meanwhile may not.
     pub fn lift(&mut self, fragment: FragmentId) {
-        if self.listed.contains_key(&fragment) {
+        if self.listed.get(&fragment).is_some_and(|holders| self.everyone.and(*holders) == self.everyone) {
             Arc::make_mut(&mut self.listed).remove(&fragment);
         }
     }

@@ -17,16 +17,26 @@ impl Coordinator {
         self.core.restricted()
     }
 
-    /// Other replicas hold a table from now on, all of them if none are given: first in the file, then in the core. Those that are
-    /// new or left out are down, and new ones have its rows.
-    pub(crate) fn place(&self, table: TableId, holders: Option<ReplicaSet>) -> io::Result<()> {
+    /// Other replicas hold a table from now on: first in the file, then in the core. Those that are new or left out are down, and new
+    /// ones have its rows.
+    pub(crate) fn place(&self, table: TableId, holders: ReplicaSet) -> io::Result<()> {
         let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let mut restricted = self.restricted();
         restricted.retain(|(other, _)| *other != table);
-        restricted.extend(holders.map(|holders| (table, holders)));
+        restricted.push((table, holders));
         file.write(&self.with_names(&restricted))?;
-        self.core.tell(Event::Placed { table, holders });
+        self.core.tell(Event::Placed { table, holders: Some(holders) });
         Ok(())
+    }
+
+    /// Replicas that have yet to join will hold a table, too. Returns false, and changes nothing, if one has joined meanwhile that does
+    /// not hold it. Here the core comes first: with the table in the file, a later replica holds less than it could.
+    pub(crate) fn lift(&self, table: TableId) -> io::Result<bool> {
+        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        self.core.tell(Event::Placed { table, holders: None });
+        let restricted = self.restricted();
+        file.write(&self.with_names(&restricted))?;
+        Ok(restricted.iter().all(|(other, _)| *other != table))
     }
 
     /// A replica is no member any more, so it holds nothing. A later one of its name must not be taken for a holder.

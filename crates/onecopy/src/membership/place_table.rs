@@ -79,7 +79,9 @@ pub(crate) async fn run(
     apply(&coordinator, &targets).await?;
     if wish == Wish::Everywhere {
         for table in &tables {
-            coordinator.place(*table, None).map_err(PlaceError::Unwritten)?;
+            if !coordinator.lift(*table).map_err(PlaceError::Unwritten)? {
+                return Err(PlaceError::Joined);
+            }
         }
     }
     Ok(tables.into_iter().collect())
@@ -249,7 +251,7 @@ impl Change {
                 let holders = coordinator.core.holders(*table);
                 let holders =
                     if is_gained { holders.with(self.replica) } else { holders.without(self.replica) };
-                coordinator.place(*table, Some(holders)).map_err(PlaceError::Unwritten)?;
+                coordinator.place(*table, holders).map_err(PlaceError::Unwritten)?;
             }
         }
         Ok(())

@@ -58,7 +58,7 @@ impl Recorder<'_> {
 
     fn place_new(&self, new: &BTreeMap<TableId, ReplicaSet>) -> Result<(), Fault> {
         for (table, holders) in new {
-            self.link.coordinator().place(*table, Some(*holders)).map_err(|error| {
+            self.link.coordinator().place(*table, *holders).map_err(|error| {
                 tracing::error!(%error, "a new table could not be placed");
                 let text = format!("the file of what each replica holds cannot be written: {error}");
                 Refusal::new(

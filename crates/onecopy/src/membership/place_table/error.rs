@@ -27,6 +27,8 @@ pub(crate) enum PlaceError {
     NoReplica(String),
     /// This replica is being rebuilt, or is joining.
     Underway { replica: String },
+    /// A replica has joined meanwhile that does not hold it.
+    Joined,
     /// No replica that serves would hold everything.
     NoFullReplica,
     /// A table would not be held where it is needed.
@@ -66,6 +68,7 @@ impl fmt::Display for PlaceError {
             Self::NoTable(name) => write!(f, "there is no table \"{name}\""),
             Self::NoReplica(name) => write!(f, "there is no replica \"{name}\""),
             Self::Underway { replica } => write!(f, "{replica} is being given data just now"),
+            Self::Joined => f.write_str("a replica has joined meanwhile that does not hold them"),
             Self::NoFullReplica => f.write_str("no replica that serves would hold every table"),
             Self::Breach(breach) => breach.fmt(f),
             Self::NotUp { replica } => write!(f, "{replica} is not up"),

@@ -205,6 +205,14 @@ fn a_read_that_waits_does_not_go_where_its_table_is_held_no_more() {
     let came = bench.feed(up(ReplicaId(1), 2, 0));
     assert!(came.contains(&"execute 1 at 1".to_owned()), "{came:?}");
     bench.feed(Event::Executed { session: S1 });
+    bench.feed(Event::Placed { table: TABLE, holders: Some(ReplicaSet::first(3)) });
+    bench.feed(Event::Joined { replica: NEW });
+    bench.feed(Event::Placed { table: TABLE, holders: None });
+    assert!(
+        !bench.protocol.holdings(NEW).holds(TABLE),
+        "it has joined meanwhile, and has no row of the table"
+    );
+    bench.feed(Event::Left { replica: NEW });
     bench.feed(Event::Placed { table: TABLE, holders: None });
     assert!(!bench.protocol.placement.is_partial());
     assert!(readers(&mut bench, 8).iter().any(|read| read.ends_with("at 2")));
