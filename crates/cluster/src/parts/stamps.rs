@@ -18,8 +18,8 @@
 //! An [`Agent`] does this for one replica. [`Appends`] is for a cluster with a log: it gives out stamps and keeps the log in their
 //! order, also when a message takes longer than Max.
 //!
-//! Two readings of the paper are fields of [`Rules`]. [`Classes`] says which transactions conflict, and [`Reach`] whom a transaction
-//! concerns that waits or comes late. Ours differs from the paper in two points: only what conflicts waits or is undone, and a replica
+//! Two readings of the paper are fields of [`Rules`]. [`Classes`] says which transactions conflict, and [`Reach`] which younger ones
+//! mind a transaction that waits or comes late. Ours differs from the paper in two points: only what conflicts waits or is undone, and a replica
 //! that waits for a refresh transaction lets pass what does not conflict with it.
 //!
 //! Invariant: an agent commits in the order of stamps, as long as no message is overtaken by the commit of a younger transaction
@@ -93,7 +93,7 @@ pub struct Rules {
     pub start: Start,
     /// Which transactions conflict.
     pub classes: Classes,
-    /// Whom a transaction concerns that waits or comes late.
+    /// The younger transactions that mind an older one that waits or comes late.
     pub reach: Reach,
     /// Who decides that a transaction commits.
     pub commit: Commit,
@@ -117,7 +117,7 @@ pub enum Classes {
     ByClaims,
 }
 
-/// Whom a transaction concerns that waits or comes late.
+/// The younger transactions that mind an older one that waits or comes late.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reach {
     /// All younger ones: they start in line behind one that waits (figure 12 d), and are undone by one that comes late (5.1).

@@ -43,7 +43,7 @@ impl View {
         Version(self.last_ddl.load(Ordering::Acquire))
     }
 
-    /// Whether some replica holds only a part of the data. If not, nobody has to ask what a replica holds.
+    /// Whether some replica holds only a part of the data. Otherwise each holds everything, and the core need not be asked.
     pub(crate) fn is_partial(&self) -> bool {
         self.is_partial.load(Ordering::Acquire)
     }

@@ -6,7 +6,8 @@
 //! before that is noted. For the moment of the snapshot all replicas stand at one version, so the rows that follow come from the log.
 //!
 //! For example, `PLACE TABLE audit ON replica-1, replica-2` in a cluster of four drains replica-3, has it forget `audit`, lets it
-//! serve, and does the same with replica-4. Nobody waits for that but transactions that are open there.
+//! serve, and does the same with replica-4. The command waits for
+//! transactions that are open there; no client waits for the command.
 //!
 //! Invariants: a replica holds a table, for the core and in the file, only while it has every row of its versions. At least one
 //! replica holds everything. Where a table is held, so are the tables that it refers to ([`closure`]). After a crash at any moment

@@ -30,7 +30,7 @@ pub struct Setting {
     pub start: Start,
     /// Which transactions conflict.
     pub classes: Classes,
-    /// Whom one concerns that waits or is late.
+    /// The younger transactions that mind an older one that waits or is late.
     pub reach: Reach,
     /// Whose the time on a disk is.
     pub times: Times,
