@@ -8,7 +8,7 @@ mod needs;
 
 use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
-use crate::placement::ReplicaSet;
+use crate::placement::{Copies, Touches};
 use crate::record::SealedBody;
 use crate::time::Time;
 
@@ -23,6 +23,8 @@ pub enum Event {
         session: SessionId,
         /// Its reads.
         reads: Reads,
+        /// What must be held where it runs.
+        touches: Touches,
         /// The replica where it must run, because its transaction is open there.
         at: Option<ReplicaId>,
         /// Expected time at the replica.
@@ -203,13 +205,15 @@ pub enum Event {
         /// Whether it is drained from now on.
         is_drained: bool,
     },
-    /// Other replicas hold a table from now on. Those that are new or left out are down at this moment: each new one has the rows of
-    /// all versions that it has applied, and nothing is read any more at one that is left out.
+    /// Other replicas hold a table, or parts of it, from now on. Those that are new or left out are down at this moment: each new one
+    /// has the rows of all versions that it has applied, and nothing is read any more at one that is left out. A table may be split, or
+    /// be whole again, while all are up, if no replica holds more or less by that. One that gets a part later has applied all versions of
+    /// before the split, since their rows tell no parts.
     Placed {
         /// The table.
         table: TableId,
         /// Its holders. If none are given, replicas that have yet to join will hold it, too, provided that every present one does.
-        holders: Option<ReplicaSet>,
+        copies: Option<Copies>,
     },
     /// A refresh was committed.
     Applied {

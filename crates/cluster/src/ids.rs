@@ -56,6 +56,10 @@ number! {
     ServiceId(u32)
 }
 number! {
+    /// A part of the rows of tables that are split by a value: see [`crate::placement::part_of`].
+    PartId(u8)
+}
+number! {
     /// A kind of transactions: those that do the same with other values.
     KindId(u64)
 }

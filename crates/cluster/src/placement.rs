@@ -1,8 +1,10 @@
-//! Which replicas hold which fragments, and which records a replica must therefore apply.
+//! Which replicas hold which tables and parts of tables, and which records a replica must therefore apply.
 //!
 //! The core owns the one [`Placement`] of its cluster. Everything else (drivers, agents, comparisons, copies) asks for the
 //! [`Holdings`] of a replica, a cheap handle on the same map. With three replicas and table 7 restricted to the first
 //! two, the third neither applies rows of table 7 nor serves reads of it, and its checksum of table 7 is not compared.
+//!
+//! A table is held as a whole, or in [`parts`]: then each part of its rows has holders of its own, and a replica may hold some.
 //!
 //! A transaction has its home where all is held that it [touches](Touches): an empty copy of a table must not answer. One whose
 //! later statement touches more is over, and may begin again elsewhere ([`crate::event::AbortCause::NotHeld`]).
@@ -10,122 +12,178 @@
 //! [`Holdings::must_apply`] is the only rule for whether a record concerns a replica. A replica counts as having applied
 //! every record that it need not apply.
 //!
-//! Invariant: every fragment has a holder, and the anchor holds everything.
+//! Invariant: every table, and every part of a table that is split, has a holder, and the anchor holds everything.
 //!
-//! Partial replication is that of preventive replication section 3, and of C-JDBC's RAIDb-0 and RAIDb-2. Not here: how a
-//! placement is chosen and kept, and how a fragment is copied to a new holder. The driver does that while the replica is down, and then
-//! says so ([`crate::event::Event::Placed`]).
+//! Partial replication is that of preventive replication section 3, and of C-JDBC's RAIDb-0 and RAIDb-2; both place tables, the parts are
+//! ours. Not here: how a placement is chosen and kept, and how rows are copied to a new holder. The driver does that while the replica is
+//! down, and then says so ([`crate::event::Event::Placed`]).
 
-use std::collections::BTreeMap;
+mod holdings;
+mod parts;
+mod replica_set;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ids::{FragmentId, ReplicaId, TableId};
+use crate::ids::{PartId, ReplicaId, TableId};
 
-/// The most replicas of one cluster.
-pub const REPLICAS_MAX: u16 = 64;
+pub use holdings::{Changed, Holdings, Share, Touches, Writes};
+pub use parts::{PARTS_MAX, PartSet, part_of, spread};
+pub use replica_set::{REPLICAS_MAX, ReplicaSet};
 
-/// A set of replicas.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReplicaSet(u64);
+/// The holders of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// Of all its rows.
+    Whole(ReplicaSet),
+    /// Of each part of its rows.
+    Parts {
+        /// The column by whose value a row is in a part.
+        column: Arc<str>,
+        /// By the number of the part.
+        holders: Arc<[ReplicaSet]>,
+    },
+}
 
-impl ReplicaSet {
-    /// No replica.
-    pub const EMPTY: Self = Self(0);
-
-    /// The replicas numbered below `count`.
-    pub fn first(count: u16) -> Self {
-        assert!(count <= REPLICAS_MAX, "a set has room for REPLICAS_MAX replicas");
-        Self(if count == REPLICAS_MAX { u64::MAX } else { (1 << count) - 1 })
+impl Copies {
+    /// The replicas that hold all rows.
+    pub fn of_all_rows(&self, everyone: ReplicaSet) -> ReplicaSet {
+        match self {
+            Self::Whole(holders) => *holders,
+            Self::Parts { holders, .. } => holders.iter().fold(everyone, |set, holders| set.and(*holders)),
+        }
     }
 
-    /// This set with one more.
+    /// The holders of each set of rows that has holders of its own, with its part if it is one.
+    pub fn sets(&self) -> impl Iterator<Item = (Option<PartId>, ReplicaSet)> {
+        let (whole, parts): (_, &[ReplicaSet]) = match self {
+            Self::Whole(holders) => (Some((None, *holders)), &[]),
+            Self::Parts { holders, .. } => (None, holders),
+        };
+        whole.into_iter().chain((0..).map(PartId).map(Some).zip(parts.iter().copied()))
+    }
+
+    /// The same copies with other holders.
     #[must_use]
-    pub fn with(self, replica: ReplicaId) -> Self {
-        assert!(replica.0 < REPLICAS_MAX, "a set has room for REPLICAS_MAX replicas");
-        Self(self.0 | 1 << replica.0)
+    pub fn map(&self, change: impl Fn(Option<PartId>, ReplicaSet) -> ReplicaSet) -> Self {
+        match self {
+            Self::Whole(holders) => Self::Whole(change(None, *holders)),
+            Self::Parts { column, .. } => Self::Parts {
+                column: Arc::clone(column),
+                holders: self.sets().map(|(part, holders)| change(part, holders)).collect(),
+            },
+        }
     }
 
-    /// This set with one less.
-    #[must_use]
-    pub fn without(self, replica: ReplicaId) -> Self {
-        if replica.0 < REPLICAS_MAX { Self(self.0 & !(1 << replica.0)) } else { self }
-    }
-
-    /// Whether the replica is in the set.
-    pub fn contains(self, replica: ReplicaId) -> bool {
-        replica.0 < REPLICAS_MAX && self.0 & 1 << replica.0 != 0
-    }
-
-    /// Those in both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Its replicas, in the order of their numbers.
-    pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
-        (0..REPLICAS_MAX).map(ReplicaId).filter(move |replica| self.contains(*replica))
+    /// The column by which the table is split, and the number of parts.
+    pub fn split(&self) -> Option<(&Arc<str>, u8)> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Parts { column, holders } => {
+                Some((column, u8::try_from(holders.len()).expect("at most PARTS_MAX")))
+            }
+        }
     }
 }
 
-impl FromIterator<ReplicaId> for ReplicaSet {
-    fn from_iter<I: IntoIterator<Item = ReplicaId>>(replicas: I) -> Self {
-        replicas.into_iter().fold(Self::EMPTY, Self::with)
+/// Counts the changes of which tables are split, by what column, into how many parts. What was concluded under another edition may
+/// be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Edition(pub u32);
+
+/// The map itself, which the placement and all holdings share.
+#[derive(Clone, Debug, Default)]
+struct Map {
+    /// The tables that not all replicas hold, each with its holders. All replicas hold what is not listed.
+    listed: BTreeMap<TableId, Copies>,
+    /// The edition since which a table is split as it is, or whole again. Tables that were never split are not there.
+    split_since: BTreeMap<TableId, Edition>,
+}
+
+impl Map {
+    /// Whether parts of these tables that were told by an edition are still right.
+    fn tells(&self, edition: Edition, tables: &[TableId]) -> bool {
+        tables.iter().all(|table| self.split_since.get(table).is_none_or(|since| *since <= edition))
     }
 }
 
-/// The fragments that only some replicas hold, each with its holders. All replicas hold what is not listed.
-type Listed = BTreeMap<FragmentId, ReplicaSet>;
-
-/// The tables of which a statement may need rows where it runs: those that it reads and writes, and those that its triggers,
-/// cascades and constraint checks reach.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Touches {
-    /// They cannot be bounded.
-    #[default]
-    Anything,
-    /// These tables.
-    Tables(Arc<[TableId]>),
-}
-
-/// The map from fragments to their holders.
+/// The map from tables to their holders.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// Every replica of the cluster: holds what is not listed.
     everyone: ReplicaSet,
-    listed: Arc<Listed>,
+    edition: Edition,
+    map: Arc<Map>,
 }
 
 impl Placement {
     /// All replicas hold everything.
     pub fn full(replicas: u16) -> Self {
-        Self { everyone: ReplicaSet::first(replicas), listed: Arc::default() }
+        Self { everyone: ReplicaSet::first(replicas), edition: Edition::default(), map: Arc::default() }
     }
 
-    /// Restricts a fragment to these replicas.
-    pub fn restrict(&mut self, fragment: FragmentId, holders: ReplicaSet) {
-        assert!(holders != ReplicaSet::EMPTY, "every fragment has a holder");
-        Arc::make_mut(&mut self.listed).insert(fragment, holders);
+    /// Restricts a table to these replicas.
+    pub fn restrict(&mut self, table: TableId, copies: Copies) {
+        assert!(
+            copies.sets().all(|(_, holders)| holders != ReplicaSet::EMPTY),
+            "every table and part has a holder"
+        );
+        let former = self.map.listed.get(&table).and_then(Copies::split);
+        if former != copies.split() {
+            self.resplit(table);
+        }
+        Arc::make_mut(&mut self.map).listed.insert(table, copies);
     }
 
-    /// Replicas that have yet to join will hold the fragment, too. Nothing changes unless every replica holds it: one that has
+    fn resplit(&mut self, table: TableId) {
+        self.edition.0 += 1;
+        Arc::make_mut(&mut self.map).split_since.insert(table, self.edition);
+    }
+
+    /// Replicas that have yet to join will hold the table, too. Nothing changes unless every replica holds it: one that has
     /// joined meanwhile may not.
-    pub fn lift(&mut self, fragment: FragmentId) {
-        if self.listed.get(&fragment).is_some_and(|holders| self.everyone.and(*holders) == self.everyone) {
-            Arc::make_mut(&mut self.listed).remove(&fragment);
+    pub fn lift(&mut self, table: TableId) {
+        let Some(copies) = self.map.listed.get(&table) else { return };
+        if self.everyone.and(copies.of_all_rows(self.everyone)) == self.everyone {
+            if copies.split().is_some() {
+                self.resplit(table);
+            }
+            Arc::make_mut(&mut self.map).listed.remove(&table);
         }
     }
 
-    /// Whether some fragment is restricted.
+    /// Whether some table is restricted.
     pub fn is_partial(&self) -> bool {
-        !self.listed.is_empty()
+        !self.map.listed.is_empty()
     }
 
-    /// The restricted fragments, each with its holders.
-    pub fn restricted(&self) -> impl Iterator<Item = (FragmentId, ReplicaSet)> {
-        self.listed.iter().map(|(fragment, holders)| (*fragment, *holders))
+    /// The present edition of which tables are split.
+    pub fn edition(&self) -> Edition {
+        self.edition
+    }
+
+    /// Whether a table is split.
+    pub fn is_split(&self, table: TableId) -> bool {
+        self.map.listed.get(&table).is_some_and(|copies| copies.split().is_some())
+    }
+
+    /// Whether rows of these tables, told apart by an edition, tell the parts that they are in now. If not, tables were split, or are
+    /// whole again, since they were written. `untold` are the tables with rows that tell no part.
+    pub fn tells_parts(
+        &self,
+        edition: Edition,
+        mut tables: impl Iterator<Item = TableId>,
+        untold: &BTreeSet<TableId>,
+    ) -> bool {
+        let is_told = |table: TableId| !self.is_split(table) || !untold.contains(&table);
+        tables.all(|table| self.map.tells(edition, &[table]) && is_told(table))
+    }
+
+    /// The restricted tables, each with its holders.
+    pub fn restricted(&self) -> impl Iterator<Item = (TableId, &Copies)> {
+        self.map.listed.iter().map(|(table, copies)| (*table, copies))
     }
 
     /// A replica that holds whatever is not listed.
@@ -137,224 +195,89 @@ impl Placement {
     pub fn leave(&mut self, replica: ReplicaId) -> Result<(), LastHolder> {
         self.may_leave(replica)?;
         self.everyone = self.everyone.without(replica);
-        if !self.listed.is_empty() {
-            for holders in Arc::make_mut(&mut self.listed).values_mut() {
-                *holders = holders.without(replica);
+        if !self.map.listed.is_empty() {
+            for copies in Arc::make_mut(&mut self.map).listed.values_mut() {
+                *copies = copies.map(|_, holders| holders.without(replica));
             }
         }
         Ok(())
     }
 
-    /// Whether every fragment would still have a holder without this replica.
+    /// Whether everything would still have a holder without this replica.
     pub fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
-        let orphaned = |holders: &ReplicaSet| holders.without(replica) == ReplicaSet::EMPTY;
-        match self.listed.iter().find(|(_, holders)| orphaned(holders)) {
-            Some((fragment, _)) => Err(LastHolder { replica, fragment: *fragment }),
-            None => Ok(()),
+        for (table, copies) in self.map.listed.iter() {
+            let last = copies.sets().find(|(_, holders)| holders.without(replica) == ReplicaSet::EMPTY);
+            if let Some((part, _)) = last {
+                return Err(LastHolder { replica, table: *table, part });
+            }
         }
+        Ok(())
     }
 
     /// What a replica holds. One that has yet to join will hold everything that is not listed.
     pub fn holdings(&self, replica: ReplicaId) -> Holdings {
-        Holdings { replica, listed: Arc::clone(&self.listed) }
+        Holdings::new(replica, Arc::clone(&self.map))
     }
 
-    /// The holders of one fragment.
-    pub fn holders(&self, fragment: FragmentId) -> ReplicaSet {
-        self.listed.get(&fragment).copied().unwrap_or(self.everyone)
+    /// The holders of a table.
+    pub fn copies(&self, table: TableId) -> Copies {
+        self.map.listed.get(&table).cloned().unwrap_or(Copies::Whole(self.everyone))
     }
 
     /// The replicas that hold all of these tables.
     pub fn holders_of_all(&self, tables: &[TableId]) -> ReplicaSet {
-        if self.listed.is_empty() {
+        if self.map.listed.is_empty() {
             return self.everyone;
         }
-        tables.iter().fold(self.everyone, |set, t| set.and(self.holders(FragmentId::whole(*t))))
+        let listed = tables.iter().filter_map(|table| self.map.listed.get(table));
+        listed.fold(self.everyone, |set, copies| set.and(copies.of_all_rows(self.everyone)))
     }
 
-    /// The replicas where a statement may run that touches these tables.
+    /// The replicas where a statement may run that touches this.
     pub fn holders_of(&self, touches: &Touches) -> ReplicaSet {
         match touches {
             Touches::Anything => self.holders_of_everything(),
             Touches::Tables(tables) => self.holders_of_all(tables),
+            Touches::Parts { tables, parts, edition } if self.map.tells(*edition, tables) => {
+                let listed = tables.iter().filter_map(|table| self.map.listed.get(table));
+                listed.flat_map(Copies::sets).fold(self.everyone, |set, (part, holders)| match part {
+                    Some(part) if !parts.contains(part) => set,
+                    _ => set.and(holders),
+                })
+            }
+            Touches::Parts { tables, .. } => self.holders_of_all(tables),
         }
     }
 
     /// The replicas that hold everything: where a statement may run that cannot be bounded.
     pub fn holders_of_everything(&self) -> ReplicaSet {
-        self.listed.values().fold(self.everyone, |set, holders| set.and(*holders))
+        let all = |set: ReplicaSet, copies: &Copies| set.and(copies.of_all_rows(self.everyone));
+        self.map.listed.values().fold(self.everyone, all)
     }
 }
 
-/// A replica cannot leave, since no other one holds this fragment.
+/// A replica cannot leave, since no other one holds this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastHolder {
     /// The replica.
     pub replica: ReplicaId,
-    /// A fragment that only it holds.
-    pub fragment: FragmentId,
+    /// A table that only it holds.
+    pub table: TableId,
+    /// A part of it that only it holds, if the table is split.
+    pub part: Option<PartId>,
 }
 
 impl fmt::Display for LastHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (replica, table) = (self.replica.0, self.fragment.table.number);
-        write!(f, "replica {replica} is the only holder of table number {table}")
+        write!(f, "replica {} is the only holder of ", self.replica)?;
+        if let Some(part) = self.part {
+            write!(f, "part {part} of ")?;
+        }
+        write!(f, "table number {}", self.table.number)
     }
 }
 
 impl Error for LastHolder {}
 
-/// The writes of a record, as far as they decide which replicas must apply it.
-pub trait Writes {
-    /// Every replica must apply the record, whatever it holds: it may write everything, as a schema change, or moves
-    /// sequences.
-    fn is_for_all(&self) -> bool;
-
-    /// The tables whose rows the record changes.
-    fn changed_tables(&self) -> impl Iterator<Item = TableId>;
-}
-
-/// What one replica holds. Cheap to clone; while all replicas hold everything, each question is one branch.
-#[derive(Clone, Debug, Default)]
-pub struct Holdings {
-    replica: ReplicaId,
-    listed: Arc<Listed>,
-}
-
-impl Holdings {
-    /// Those of a replica that holds everything.
-    pub fn everything() -> Self {
-        Self::default()
-    }
-
-    /// Whether the replica holds everything.
-    pub fn is_everything(&self) -> bool {
-        self.listed.values().all(|holders| holders.contains(self.replica))
-    }
-
-    /// Whether the replica holds this table.
-    pub fn holds(&self, table: TableId) -> bool {
-        self.listed.is_empty() || self.has(&FragmentId::whole(table))
-    }
-
-    /// Whether the replica holds all of these tables.
-    pub fn hold(&self, touches: &Touches) -> bool {
-        match touches {
-            Touches::Anything => self.is_everything(),
-            Touches::Tables(tables) => tables.iter().all(|table| self.holds(*table)),
-        }
-    }
-
-    /// Whether the replica must apply a record. One that holds everything applies every record, also an empty one: so it can show
-    /// that it lacks none.
-    pub fn must_apply(&self, record: &impl Writes) -> bool {
-        self.is_everything() || record.is_for_all() || record.changed_tables().any(|table| self.holds(table))
-    }
-
-    /// Whether this replica holds all that the other one holds.
-    pub fn cover(&self, other: &Self) -> bool {
-        let mut listed = self.listed.keys().chain(other.listed.keys());
-        listed.all(|fragment| self.has(fragment) || !other.has(fragment))
-    }
-
-    fn has(&self, fragment: &FragmentId) -> bool {
-        self.listed.get(fragment).is_none_or(|holders| holders.contains(self.replica))
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::DatabaseId;
-
-    const A: ReplicaId = ReplicaId(0);
-    const B: ReplicaId = ReplicaId(1);
-    const C: ReplicaId = ReplicaId(2);
-    const D: ReplicaId = ReplicaId(3);
-
-    fn table(number: u32) -> TableId {
-        DatabaseId::FIRST.table(number)
-    }
-
-    /// Three replicas. Table 1 is at A and C, table 2 at A and B, table 3 at A only; the others are everywhere.
-    fn partial() -> Placement {
-        let mut placement = Placement::full(3);
-        let only_a = ReplicaSet::EMPTY.with(A);
-        for (number, holders) in [(1, only_a.with(C)), (2, only_a.with(B)), (3, only_a)] {
-            placement.restrict(FragmentId::whole(table(number)), holders);
-        }
-        placement
-    }
-
-    struct Wrote {
-        is_for_all: bool,
-        tables: &'static [u32],
-    }
-
-    impl Writes for Wrote {
-        fn is_for_all(&self) -> bool {
-            self.is_for_all
-        }
-
-        fn changed_tables(&self) -> impl Iterator<Item = TableId> {
-            self.tables.iter().map(|number| table(*number))
-        }
-    }
-
-    fn rows(tables: &'static [u32]) -> Wrote {
-        Wrote { is_for_all: false, tables }
-    }
-
-    #[test]
-    fn unlisted_fragments_are_everywhere() {
-        let placement = partial();
-        assert!(placement.holders_of_all(&[table(9)]).contains(B));
-        assert!(!placement.holders_of_all(&[table(9), table(1)]).contains(B));
-        assert!(!placement.holders_of_everything().contains(B));
-        assert!(!Placement::full(3).holders_of_everything().contains(D));
-        assert!(placement.holdings(B).holds(table(9)) && !placement.holdings(B).holds(table(1)));
-        assert!(placement.holdings(A).is_everything() && !placement.holdings(B).is_everything());
-        // A replica that has yet to join holds nothing that is listed.
-        assert!(placement.holdings(D).holds(table(9)) && !placement.holdings(D).holds(table(3)));
-    }
-
-    #[test]
-    fn a_record_is_applied_where_one_of_its_tables_is() {
-        let placement = partial();
-        let at_b = placement.holdings(B);
-        assert!(!at_b.must_apply(&rows(&[1])) && !at_b.must_apply(&rows(&[1, 3])));
-        assert!(at_b.must_apply(&rows(&[1, 2])) && at_b.must_apply(&rows(&[1, 9])));
-        assert!(!at_b.must_apply(&rows(&[])), "an empty record concerns no partial replica");
-        assert!(at_b.must_apply(&Wrote { is_for_all: true, tables: &[1] }));
-        assert!(Placement::full(3).holdings(B).must_apply(&rows(&[])));
-        assert!(placement.holdings(A).must_apply(&rows(&[])), "it holds everything, while others do not");
-        assert!(Holdings::everything().must_apply(&rows(&[1])));
-    }
-
-    #[test]
-    fn a_donor_holds_all_that_is_wanted() {
-        let placement = partial();
-        let covers = |donor, target| placement.holdings(donor).cover(&placement.holdings(target));
-        assert!(covers(A, B) && covers(A, A) && covers(B, D) && covers(C, D));
-        assert!(!covers(B, A) && !covers(B, C) && !covers(C, B));
-        assert!(!placement.holdings(B).cover(&Holdings::everything()));
-        assert!(Holdings::everything().cover(&placement.holdings(B)));
-        let full = Placement::full(3);
-        assert!(full.holdings(B).cover(&full.holdings(A)));
-    }
-
-    #[test]
-    fn the_last_holder_of_a_fragment_does_not_leave() {
-        let mut placement = partial();
-        let refused = LastHolder { replica: A, fragment: FragmentId::whole(table(3)) };
-        assert_eq!(placement.leave(A), Err(refused));
-        assert!(placement.holdings(A).is_everything(), "a refusal changes nothing");
-        assert!(placement.holders_of_everything().contains(A));
-        assert_eq!(placement.leave(C), Ok(()));
-        assert!(!placement.holders(FragmentId::whole(table(1))).contains(C));
-        assert!(!placement.holders(FragmentId::whole(table(9))).contains(C));
-        let refused = LastHolder { replica: A, fragment: FragmentId::whole(table(1)) };
-        assert_eq!(placement.may_leave(A), Err(refused));
-        assert_eq!(Placement::full(1).leave(A), Ok(()));
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! A record is a header of fixed size and a body. The body is an ordered list of items (row changes, statements,
 //! sequence values, fences), because a migration mixes DDL and DML and the order between them matters; after the items
-//! stands the sorted list of the tables that the rows touch. Everything is little endian. The header has a checksum
+//! stands the sorted list of the tables that the rows touch, if need be with their parts ([`tail`]). Everything is little endian. The header has a checksum
 //! of its own, which covers the length and the checksum of the body: so a damaged length is never followed, and the
 //! body can be sealed (its checksum computed) before the version is known, outside of any lock.
 //!
@@ -17,20 +17,26 @@
 mod build;
 mod image;
 mod read;
+mod row_parts;
 mod sealed;
 mod shipped;
 mod spill;
+mod tail;
 #[cfg(test)]
 mod tests;
+mod touched;
 
 use std::fmt;
 
 use crate::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, TableId, Version};
-use crate::placement::Writes;
+use crate::placement::{Changed, Writes};
+
+use tail::Tail;
 
 pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
 pub use read::{Change, Item, Items, KEEPS_LENT, NUMBERS, RowChange, RowChanges, Rows, Sequence, Statement};
+pub use row_parts::RowParts;
 pub use sealed::SealedBody;
 pub use shipped::Shipped;
 pub use spill::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, Span, Spilled};
@@ -43,12 +49,17 @@ pub const BODY_LIMIT_BYTES: usize = 1 << 30;
 pub const FORMAT: u16 = 1;
 /// The format of a record that begins with a [`Spilled`] item; else the same.
 pub const FORMAT_SPILLED: u16 = 2;
+/// The format of a record with rows of tables that are split by a value: the parts of rows and tables are told. So a log in which
+/// no table is split can still be read by releases that do not know this format.
+pub const FORMAT_PARTS: u16 = 3;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"1cpR");
 /// A header of another format may be longer; anything beyond this is damage.
 const HEADER_LIMIT_BYTES: usize = 512;
 /// The bit in the flags that says: not bounded by the list of tables.
 const WRITES_EVERYTHING: u32 = 1;
+/// The bit in the flags that says, in [`FORMAT_PARTS`]: it begins with a [`Spilled`] item.
+const IS_SPILLED: u32 = 2;
 
 /// The facts of a record that the log and the replicas need without opening it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +113,7 @@ impl Envelope {
             return Err(DecodeError::BadHeaderChecksum);
         }
         let format = u16_at(fixed, 4);
-        if !matches!(format, FORMAT | FORMAT_SPILLED) || header_bytes != HEADER_BYTES {
+        if !matches!(format, FORMAT | FORMAT_SPILLED | FORMAT_PARTS) || header_bytes != HEADER_BYTES {
             return Err(DecodeError::UnknownFormat { format });
         }
         Self::from_checked(fixed)
@@ -135,8 +146,10 @@ impl Envelope {
         let versions_in_order = envelope.header.first > Version::ZERO
             && envelope.header.first <= envelope.header.last
             && envelope.header.last.0 < u64::MAX;
-        let tables_fit = (envelope.table_count as usize) <= envelope.body_bytes() / 4;
-        if !versions_in_order || !tables_fit || envelope.flags & !WRITES_EVERYTHING != 0 {
+        let tables_fit = envelope.tail().len_bytes() <= envelope.body_bytes();
+        let known =
+            if envelope.format == FORMAT_PARTS { WRITES_EVERYTHING | IS_SPILLED } else { WRITES_EVERYTHING };
+        if !versions_in_order || !tables_fit || envelope.flags & !known != 0 {
             return Err(DecodeError::BadHeader);
         }
         Ok(envelope)
@@ -168,7 +181,11 @@ impl Envelope {
 
     /// Whether some of its items stand in a file of their own.
     pub fn is_spilled(&self) -> bool {
-        self.format == FORMAT_SPILLED
+        self.format == FORMAT_SPILLED || self.flags & IS_SPILLED != 0
+    }
+
+    fn tail(&self) -> Tail {
+        Tail { tables: self.table_count as usize, has_parts: self.format == FORMAT_PARTS }
     }
 
     /// Length of the body, which follows the header.
@@ -233,9 +250,7 @@ impl Record {
 
     /// The tables that its row changes touch, in order.
     pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
-        let at = self.bytes.len() - self.envelope.table_count as usize * 4;
-        let database = self.header().database;
-        self.bytes[at..].chunks_exact(4).map(move |chunk| database.table(u32_at(chunk, 0)))
+        self.envelope.tail().tables(&self.bytes, self.header().database)
     }
 
     /// Whether it may change more than its tables: it holds a statement or a fence.
@@ -278,8 +293,7 @@ impl Record {
     }
 
     fn items_bytes(&self) -> &[u8] {
-        let tables_bytes = self.envelope.table_count as usize * 4;
-        &self.bytes[HEADER_BYTES..self.bytes.len() - tables_bytes]
+        &self.bytes[HEADER_BYTES..self.bytes.len() - self.envelope.tail().len_bytes()]
     }
 }
 
@@ -288,8 +302,8 @@ impl Writes for Record {
         self.writes_everything() || self.sequences().next().is_some()
     }
 
-    fn changed_tables(&self) -> impl Iterator<Item = TableId> {
-        self.tables()
+    fn changes(&self) -> impl Iterator<Item = Changed> {
+        self.envelope.tail().changes(&self.bytes, self.header().database)
     }
 }
 
@@ -352,7 +366,7 @@ impl fmt::Display for DecodeError {
             Self::BadHeaderChecksum => f.write_str("checksum of the record's header does not match"),
             Self::BadBodyChecksum => f.write_str("checksum of the record's body does not match"),
             Self::UnknownFormat { format } => {
-                write!(f, "record of format {format}, this program knows formats up to {FORMAT_SPILLED}")
+                write!(f, "record of format {format}, this program knows formats up to {FORMAT_PARTS}")
             }
             Self::BodyTooLarge { bytes } => {
                 write!(f, "record body of {bytes} bytes, the limit is {BODY_LIMIT_BYTES}")

@@ -12,7 +12,8 @@
 //! looks at becomes a delete and an insert, so that no such index can object on the way. Rows of a table without a key
 //! are found by their image, and so are those of a table whose key is deferrable, since two rows may hold it for a while.
 //!
-//! A replica that holds only some tables has the definitions of all of them, but leaves out the rows of the others.
+//! A replica that holds only some tables, or parts of tables, has the definitions of all, but leaves out the other rows. A row that
+//! moves between parts may come into being there, or go away.
 //!
 //! Invariant: every statement says how many rows it must report; any other number means that the replica has diverged.
 //!

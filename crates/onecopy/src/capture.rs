@@ -22,9 +22,9 @@
 
 pub(crate) mod catalogue;
 mod message;
-pub(crate) mod not_held;
 pub(crate) mod quoting;
 pub(crate) mod sequences;
+pub(crate) mod shares;
 mod token;
 mod values;
 pub(crate) mod vouch;
@@ -34,7 +34,7 @@ mod tests;
 
 use cluster::ids::ClusterId;
 
-pub(crate) use message::{Captured, Decoder, Operation};
+pub(crate) use message::{Captured, Decoder, Operation, TellsParts};
 use token::token;
 pub(crate) use values::{InvalidValue, JSON_DEPTH_MAX};
 

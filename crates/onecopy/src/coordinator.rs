@@ -30,6 +30,7 @@ pub(crate) mod resync_progress;
 mod seat;
 mod seats;
 mod sequence_allocation;
+pub(crate) mod splits;
 pub(crate) mod term;
 mod view;
 
@@ -57,6 +58,7 @@ use node_kind::NodeKind;
 use parking::ParkedFiles;
 use placement_file::PlacementFile;
 use quarantines::Quarantines;
+use splits::LastSplits;
 use term::TermState;
 use view::View;
 
@@ -119,6 +121,7 @@ pub(crate) struct Coordinator {
     pub(crate) identities: Arc<Identities>,
     /// The database that is served.
     pub(crate) database: Arc<Database>,
+    last_splits: LastSplits,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
 }
@@ -159,6 +162,7 @@ impl Coordinator {
             log,
             identities,
             database,
+            last_splits: LastSplits::default(),
             local,
         });
         coordinator.seats.set_reader_patience(anchor);

@@ -22,6 +22,7 @@ use wire::sqlstate;
 
 use crate::capture::{Captured, Decoder, Operation};
 use crate::coordinator::Coordinator;
+use crate::coordinator::splits::Splits;
 use crate::error::{Fault, Refusal};
 use crate::local::memory_budget::{Phase, Progress};
 use claims::ClaimsSoFar;
@@ -47,12 +48,17 @@ pub(crate) struct Capture {
     replay_order: ReplayOrder,
     spill: Spill,
     decoder: Decoder,
+    splits: Arc<Splits>,
 }
 
 impl Capture {
     pub(crate) fn new(coordinator: Arc<Coordinator>, identity: Identity, progress: Arc<Progress>) -> Self {
+        let mut record = RecordBuilder::new(coordinator.database.served.id);
+        // The edition is no newer than the splits, so a table that is split in between is found.
+        record.set_edition(coordinator.view.edition());
+        let splits = coordinator.splits();
         Self {
-            record: RecordBuilder::new(coordinator.database.served.id),
+            record,
             runs: Runs::default(),
             truncates: Truncates::default(),
             rewritten: Vec::new(),
@@ -62,19 +68,21 @@ impl Capture {
             replay_order: ReplayOrder::default(),
             spill: Spill::new(coordinator, identity, progress),
             decoder: Decoder::default(),
+            splits,
         }
     }
 
     /// Takes a notice; `true` if capture raised it.
     pub(crate) fn take(&mut self, body: &[u8]) -> bool {
         let element = self.record.elements();
-        match self.decoder.capture(Fields::new(body), &mut self.record) {
+        match self.decoder.capture(Fields::new(body), self.splits.as_ref(), &mut self.record) {
             Captured::NotOurs => return false,
             Captured::Row { table, xid, nested, operation } => {
                 if nested && matches!(operation, Operation::Update | Operation::Delete) {
                     self.replay_order.note_nested(table);
                 }
                 self.truncates.note(table, nested, operation);
+                self.note_split(table);
                 self.note_run(element, xid, nested, operation == Operation::Delete);
             }
             Captured::Rewritten(oid) => self.rewritten.push(oid),
@@ -89,10 +97,24 @@ impl Capture {
         let element = self.record.elements();
         let row = wire::backend::data_row(body).ok();
         let image = row.and_then(|row| row.into_iter().next().flatten());
-        match image.map_or(Captured::Malformed, |image| self.decoder.row(table, image, &mut self.record)) {
+        match image.map_or(Captured::Malformed, |image| {
+            self.decoder.row(table, image, self.splits.as_ref(), &mut self.record)
+        }) {
             Captured::Row { .. } => self.note_run(element, xid, false, false),
             broken => self.broken = Some(broken),
         }
+    }
+
+    /// The parts of a table's rows were told by the catalogue of the splits.
+    fn note_split(&mut self, table: TableId) {
+        if self.splits.has(table) {
+            self.generation = self.generation.min(Version(self.splits.generation()));
+        }
+    }
+
+    /// The tables with captured rows that are split.
+    pub(crate) fn split_tables(&self) -> impl Iterator<Item = TableId> {
+        self.record.tables().iter().copied().filter(|table| self.splits.has(*table))
     }
 
     /// Notes that the elements from this one on are new.

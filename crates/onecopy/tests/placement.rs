@@ -12,6 +12,8 @@ mod compare;
 mod configured;
 #[path = "placement/load.rs"]
 mod load;
+#[path = "placement/parts.rs"]
+mod parts;
 #[path = "placement/schema_changes.rs"]
 mod schema_changes;
 
@@ -54,6 +56,14 @@ async fn placed(environment: &[(&str, &str)]) -> Cluster {
         run(&admin, command).await;
     }
     cluster
+}
+
+/// Writes at a server behind the back of the cluster.
+async fn plant(server: &Client, sql: &str) {
+    let token = "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
+        where tgname = '!onecopy_replica' limit 1";
+    let token = value(server, token).await;
+    run(server, &format!("set onecopy.via = '{token}'; set session_replication_role = replica; {sql}")).await;
 }
 
 /// The rows of a table at each replica's own server.
@@ -212,7 +222,7 @@ async fn what_cannot_be_placed_is_refused_and_changes_nothing() {
         ("PLACE TABLE orders, line ON replica-3", "55000", "no replica that serves would hold every table"),
         ("PLACE TABLE stock ON replica-9", "42704", "there is no replica \"replica-9\""),
         ("PLACE TABLE shelf ON replica-1", "42P01", "there is no table \"shelf\""),
-        ("PLACE TABLE stock", "42601", "ON or EVERYWHERE is missing"),
+        ("PLACE TABLE stock", "42601", "ON, BY or EVERYWHERE is missing"),
     ] {
         refused(&admin, command, sqlstate, words).await;
     }
@@ -317,11 +327,7 @@ async fn rows_where_a_table_is_not_held_are_found() {
     let mut cluster = placed(&[]).await;
     let replicas = cluster.caught_up().await;
     let server = cluster.direct(&replicas[2]).await;
-    let token = "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
-        where tgname = '!onecopy_replica' limit 1";
-    let token = value(&server, token).await;
-    let planted = "set session_replication_role = replica; insert into stock values (7, 7)";
-    run(&server, &format!("set onecopy.via = '{token}'; {planted}")).await;
+    plant(&server, "insert into stock values (7, 7)").await;
     let found = cluster.try_verify().await.unwrap_err();
     assert!(found.contains("DIFFERENT at replica-3") && found.contains("stock"), "{found}");
     let checked = rows(&admin(&cluster).await, "CHECK REPLICAS").await;

@@ -56,6 +56,11 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "large updates are treated like inserts", switch: |r| r.inserts_alone_are_held = false },
     Mutant { name: "homes lack tables that they need", switch: |r| r.core.homes_hold_all = false },
     Mutant { name: "a replica holds a table without its rows", switch: |r| r.gained_table_has_rows = false },
+    Mutant { name: "homes lack parts of tables that they need", switch: |r| r.parts_are_touched = false },
+    Mutant {
+        name: "rows of parts that are not held are applied",
+        switch: |r| r.unheld_parts_left_out = false,
+    },
     Mutant { name: "homes lack the tables of their checks", switch: |r| r.checks_are_touched = false },
     Mutant { name: "reads are not certified", switch: |r| r.core.certifies_reads = false },
     Mutant { name: "claims are certified as of the last statement", switch: |r| r.turns_told = false },

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use cluster::claims::{ColumnSet, Footprint, definitions, is_definitions};
 use cluster::event::{Reads, Whole};
 use cluster::ids::TableId;
-use cluster::record::{RecordBuilder, SealedBody, Statement};
+use cluster::placement::Placement;
+use cluster::record::{self, RecordBuilder, RowChange, RowParts, SealedBody, Statement};
 
 use crate::history::{self, Scan, Seen, Write};
 use crate::program::{Frame, Program};
@@ -23,9 +24,11 @@ pub(crate) use claims::{Done, Locked, claims, foreseen, is_known, wants};
 pub(crate) use kinds::kind;
 pub(crate) use touches::touches;
 
-/// The body of the record. Every change is an update, because a deleted row keeps its list.
-pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
+/// The body of the record, with parts as they are told by this placement. Every change is an update, because a deleted row keeps its
+/// list.
+pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool, placement: &Placement) -> SealedBody {
     let mut builder = RecordBuilder::new(DATABASE);
+    builder.set_edition(placement.edition());
     if has_ddl {
         let statement = Statement {
             text: "CREATE OR REPLACE VIEW v".to_owned(),
@@ -36,9 +39,13 @@ pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
         builder.push_statement(&statement).expect("a statement is far smaller than the limit of a record");
     }
     for (_, Change { key, old, new }) in changes {
-        builder
-            .push_update(key.table_id(), &old.encode(*key), &new.encode(*key))
-            .expect("a few rows are far smaller than the limit of a record");
+        let part = schema::part(placement, *key);
+        let change = RowChange {
+            table: key.table_id(),
+            change: record::Change::Update { old: &old.encode(*key), new: &new.encode(*key) },
+            parts: RowParts { old: part, new: part },
+        };
+        builder.push_change(change).expect("a few rows are far smaller than the limit of a record");
     }
     builder.seal()
 }

@@ -15,6 +15,10 @@ pub struct Rules {
     pub core: rows::Rules,
     /// A replica that is to hold a table gets its rows.
     pub gained_table_has_rows: bool,
+    /// A statement touches the parts of its rows.
+    pub parts_are_touched: bool,
+    /// Rows of parts that a replica does not hold are not applied there.
+    pub unheld_parts_left_out: bool,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
     pub snapshot_needs_all: bool,
     /// A statement also needs the versions of the rows that its constraints check.
@@ -99,6 +103,8 @@ impl Default for Rules {
             protocol: ONECOPY,
             core: rows::Rules::default(),
             gained_table_has_rows: true,
+            parts_are_touched: true,
+            unheld_parts_left_out: true,
             snapshot_needs_all: true,
             constraints_read: true,
             errors_are_reads: true,

@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use cluster::ids::{DatabaseId, FragmentId, ReplicaId, TableId};
-use cluster::placement::{Placement, ReplicaSet};
+use cluster::ids::{DatabaseId, PartId, ReplicaId, TableId};
+use cluster::placement::{Copies, Holdings, Placement, ReplicaSet};
 use cluster::protocols::rows::HomePolicy;
 
 use crate::dice::Dice;
@@ -47,6 +47,10 @@ pub const WHOLE_TABLES: u8 = 101;
 pub const VIEW_NAME: u64 = 100;
 /// Rows of each table except the stock.
 pub const ROWS: u8 = 4;
+/// Parts of each table that is split.
+pub const PARTS: u8 = 2;
+/// The columns by which tables may be split.
+pub const COLUMNS: [&str; 2] = ["first", "second"];
 /// Rows of the stock.
 pub const STOCK_ROWS: u8 = 8;
 
@@ -128,6 +132,15 @@ impl Key {
     /// The group of the row, if its table has groups.
     pub fn group(self) -> Option<u8> {
         (self.table == VISITORS).then_some(self.row / 2)
+    }
+
+    /// Its part if its table is split by this column, which is the first or the second. The columns differ by one.
+    pub fn part(self, column: &str) -> PartId {
+        let value = match (self.table, self.row) {
+            (UNIQUE | CHILDREN | VISITORS, row) | (STOCK, row @ (6 | 7)) => row / 2,
+            (_, row) => row,
+        };
+        PartId((value + u8::from(column == COLUMNS[1])) % PARTS)
     }
 
     /// Whether a constraint ties rows of its table to other rows.
@@ -212,7 +225,7 @@ pub fn first_rows() -> Rows {
     keys().map(|key| (key, Row::first(key))).collect()
 }
 
-/// Draws the placement: full, or with some tables at some replicas only. Replica 0 holds all tables.
+/// Draws the placement: full, or with some tables or their parts at some replicas only. Replica 0 holds everything.
 pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     let mut placement = Placement::full(replicas);
     if dice.percent(50) {
@@ -220,22 +233,42 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
             if !dice.percent(40) {
                 continue;
             }
-            let mut holders = ReplicaSet::EMPTY.with(ReplicaId(0));
-            for replica in (1..replicas).filter(|_| dice.percent(50)) {
-                holders = holders.with(ReplicaId(replica));
-            }
+            let mut draw = || {
+                let drawn = (1..replicas).filter(|_| dice.percent(50)).map(ReplicaId);
+                drawn.fold(ReplicaSet::EMPTY.with(ReplicaId(0)), ReplicaSet::with)
+            };
+            let copies = match draw() {
+                whole if table % 2 == 0 => Copies::Whole(whole),
+                first => split(COLUMNS[0], [first, draw()]),
+            };
             // A replica that joins later holds the tables without a restriction.
-            if holders != ReplicaSet::first(replicas) {
-                placement.restrict(FragmentId::whole(DATABASE.table(u32::from(table))), holders);
+            if copies != Copies::Whole(ReplicaSet::first(replicas)) {
+                placement.restrict(DATABASE.table(u32::from(table)), copies);
             }
         }
     }
     placement
 }
 
+/// The copies of a table that is split.
+pub fn split(column: &str, holders: [ReplicaSet; PARTS as usize]) -> Copies {
+    Copies::Parts { column: column.into(), holders: holders.into() }
+}
+
+/// The part of a row, if its table is split.
+pub fn part(placement: &Placement, key: Key) -> Option<PartId> {
+    placement.copies(key.table_id()).split().map(|(column, _)| key.part(column))
+}
+
 /// Whether the replica has a copy of the row. Definitions are at every replica, whatever holds the rows of their tables.
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
-    key.table == CATALOGUE || placement.holdings(ReplicaId(replica as u16)).holds(key.table_id())
+    is_held(&placement.holdings(ReplicaId(replica as u16)), key)
+}
+
+/// The same by what a replica holds.
+pub fn is_held(holdings: &Holdings, key: Key) -> bool {
+    let part = holdings.split(key.table_id()).map(|(column, _)| key.part(column));
+    key.table == CATALOGUE || holdings.holds_row(key.table_id(), part)
 }
 
 /// Whether some replica holds only part of the tables.

@@ -11,11 +11,13 @@
 //! Time passes between these steps in the world, not here. Not modelled: predicates on values, and checks of refreshes (`session_replication_role=replica`).
 
 mod execute;
+mod integrity;
 mod locks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::ids::Identity;
+use cluster::placement::Holdings;
 
 use crate::history::Element;
 use crate::schema::{self, Key, Row, Rows};
@@ -226,6 +228,8 @@ pub struct Server {
     woken: Vec<Connection>,
     /// It cannot apply any refresh: it is damaged, full, or was written by others.
     pub refuses: bool,
+    /// What it holds. Constraints of other rows do not count.
+    pub holdings: Holdings,
 }
 
 impl Default for Server {
@@ -244,6 +248,7 @@ impl Default for Server {
             backends: BTreeMap::new(),
             woken: Vec::new(),
             refuses: false,
+            holdings: Holdings::everything(),
         };
         server.rebuild();
         server
@@ -477,23 +482,5 @@ impl Server {
     fn at(&self, key: Key, snapshot: u64) -> &Row {
         let versions = &self.rows[&key];
         &versions.iter().rev().find(|(seq, _)| *seq <= snapshot).expect("the first row has number 0").1
-    }
-
-    /// The constraints that visible rows violate.
-    fn integrity(&self) -> Option<String> {
-        let total: i64 = schema::rows_of(schema::ACCOUNTS).map(|key| self.newest(key).balance).sum();
-        if total != 0 {
-            return Some(format!("the accounts hold {total} together"));
-        }
-        let is_there = |key: &Key| self.newest(*key).present;
-        for key in schema::keys().filter(is_there) {
-            if let Some(twin) = key.twin().filter(is_there) {
-                return Some(format!("duplicate unique value: {key:?} and {twin:?}"));
-            }
-            if let Some(parent) = key.parent().filter(|parent| !is_there(parent)) {
-                return Some(format!("orphan: {key:?} without {parent:?}"));
-            }
-        }
-        None
     }
 }

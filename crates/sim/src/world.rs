@@ -160,6 +160,8 @@ pub struct World {
     is_partial: bool,
     /// The tables of each replica at this moment.
     placement: Placement,
+    /// The number of records when a table was split last.
+    split_at: BTreeMap<u8, usize>,
     /// Some program changes the definition of the view.
     changes_view: bool,
     servers: Vec<Server>,
@@ -199,6 +201,7 @@ impl World {
             rules,
             is_partial: schema::is_partial(&plan.placement, plan.replicas),
             placement: plan.placement.clone(),
+            split_at: BTreeMap::new(),
             changes_view: plan.sessions.iter().flatten().any(Program::changes_view),
             servers: (0..count).map(|_| Server::default()).collect(),
             membership: members::Membership::new(count),
@@ -231,6 +234,7 @@ impl World {
             let after = world.dice.delay(world.plan.pace.flush_us);
             world.agenda.enter(after, Happening::Flush { replica });
         }
+        world.tell_holdings();
         world.start_node();
         for session in 0..world.sessions.len() {
             let after = world.dice.delay(world.plan.pace.think_us);
@@ -403,6 +407,16 @@ impl World {
                 .then(|| format!("replica {replica} has {there:?} at {key:?}, the log {logged:?}"))
         };
         let mut differences: Vec<String> = schema::keys().filter(held).filter_map(wrong_row).collect();
+        // A replica that has lost a table, or has the data of another one, has rows that it does not hold.
+        let gives_more = |(_, fault): &(u64, Fault)| {
+            matches!(fault, Fault::Place { .. } | Fault::Rebuild { .. } | Fault::Leave { .. })
+        };
+        if !self.plan.faults.iter().any(gives_more) {
+            let unheld = schema::keys().filter(|key| !held(key));
+            let filled = unheld.filter(|key| *server.newest(*key) != schema::Row::first(*key));
+            differences
+                .extend(filled.map(|key| format!("replica {replica} has {key:?}, which it does not hold")));
+        }
         for (version, record) in (1..).zip(&self.disk.records) {
             let identity = record.header().identity;
             let is_held = record.row_changes().any(|change| held(&node::newest(change).0));

@@ -1,8 +1,8 @@
 //! The protocol under faults: no violation with all rules on, a violation with a rule off, and the same run each time.
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::ids::{FragmentId, ReplicaId};
-use cluster::placement::{Placement, ReplicaSet};
+use cluster::ids::ReplicaId;
+use cluster::placement::{Copies, Placement, ReplicaSet};
 use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
@@ -253,7 +253,7 @@ fn a_schema_change_where_its_table_is_not() {
     let statement = |op, is_ddl| Statement { ops: vec![op], is_unknown: is_ddl, is_ddl };
     let mut plan = writers_of_one_row(&[1, 2], 0, 300);
     plan.faults.clear();
-    plan.placement.restrict(FragmentId::whole(Key::VIEW.table_id()), ReplicaSet::EMPTY.with(ReplicaId(0)));
+    plan.placement.restrict(Key::VIEW.table_id(), Copies::Whole(ReplicaSet::EMPTY.with(ReplicaId(0))));
     let change = &mut plan.sessions[0][0];
     (change.frame, change.statements) = (Frame::Block, vec![statement(Op::Update(Key::VIEW), true)]);
     for look in &mut plan.sessions[1] {

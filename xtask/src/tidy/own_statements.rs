@@ -61,11 +61,13 @@ const INSTALLED: [&str; 3] = [
 const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// Functions that run for each row, statement or transaction, and name every schema; `tests/rights.rs` holds them to that.
-const FREQUENT: [&str; 7] = [
+const FREQUENT: [&str; 8] = [
     // It has to run with the path of a statement's author.
     "onecopy.run",
     // Code of users that it calls has the path of the sandbox.
     "onecopy.read_as",
+    // For each row of a table. It names the schema of everything.
+    "onecopy.part",
     "onecopy.sequences",
     "onecopy.xact_status",
     "onecopy_capture.cap",

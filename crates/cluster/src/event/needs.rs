@@ -21,6 +21,18 @@ pub enum Reads {
     All,
 }
 
+impl Reads {
+    /// All tables that are read, as a whole.
+    pub fn touches(&self) -> Touches {
+        match self {
+            Self::Tables(tables) => Touches::Tables(Arc::clone(tables)),
+            Self::Rows(footprint) => Touches::Tables(footprint.all_tables().into()),
+            Self::Catalogue => Touches::Tables([].into()),
+            Self::All => Touches::Anything,
+        }
+    }
+}
+
 /// The isolation level of an update transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {

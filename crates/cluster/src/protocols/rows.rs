@@ -53,7 +53,7 @@ use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
 use crate::parts::version_index::VersionIndex;
-use crate::placement::{Holdings, LastHolder, Placement};
+use crate::placement::{Changed, Holdings, LastHolder, Placement};
 use crate::record::SealedBody;
 use crate::time::Time;
 use apply_batching::Alarm;
@@ -155,6 +155,8 @@ struct Assigned {
     home: Option<usize>,
     place: Place,
     tables: Arc<[TableId]>,
+    /// The same tables with the parts of their rows, if some rows are in known parts.
+    in_parts: Option<Arc<[Changed]>>,
     /// Of a schema change, the objects whose definitions it changes.
     defined: Option<Defined>,
     /// Every replica must apply it: it changes the schema, or moves sequences.
@@ -379,12 +381,12 @@ impl Protocol for Rows {
         let mut out = Out { now, effects, catalogue: Version::ZERO };
         let out = &mut out;
         match event {
-            Event::Read { session, reads, at, cost_us, near, catalogue, kind } => {
+            Event::Read { session, reads, touches, at, cost_us, near, catalogue, kind } => {
                 out.catalogue = catalogue;
                 self.kind_begins(session, kind.as_deref().filter(|_| at.is_none()));
                 if let Some(need) = self.read(session, &reads, at, out) {
                     let is_catalogue = at.is_none() && reads == Reads::Catalogue;
-                    let eligible = self.eligible(&reads, at);
+                    let eligible = self.eligible(&reads, &touches, at);
                     let turn = Turn { cost_us, eligible, is_bound: at.is_some(), is_catalogue };
                     self.place_read(session, (need, near), turn, out);
                 }
@@ -434,7 +436,7 @@ impl Protocol for Rows {
             Event::Joined { replica } => self.joined(replica),
             Event::Left { replica } => self.left(replica, out),
             Event::Drained { replica, is_drained } => self.drained(replica, is_drained, out),
-            Event::Placed { table, holders } => self.placed(table, holders),
+            Event::Placed { table, copies } => self.placed(table, copies),
             Event::Applied { replica, incarnation, upto } => {
                 if self.replicas[usize::from(replica.0)].is_up(incarnation) {
                     self.has_applied(usize::from(replica.0), upto, out);

@@ -9,13 +9,18 @@
 
 use super::read::{Element, Elements, Items, RowChanges, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
+use super::touched::TouchedTables;
 use super::{
-    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record,
-    SealedBody, Sequence, Shipped, Statement, TableId, WRITES_EVERYTHING, put,
+    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_PARTS, FORMAT_SPILLED, HEADER_BYTES, Header,
+    IS_SPILLED, Item, Record, RowChange, RowParts, SealedBody, Sequence, Shipped, Statement, TableId,
+    WRITES_EVERYTHING, put,
 };
+use crate::placement::Edition;
 
 /// A kind byte and the length of what follows.
 const ITEM_HEAD_BYTES: usize = 5;
+/// Most bytes at the end of the body for a table.
+const TAIL_ENTRY_BYTES: usize = 12;
 
 /// The record would exceed [`BODY_LIMIT_BYTES`]; nothing was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,10 +75,8 @@ pub struct RecordBuilder {
     elements: u64,
     /// The items in the file.
     spilled: Option<Spilled>,
-    /// Sorted. It only grows, except in `truncate_to`.
-    tables: Vec<TableId>,
-    /// The table of the row before, which is mostly that of the next.
-    last_table: Option<TableId>,
+    touched: TouchedTables,
+    edition: Edition,
 }
 
 impl RecordBuilder {
@@ -89,9 +92,14 @@ impl RecordBuilder {
             sequences: 0,
             elements: 0,
             spilled: None,
-            tables: Vec::new(),
-            last_table: None,
+            touched: TouchedTables::default(),
+            edition: Edition::default(),
         }
+    }
+
+    /// The parts of the rows to come are told by this edition of the splits.
+    pub fn set_edition(&mut self, edition: Edition) {
+        self.edition = edition;
     }
 
     /// The database of its tables and sequences.
@@ -101,22 +109,32 @@ impl RecordBuilder {
 
     /// Adds a row that came into being.
     pub fn push_insert(&mut self, table: TableId, new: &[u8]) -> Result<(), TooLarge> {
-        self.push_row(op::INSERT, table, &[new])
+        self.push_change(RowChange { table, change: Change::Insert { new }, parts: RowParts::default() })
     }
 
     /// Adds a row that changed.
     pub fn push_update(&mut self, table: TableId, old: &[u8], new: &[u8]) -> Result<(), TooLarge> {
-        self.push_row(op::UPDATE, table, &[old, new])
+        self.push_change(RowChange { table, change: Change::Update { old, new }, parts: RowParts::default() })
     }
 
     /// Adds a row that went away.
     pub fn push_delete(&mut self, table: TableId, old: &[u8]) -> Result<(), TooLarge> {
-        self.push_row(op::DELETE, table, &[old])
+        self.push_change(RowChange { table, change: Change::Delete { old }, parts: RowParts::default() })
     }
 
     /// Adds the emptying of a table; a TRUNCATE of several tables is one of these for each.
     pub fn push_truncate(&mut self, table: TableId) -> Result<(), TooLarge> {
-        self.push_row(op::TRUNCATE, table, &[])
+        self.push_change(RowChange { table, change: Change::Truncate, parts: RowParts::default() })
+    }
+
+    /// Adds a row change, with the parts of the row if its table is split. The part of each row that it concerns is given, or none is.
+    pub fn push_change(&mut self, row: RowChange<'_>) -> Result<(), TooLarge> {
+        match row.change {
+            Change::Insert { new } => self.push_row(op::INSERT, row, &[new]),
+            Change::Update { old, new } => self.push_row(op::UPDATE, row, &[old, new]),
+            Change::Delete { old } => self.push_row(op::DELETE, row, &[old]),
+            Change::Truncate => self.push_row(op::TRUNCATE, row, &[]),
+        }
     }
 
     /// Adds a statement that every replica runs as it stands.
@@ -193,7 +211,7 @@ impl RecordBuilder {
             statements: self.statements,
             fences: self.fences,
             sequences: self.sequences,
-            tables: self.tables.len(),
+            tables: self.touched.tables().len(),
         }
     }
 
@@ -227,7 +245,9 @@ impl RecordBuilder {
             self.elements = spilled.elements;
         }
         // The tables of what is in the file are not known apart; more of them than needed do no harm.
-        if self.tables.len() != mark.tables && self.spilled.is_none() {
+        if (self.touched.tables().len() != mark.tables || self.touched.are_in_parts())
+            && self.spilled.is_none()
+        {
             self.rebuild_tables();
         }
     }
@@ -290,12 +310,7 @@ impl RecordBuilder {
     pub(super) fn push_all<'a>(&mut self, elements: impl Iterator<Item = (u64, Element<'a>)>) {
         for (_, element) in elements {
             let pushed = match element {
-                Element::Row(row) => match row.change {
-                    Change::Insert { new } => self.push_insert(row.table, new),
-                    Change::Update { old, new } => self.push_update(row.table, old, new),
-                    Change::Delete { old } => self.push_delete(row.table, old),
-                    Change::Truncate => self.push_truncate(row.table),
-                },
+                Element::Row(row) => self.push_change(row),
                 Element::Item(Item::Statement(statement)) => self.push_statement(&statement),
                 Element::Item(Item::Shipped(shipped)) => self.push_shipped(&shipped),
                 Element::Item(Item::Sequence(sequence)) => self.push_sequence(&sequence),
@@ -344,7 +359,7 @@ impl RecordBuilder {
 
     /// The tables of the rows, sorted.
     pub fn tables(&self) -> &[TableId] {
-        &self.tables
+        self.touched.tables()
     }
 
     /// Whether there is a statement among the items.
@@ -357,11 +372,14 @@ impl RecordBuilder {
     pub fn seal(mut self) -> SealedBody {
         self.close_rows();
         self.reserve_header();
-        let format = if self.spilled.is_some() { FORMAT_SPILLED } else { FORMAT };
+        let is_spilled = self.spilled.is_some();
+        let format = match (self.touched.are_in_parts(), is_spilled) {
+            (true, _) => FORMAT_PARTS,
+            (false, true) => FORMAT_SPILLED,
+            (false, false) => FORMAT,
+        };
         self.put_spilled();
-        for at in 0..self.tables.len() {
-            self.put_u32(self.tables[at].number);
-        }
+        self.touched.put_tail(&mut self.bytes);
         let body = &self.bytes[HEADER_BYTES..];
         let everything = self.statements > 0 || self.fences > 0;
         SealedBody {
@@ -369,9 +387,12 @@ impl RecordBuilder {
             format,
             body_bytes: u32::try_from(body.len()).expect("the limit of a body is below 4 GiB"),
             body_crc: crc32c::crc32c(body),
-            table_count: self.tables.len() as u32,
+            table_count: self.touched.tables().len() as u32,
             rows: self.rows,
-            flags: if everything { WRITES_EVERYTHING } else { 0 },
+            flags: if everything { WRITES_EVERYTHING } else { 0 }
+                | if is_spilled && format == FORMAT_PARTS { IS_SPILLED } else { 0 },
+            edition: self.edition,
+            untold: self.touched.into_untold(),
             sequences: self.sequences,
             bytes: self.bytes,
         }
@@ -398,32 +419,27 @@ impl RecordBuilder {
         self.seal().finish(header)
     }
 
-    fn push_row(&mut self, op: u8, table: TableId, images: &[&[u8]]) -> Result<(), TooLarge> {
+    fn push_row(&mut self, op: u8, row: RowChange<'_>, images: &[&[u8]]) -> Result<(), TooLarge> {
+        let (table, parts) = (row.table, row.parts);
         assert_eq!(table.database, self.database, "a transaction runs in one database");
-        let need = ITEM_HEAD_BYTES + 5 + images.iter().map(|image| 4 + image.len()).sum::<usize>();
-        self.claim_room(need + 4)?;
+        let known = parts.iter().count();
+        assert!(known == 0 || known == images.len(), "all parts of a change are known, or none");
+        let need = ITEM_HEAD_BYTES + 7 + images.iter().map(|image| 4 + image.len()).sum::<usize>();
+        self.claim_room(need + TAIL_ENTRY_BYTES)?;
         if self.open_rows_at.is_none() {
             self.open_rows_at = Some(self.bytes.len());
             self.put_item_head(kind::ROWS, 0);
         }
-        self.bytes.push(op);
+        self.bytes.push(if known > 0 { op | op::IN_PARTS } else { op });
         self.put_u32(table.number);
+        self.bytes.extend(parts.iter().map(|part| part.0));
         for image in images {
             self.put_sized(image);
         }
         self.rows += 1;
         self.elements += 1;
-        if self.last_table != Some(table) {
-            self.note_table(table);
-        }
+        self.touched.note(&row);
         Ok(())
-    }
-
-    fn note_table(&mut self, table: TableId) {
-        self.last_table = Some(table);
-        if let Err(at) = self.tables.binary_search(&table) {
-            self.tables.insert(at, table);
-        }
     }
 
     /// `need_bytes` counts the item's head.
@@ -436,7 +452,7 @@ impl RecordBuilder {
 
     /// Checks the limit, the list of tables at the end included.
     fn claim_room(&mut self, need_bytes: usize) -> Result<(), TooLarge> {
-        if self.len_bytes() + self.tables.len() * 4 + need_bytes > BODY_LIMIT_BYTES {
+        if self.len_bytes() + self.touched.tables().len() * TAIL_ENTRY_BYTES + need_bytes > BODY_LIMIT_BYTES {
             return Err(TooLarge);
         }
         self.reserve_header();
@@ -457,19 +473,14 @@ impl RecordBuilder {
     }
 
     fn rebuild_tables(&mut self) {
-        self.tables.clear();
-        self.last_table = None;
+        self.touched.clear();
         // The walk needs the length of the item that is still open; it is written again when the item is closed.
         let open_rows_at = self.open_rows_at;
         self.close_rows();
         self.open_rows_at = open_rows_at;
         let bytes = std::mem::take(&mut self.bytes);
         let items = Items::new(self.database, bytes.get(HEADER_BYTES..).unwrap_or_default());
-        for change in RowChanges::new(items) {
-            if self.last_table != Some(change.table) {
-                self.note_table(change.table);
-            }
-        }
+        RowChanges::new(items).for_each(|row| self.touched.note(&row));
         self.bytes = bytes;
     }
 

@@ -3,8 +3,10 @@
 //! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
+use super::row_parts::RowParts;
 use super::{DatabaseId, DecodeError, Record, ReplicaId, Shipped, Span, Spilled, TableId};
-use crate::ids::SequenceId;
+use crate::ids::{PartId, SequenceId};
+use crate::placement::PARTS_MAX;
 
 /// The byte that an item begins with.
 pub(super) mod kind {
@@ -23,6 +25,9 @@ pub(super) mod op {
     pub(in super::super) const UPDATE: u8 = b'U';
     pub(in super::super) const DELETE: u8 = b'D';
     pub(in super::super) const TRUNCATE: u8 = b'T';
+    /// Added to those of a row: the parts of the row before and after follow the table. Only in
+    /// [`FORMAT_PARTS`](super::super::FORMAT_PARTS).
+    pub(in super::super) const IN_PARTS: u8 = 0x80;
 }
 
 const CHECKED: &str = "the body was made by a builder or checked when it was decoded";
@@ -118,6 +123,8 @@ pub struct RowChange<'a> {
     pub table: TableId,
     /// The change.
     pub change: Change<'a>,
+    /// The parts in which it is, if the table was split by a value when the record was made.
+    pub parts: RowParts,
 }
 
 /// A change of a row; the images are read with [`super::Image`].
@@ -317,8 +324,7 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
                 while !inner.at_end() {
                     let at = item_at + inner.offset;
                     let change = inner.row_change().ok_or_else(|| bad(at))?;
-                    let listed = record.envelope.table_count as usize;
-                    if !lists_table(&record.bytes[record.bytes.len() - listed * 4..], change.table) {
+                    if !record.envelope.tail().lists(&record.bytes, &change) {
                         return Err(bad(at));
                     }
                     rows += 1;
@@ -339,12 +345,6 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
         return Err(DecodeError::BadBody { offset: items.len() });
     }
     Ok(())
-}
-
-/// Binary search in the encoded list.
-fn lists_table(list: &[u8], table: TableId) -> bool {
-    let (chunks, _) = list.as_chunks::<4>();
-    chunks.binary_search_by_key(&table.number, |chunk| u32::from_le_bytes(*chunk)).is_ok()
 }
 
 /// Takes values off the front; None where the bytes do not hold them.
@@ -473,15 +473,24 @@ impl<'a> Cursor<'a> {
     }
 
     fn row_change(&mut self) -> Option<RowChange<'a>> {
-        let op = self.byte()?;
+        let code = self.byte()?;
         let table = self.database.table(self.u32()?);
+        let op = code & !op::IN_PARTS;
+        let is_in_parts = op != code;
+        let mut part = |is_there: bool| {
+            if !is_in_parts || !is_there {
+                return Some(None);
+            }
+            self.byte().filter(|part| *part < PARTS_MAX).map(|part| Some(PartId(part)))
+        };
+        let parts = RowParts { old: part(op != op::INSERT)?, new: part(op != op::DELETE)? };
         let change = match op {
             op::INSERT => Change::Insert { new: self.sized()? },
             op::UPDATE => Change::Update { old: self.sized()?, new: self.sized()? },
             op::DELETE => Change::Delete { old: self.sized()? },
-            op::TRUNCATE => Change::Truncate,
+            op::TRUNCATE if !is_in_parts => Change::Truncate,
             _ => return None,
         };
-        Some(RowChange { table, change })
+        Some(RowChange { table, change, parts })
     }
 }

@@ -1,9 +1,12 @@
 //! A record's body between the building and the log: everything is known but the version.
 
+use std::collections::BTreeSet;
+
 use super::{
-    DatabaseId, Envelope, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Items, Record, RowChanges, Sequence,
-    TableId, Version, WRITES_EVERYTHING, put, u32_at,
+    DatabaseId, Envelope, FORMAT_PARTS, FORMAT_SPILLED, HEADER_BYTES, Header, IS_SPILLED, Item, Items,
+    Record, RowChanges, Sequence, TableId, Tail, Version, WRITES_EVERYTHING, put, u32_at,
 };
+use crate::placement::{Changed, Edition};
 
 /// A body that is complete and waits for its version.
 #[derive(Clone, Debug)]
@@ -17,6 +20,8 @@ pub struct SealedBody {
     pub(super) rows: u64,
     pub(super) flags: u32,
     pub(super) sequences: u32,
+    pub(super) edition: Edition,
+    pub(super) untold: BTreeSet<TableId>,
 }
 
 impl SealedBody {
@@ -49,7 +54,7 @@ impl SealedBody {
 
     /// Whether some of its items stand in a file of their own.
     pub fn is_spilled(&self) -> bool {
-        self.format == FORMAT_SPILLED
+        self.format == FORMAT_SPILLED || self.flags & IS_SPILLED != 0
     }
 
     /// Bytes of the whole record.
@@ -59,14 +64,35 @@ impl SealedBody {
 
     /// The tables that it writes rows of, sorted.
     pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
-        let list = &self.bytes[self.bytes.len() - 4 * self.table_count as usize..];
-        list.chunks_exact(4).map(|number| self.database.table(u32_at(number, 0)))
+        self.tail().tables(&self.bytes, self.database)
+    }
+
+    /// The same with their parts.
+    pub fn changes(&self) -> impl Iterator<Item = Changed> + '_ {
+        self.tail().changes(&self.bytes, self.database)
+    }
+
+    /// The edition of the splits by which the parts of its rows are told.
+    pub fn edition(&self) -> Edition {
+        self.edition
+    }
+
+    /// The tables with rows whose parts are not told.
+    pub fn untold(&self) -> &BTreeSet<TableId> {
+        &self.untold
+    }
+
+    fn tail(&self) -> Tail {
+        Tail { tables: self.table_count as usize, has_parts: self.format == FORMAT_PARTS }
+    }
+
+    fn items_bytes(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..self.bytes.len() - self.tail().len_bytes()]
     }
 
     /// The row changes in it, in order; those in a file come before.
     pub fn row_changes(&self) -> RowChanges<'_> {
-        let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
-        RowChanges::new(Items::new(self.database, items))
+        RowChanges::new(Items::new(self.database, self.items_bytes()))
     }
 
     /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
@@ -76,8 +102,7 @@ impl SealedBody {
 
     /// The sequences that it moves: every replica needs these, whatever tables it holds.
     pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
-        let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
-        let all = if self.sequences > 0 { items } else { &[] };
+        let all = if self.sequences > 0 { self.items_bytes() } else { &[] };
         Items::new(self.database, all).filter_map(|item| match item {
             Item::Sequence(sequence) => Some(sequence),
             _ => None,

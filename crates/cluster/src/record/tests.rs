@@ -4,6 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::PartId;
+use crate::placement::{PARTS_MAX, PartSet};
 
 /// The database of all records here.
 pub(super) const DATABASE: DatabaseId = DatabaseId(1);
@@ -15,6 +17,8 @@ pub(super) enum Step {
     Update(u32, Vec<u8>, Vec<u8>),
     Delete(u32, Vec<u8>),
     Truncate(u32),
+    /// A row of a table that is split, with its part before and after.
+    Moved(u32, [u8; 2], Vec<u8>, Vec<u8>),
     Statement(Statement),
     Shipped(Shipped),
     Sequence(Sequence),
@@ -70,6 +74,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (table(), image(), image()).prop_map(|(t, old, new)| Step::Update(t, old, new)),
         2 => (table(), image()).prop_map(|(t, old)| Step::Delete(t, old)),
         1 => table().prop_map(Step::Truncate),
+        2 => (table(), [0..PARTS_MAX, 0..PARTS_MAX], image(), image())
+            .prop_map(|(t, parts, old, new)| Step::Moved(t, parts, old, new)),
         1 => statement().prop_map(Step::Statement),
         1 => shipped().prop_map(Step::Shipped),
         1 => sequence().prop_map(Step::Sequence),
@@ -99,6 +105,7 @@ pub(super) fn push(builder: &mut RecordBuilder, step: &Step) {
         Step::Update(t, old, new) => builder.push_update(DATABASE.table(*t), old, new),
         Step::Delete(t, old) => builder.push_delete(DATABASE.table(*t), old),
         Step::Truncate(t) => builder.push_truncate(DATABASE.table(*t)),
+        Step::Moved(..) => builder.push_change(change_of(step).expect("it is a row change")),
         Step::Statement(statement) => builder.push_statement(statement),
         Step::Shipped(shipped) => builder.push_shipped(shipped),
         Step::Sequence(sequence) => builder.push_sequence(sequence),
@@ -122,10 +129,28 @@ fn change_of(step: &Step) -> Option<RowChange<'_>> {
         Step::Update(t, old, new) => (t, Change::Update { old, new }),
         Step::Delete(t, old) => (t, Change::Delete { old }),
         Step::Truncate(t) => (t, Change::Truncate),
+        Step::Moved(t, _, old, new) => (t, Change::Update { old, new }),
         _ => return None,
     };
+    let parts = match step {
+        Step::Moved(_, [old, new], ..) => RowParts { old: Some(PartId(*old)), new: Some(PartId(*new)) },
+        _ => RowParts::default(),
+    };
     let table = DATABASE.table(*table);
-    Some(RowChange { table, change })
+    Some(RowChange { table, change, parts })
+}
+
+pub(super) fn step_of(row: RowChange<'_>) -> Step {
+    let table = row.table.number;
+    match row.change {
+        Change::Insert { new } => Step::Insert(table, new.to_vec()),
+        Change::Update { old, new } => match (row.parts.old, row.parts.new) {
+            (Some(from), Some(to)) => Step::Moved(table, [from.0, to.0], old.to_vec(), new.to_vec()),
+            _ => Step::Update(table, old.to_vec(), new.to_vec()),
+        },
+        Change::Delete { old } => Step::Delete(table, old.to_vec()),
+        Change::Truncate => Step::Truncate(table),
+    }
 }
 
 /// The record's items flattened to the steps that made it; also checks that no Rows item follows another.
@@ -137,12 +162,7 @@ fn steps_of(record: &Record) -> Vec<Step> {
         assert!(!(is_rows && rows_before), "consecutive rows share one item");
         rows_before = is_rows;
         match item {
-            Item::Rows(rows) => steps.extend(rows.iter().map(|row| match row.change {
-                Change::Insert { new } => Step::Insert(row.table.number, new.to_vec()),
-                Change::Update { old, new } => Step::Update(row.table.number, old.to_vec(), new.to_vec()),
-                Change::Delete { old } => Step::Delete(row.table.number, old.to_vec()),
-                Change::Truncate => Step::Truncate(row.table.number),
-            })),
+            Item::Rows(rows) => steps.extend(rows.iter().map(step_of)),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
@@ -213,6 +233,12 @@ proptest! {
         let changes: Vec<_> = steps.iter().filter_map(change_of).collect();
         prop_assert_eq!(read.row_changes().collect::<Vec<_>>(), changes.clone());
         prop_assert_eq!(read.rows(), changes.len() as u64);
+        for told in read.changes() {
+            let of = || changes.iter().filter(|change| change.table == told.table);
+            let all: PartSet = of().flat_map(|change| change.parts.iter()).collect();
+            let is_known = of().all(|change| change.parts != RowParts::default());
+            prop_assert_eq!(told.parts, is_known.then_some(all));
+        }
         let tables: std::collections::BTreeSet<_> = changes.iter().map(|change| change.table).collect();
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), tables.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), built_tables);
@@ -285,8 +311,10 @@ proptest! {
         for step in &then {
             push(&mut builder, step);
         }
-        let straight = build(&[kept, then].concat());
-        prop_assert_eq!(builder.finish(sample_header()), straight.finish(sample_header()));
+        let straight = build(&[&kept[..], &then[..]].concat());
+        let (went_back, straight) = (builder.finish(sample_header()), straight.finish(sample_header()));
+        prop_assert_eq!(went_back.changes().collect::<Vec<_>>(), straight.changes().collect::<Vec<_>>());
+        prop_assert_eq!(went_back, straight);
     }
 
     #[test]
@@ -363,14 +391,50 @@ fn errors_name_what_is_wrong() {
     assert_eq!(with(HEADER_BYTES + 3, 0xff), DecodeError::BadBodyChecksum);
 
     let mut newer = good.clone();
-    newer[4] = 3;
+    newer[4] = 4;
     let crc = header_crc(&newer[..HEADER_BYTES]);
     put(&mut newer, 8, &crc.to_le_bytes());
-    assert_eq!(Record::decode(newer).unwrap_err(), DecodeError::UnknownFormat { format: 3 });
+    assert_eq!(Record::decode(newer).unwrap_err(), DecodeError::UnknownFormat { format: 4 });
     assert_eq!(
         Record::decode(forge(&[7, 0, 0, 0, 0], 0, 0, 0)).unwrap_err(),
         DecodeError::BadBody { offset: 0 }
     );
+}
+
+/// One record of each format, as releases have written them. Logs of users have such.
+#[test]
+fn records_of_every_format_are_read() {
+    let moved = [Step::Moved(2, [1, 63], b"from".to_vec(), b"to".to_vec()), Step::Insert(5, b"x".to_vec())];
+    let mut spilled = build(&[Step::Insert(1, b"in the file".to_vec())]);
+    spilled.spill().unwrap();
+    push(&mut spilled, &Step::Delete(2, b"in the body".to_vec()));
+    let in_parts = build(&moved).finish(sample_header());
+    let records = [(1, sample()), (2, spilled.finish(sample_header())), (3, in_parts)];
+    for (format, record) in records {
+        let path = format!("{}/tests/golden/record-{format}.hex", env!("CARGO_MANIFEST_DIR"));
+        let hex: String = record.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, format!("{hex}\n")).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(written.trim(), hex, "{path}");
+        let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
+        let read = Record::decode(bytes.collect()).unwrap();
+        assert_eq!((read.envelope.format, &read), (format, &record));
+    }
+}
+
+#[test]
+fn a_row_in_a_part_that_is_not_listed_is_refused() {
+    let whole = build(&[Step::Moved(3, [4, 5], Vec::new(), Vec::new())]).finish(sample_header());
+    let listed = whole.changes().next().unwrap().parts.unwrap();
+    assert_eq!(listed.iter().collect::<Vec<_>>(), [PartId(4), PartId(5)]);
+    let mut body = whole.bytes()[HEADER_BYTES..].to_vec();
+    let at = body.len() - 8;
+    body[at..].copy_from_slice(&PartSet::EMPTY.with(PartId(4)).bits().to_le_bytes());
+    let envelope = Envelope { format: FORMAT_PARTS, ..Envelope::decode(&forge(&body, 1, 1, 0)).unwrap() };
+    let bytes = [&envelope.encode()[..], &body].concat();
+    assert!(matches!(Record::decode(bytes), Err(DecodeError::BadBody { .. })));
 }
 
 #[test]

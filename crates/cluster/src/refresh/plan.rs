@@ -11,7 +11,7 @@ use super::net::Net;
 use super::{ColumnSet, Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Value, Values};
 use crate::ids::TableId;
 use crate::placement::Holdings;
-use crate::record::{Change, Item, Sequence};
+use crate::record::{Change, Item, RowChange, Sequence};
 
 /// Up to so many rows have a statement for their number, with their values one by one. It is quicker than a statement for
 /// each row, whose fixed cost (binding, and the condition of a trigger) is as large as what its row costs, and than arrays.
@@ -78,8 +78,8 @@ pub enum Step<'a> {
     Sequence(Sequence),
 }
 
-/// Plans the items of each record of a batch, in their order, without the rows and TRUNCATEs of tables that the replica does
-/// not hold. A statement may change the tables, so what follows it must
+/// Plans the items of each record of a batch, in their order, without the rows that the replica does not hold, and without
+/// TRUNCATEs of tables of which it holds none. A statement may change the tables, so what follows it must
 /// be planned anew: callers that have statements call this for the items in between.
 pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
     tables: &RefreshTables,
@@ -157,13 +157,11 @@ enum Waiting<'a> {
 
 impl<'a> Planner<'_, 'a> {
     /// Takes rows of the present record.
-    fn rows(&mut self, rows: impl Iterator<Item = crate::record::RowChange<'a>>) -> Result<(), RefreshError> {
+    fn rows(&mut self, rows: impl Iterator<Item = RowChange<'a>>) -> Result<(), RefreshError> {
         for row in rows {
-            if !self.holdings.holds(row.table) {
-                continue;
-            }
+            let Some(change) = held(row, self.holdings) else { continue };
             let table = self.tables.table(row.table)?;
-            if matches!(row.change, Change::Truncate) {
+            if matches!(change, Change::Truncate) {
                 self.truncate(row.table)?;
                 continue;
             }
@@ -176,8 +174,8 @@ impl<'a> Planner<'_, 'a> {
                 }
             });
             match waiting {
-                Waiting::ByKey(folds) => folds.change(table, row.change)?,
-                Waiting::ByImage(_, own) => own.change(row.change),
+                Waiting::ByKey(folds) => folds.change(table, change)?,
+                Waiting::ByImage(_, own) => own.change(change),
             }
         }
         Ok(())
@@ -314,6 +312,22 @@ impl<'a> Planner<'_, 'a> {
 
     fn execute(&mut self, table: &RefreshTable, kind: Kind, rows: Vec<RowImages<'a>>) {
         self.steps.push(Step::Execute { statement: StatementKey { table: table.id, kind }, rows });
+    }
+}
+
+/// What a change is where only some rows are held: a row may come from a part that is not held, or go to one.
+fn held<'a>(row: RowChange<'a>, holdings: &Holdings) -> Option<Change<'a>> {
+    let is_held = |part| holdings.holds_row(row.table, part);
+    match row.change {
+        Change::Update { old, new } => match (is_held(row.parts.old), is_held(row.parts.new)) {
+            (true, true) => Some(row.change),
+            (true, false) => Some(Change::Delete { old }),
+            (false, true) => Some(Change::Insert { new }),
+            (false, false) => None,
+        },
+        Change::Insert { .. } => is_held(row.parts.new).then_some(row.change),
+        Change::Delete { .. } => is_held(row.parts.old).then_some(row.change),
+        Change::Truncate => is_held(None).then_some(row.change),
     }
 }
 

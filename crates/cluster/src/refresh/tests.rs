@@ -10,9 +10,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{ClusterId, DatabaseId, FragmentId, Identity, ReplicaId, ServiceId, Version};
-use crate::placement::{Holdings, Placement, ReplicaSet};
-use crate::record::{Header, Record, RecordBuilder, Sequence, Statement};
+use crate::ids::{ClusterId, DatabaseId, Identity, PartId, ReplicaId, ServiceId, Version};
+use crate::placement::{Copies, Holdings, Placement, ReplicaSet};
+use crate::record::{Header, Record, RecordBuilder, RowChange, RowParts, Sequence, Statement};
 
 const INT: u32 = 23;
 const TEXT: u32 = 25;
@@ -171,7 +171,10 @@ fn planned(script: &str) -> Vec<String> {
 
 fn planned_at(holdings: &Holdings, script: &str) -> Vec<String> {
     let records = records(script);
-    let steps = plan(&tables(), holdings, records.iter().map(Record::items)).unwrap();
+    shown_steps(&plan(&tables(), holdings, records.iter().map(Record::items)).unwrap())
+}
+
+fn shown_steps(steps: &[Step<'_>]) -> Vec<String> {
     let shown_rows = |rows: &[RowImages<'_>]| {
         let rows: Vec<_> = rows.iter().map(|row| format!("{} {}", shown(row.old), shown(row.new))).collect();
         rows.join(", ")
@@ -390,15 +393,41 @@ fn user_types_have_other_numbers_elsewhere() {
 #[test]
 fn rows_of_tables_that_the_replica_does_not_hold_are_left_out() {
     let mut placement = Placement::full(2);
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(2)), ReplicaSet::first(1));
+    placement.restrict(DatabaseId::FIRST.table(2), Copies::Whole(ReplicaSet::first(1)));
     let script = "1 I 1a, 2 I 1a, 3 I 1a | 2 T, 2 I 2a | 2 U 2a 2b, 1 U 1a 1b";
     assert_eq!(planned_at(&placement.holdings(ReplicaId(0)), script), planned(script));
     let held = planned("1 I 1a, 3 I 1a | 1 U 1a 1b");
     assert_eq!(planned_at(&placement.holdings(ReplicaId(1)), script), held);
     assert!(planned_at(&placement.holdings(ReplicaId(1)), "2 T").is_empty());
     // A table that no server knows any more is of no concern where it is not held.
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(99)), ReplicaSet::first(1));
+    placement.restrict(DatabaseId::FIRST.table(99), Copies::Whole(ReplicaSet::first(1)));
     assert!(planned_at(&placement.holdings(ReplicaId(1)), "99 I 1a").is_empty());
+}
+
+#[test]
+fn a_row_that_moves_between_parts_comes_and_goes() {
+    let mut placement = Placement::full(3);
+    let only = |replica| ReplicaSet::EMPTY.with(ReplicaId(0)).with(ReplicaId(replica));
+    placement.restrict(
+        DatabaseId::FIRST.table(1),
+        Copies::Parts { column: "k".into(), holders: [only(1), only(2)].into() },
+    );
+    let plain = records("1 U 1a 2a, 1 I 3b, 1 D 4c, 1 T");
+    let parts = |old: Option<u8>, new: Option<u8>| RowParts { old: old.map(PartId), new: new.map(PartId) };
+    let parts = [parts(Some(0), Some(1)), parts(None, Some(0)), parts(Some(1), None), RowParts::default()];
+    let mut builder = RecordBuilder::new(DatabaseId::FIRST);
+    for (row, parts) in plain[0].row_changes().zip(parts) {
+        builder.push_change(RowChange { parts, ..row }).unwrap();
+    }
+    let record = builder.finish(*plain[0].header());
+    let planned_at = |replica| {
+        let holdings = placement.holdings(ReplicaId(replica));
+        assert!(holdings.must_apply(&record));
+        shown_steps(&plan(&tables(), &holdings, [record.items()]).unwrap())
+    };
+    assert_eq!(planned_at(0), planned("1 U 1a 2a, 1 I 3b, 1 D 4c, 1 T"));
+    assert_eq!(planned_at(1), planned("1 D 1a, 1 I 3b, 1 T"));
+    assert_eq!(planned_at(2), planned("1 I 2a, 1 D 4c, 1 T"));
 }
 
 #[test]

@@ -1001,8 +1001,16 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 $$;
 
--- What must be held together: for each foreign key the tables with rows on both sides, and the tables of each materialized view, each
--- with our number; and all tables with their numbers, their names, and the names of the tables that they are partitions of.
+-- The part of a value of the column by which a table is split, given as text. Onecopy computes the same, and rows in the log have it.
+CREATE OR REPLACE FUNCTION onecopy.part(value text, parts int4) RETURNS int4
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT COALESCE((pg_catalog.get_byte(pg_catalog.sha256(pg_catalog.convert_to(value, 'UTF8')), 0) OPERATOR(pg_catalog.*) 256
+        OPERATOR(pg_catalog.+) pg_catalog.get_byte(pg_catalog.sha256(pg_catalog.convert_to(value, 'UTF8')), 1)) OPERATOR(pg_catalog.%) parts, 0)
+$$;
+
+-- What must be held together: for each foreign key the tables with rows on both sides and its columns, and the tables of each
+-- materialized view, each with our number; and all tables with their numbers, their names, the names of the tables that they are
+-- partitions of, the columns by which they can be split, and the columns of what is unique in them.
 CREATE OR REPLACE FUNCTION onecopy.held_together() RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(top, oid) AS (
@@ -1018,20 +1026,35 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         UNION SELECT u.view, d.refobjid FROM uses u JOIN pg_rewrite r ON r.ev_class = u.relation
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
     ), pairs AS (
-        SELECT DISTINCT c.number AS child, c.oid::regclass::text AS child_name, p.number AS parent, p.oid::regclass::text AS parent_name
+        SELECT DISTINCT c.number AS child, c.oid::regclass::text AS child_name, p.number AS parent, p.oid::regclass::text AS parent_name,
+            (SELECT jsonb_agg(jsonb_build_array(ca.attname, pa.attname) ORDER BY u.at)
+             FROM unnest(k.conkey, k.confkey) WITH ORDINALITY AS u(own, theirs, at)
+             JOIN pg_attribute ca ON ca.attrelid = k.conrelid AND ca.attnum = u.own
+             JOIN pg_attribute pa ON pa.attrelid = k.confrelid AND pa.attnum = u.theirs) AS columns
         FROM pg_constraint k JOIN partitions cs ON cs.top = k.conrelid JOIN numbered c ON c.oid = cs.oid
-        JOIN partitions ps ON ps.top = k.confrelid JOIN numbered p ON p.oid = ps.oid WHERE k.contype = 'f' AND c.oid <> p.oid
+        JOIN partitions ps ON ps.top = k.confrelid JOIN numbered p ON p.oid = ps.oid WHERE k.contype = 'f'
     ), named AS (
-        SELECT n.number, json_agg(json_build_object('schema', s.nspname, 'name', t.relname) ORDER BY p.top <> p.oid, p.top) AS names
+        SELECT n.number, json_agg(json_build_object('schema', s.nspname, 'name', t.relname) ORDER BY p.top <> p.oid, p.top) AS names,
+            (SELECT COALESCE(json_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a
+             LEFT JOIN pg_collation co ON co.oid = a.attcollation
+             WHERE a.attrelid = n.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+             AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'text'::regtype, 'varchar'::regtype, 'uuid'::regtype)
+             AND COALESCE(co.collisdeterministic, true)) AS columns,
+            (SELECT COALESCE(json_agg(json_build_object('name', ic.relname, 'columns', (SELECT COALESCE(json_agg(a.attname ORDER BY u.at), '[]')
+                FROM unnest(i.indkey::int2[], i.indcollation::oid[]) WITH ORDINALITY AS u(attnum, compared, at)
+                JOIN pg_attribute a ON a.attrelid = n.oid AND a.attnum = u.attnum AND a.attcollation = u.compared
+                WHERE u.at <= i.indnkeyatts)) ORDER BY ic.relname), '[]')
+             FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid
+             WHERE i.indrelid = n.oid AND (i.indisunique OR i.indisexclusion)) AS keys
         FROM numbered n JOIN partitions p ON p.oid = n.oid JOIN pg_class t ON t.oid = p.top JOIN pg_namespace s ON s.oid = t.relnamespace
-        GROUP BY n.number
+        GROUP BY n.number, n.oid
     ), viewed AS (
         SELECT DISTINCT n.number AS "table", n.oid::regclass::text AS name, u.view::regclass::text AS view
         FROM uses u JOIN below b ON b.top = u.relation JOIN numbered n ON n.oid = b.oid
     )
     SELECT json_build_object(
         'tables', (SELECT COALESCE(json_agg(named ORDER BY number), '[]') FROM named),
-        'references', (SELECT COALESCE(json_agg(pairs ORDER BY child_name, parent_name), '[]') FROM pairs),
+        'references', (SELECT COALESCE(json_agg(pairs ORDER BY child_name, parent_name, columns), '[]') FROM pairs),
         'views', (SELECT COALESCE(json_agg(viewed ORDER BY view, name), '[]') FROM viewed))
 $$;
 

@@ -4,8 +4,8 @@
 //! of an INSERT are one `bytea`, image after image; each image contains its length. Images are texts of `bytea`:
 //! hexadecimal, or in escape form if the client has set that. Both are decoded; the first is the hot path.
 
-use cluster::ids::{DatabaseId, TableId};
-use cluster::record::{RecordBuilder, TooLarge};
+use cluster::ids::{DatabaseId, PartId, TableId};
+use cluster::record::{Change, RecordBuilder, RowChange, RowParts, TooLarge};
 use wire::backend::Fields;
 
 use super::values;
@@ -108,6 +108,12 @@ impl From<CaptureError> for Captured {
     }
 }
 
+/// Tells the parts of captured rows.
+pub(crate) trait TellsParts {
+    /// The part of a row by its image; `None` if its table is not split, or the image does not tell.
+    fn part(&self, table: TableId, image: &[u8]) -> Option<PartId>;
+}
+
 /// Decodes notices into row changes. Reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
@@ -117,7 +123,12 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Examines a notice, and adds its change to the record if capture raised it.
-    pub(crate) fn capture(&mut self, fields: Fields<'_>, record: &mut RecordBuilder) -> Captured {
+    pub(crate) fn capture(
+        &mut self,
+        fields: Fields<'_>,
+        parts: &impl TellsParts,
+        record: &mut RecordBuilder,
+    ) -> Captured {
         let mut state: &[u8] = b"";
         let mut text: &[u8] = b"";
         let mut context: &[u8] = b"";
@@ -136,7 +147,7 @@ impl Decoder {
         if message.operation == Operation::Rewrite {
             return Captured::Rewritten(message.table.number);
         }
-        match self.push(message, record) {
+        match self.push(message, parts, record) {
             Ok(()) => Captured::Row {
                 table: message.table,
                 xid: message.xid,
@@ -148,29 +159,41 @@ impl Decoder {
     }
 
     /// Adds a row in text form of a `bytea`, as an insertion.
-    pub(crate) fn row(&mut self, table: TableId, image: &[u8], record: &mut RecordBuilder) -> Captured {
+    pub(crate) fn row(
+        &mut self,
+        table: TableId,
+        image: &[u8],
+        parts: &impl TellsParts,
+        record: &mut RecordBuilder,
+    ) -> Captured {
         let operation = Operation::Insert;
-        match self.push(Message { table, operation, xid: 0, images: image }, record) {
+        match self.push(Message { table, operation, xid: 0, images: image }, parts, record) {
             Ok(()) => Captured::Row { table, xid: 0, operation, nested: false },
             Err(error) => error.into(),
         }
     }
 
-    fn push(&mut self, message: Message<'_>, record: &mut RecordBuilder) -> Result<(), CaptureError> {
+    fn push(
+        &mut self,
+        message: Message<'_>,
+        parts: &impl TellsParts,
+        record: &mut RecordBuilder,
+    ) -> Result<(), CaptureError> {
         let (table, images) = (message.table, message.images);
         match message.operation {
             Operation::Insert => {
                 decode(images, &mut self.new)?;
-                record.push_insert(table, checked(&self.new)?)?;
+                push_change(table, Change::Insert { new: checked(&self.new)? }, parts, record)?;
             }
-            Operation::Inserts => self.push_all(table, images, record)?,
+            Operation::Inserts => self.push_all(table, images, parts, record)?,
             Operation::Delete => {
                 decode(images, &mut self.old)?;
-                record.push_delete(table, checked(&self.old)?)?;
+                push_change(table, Change::Delete { old: checked(&self.old)? }, parts, record)?;
             }
             Operation::Update => {
                 self.decode_pair(images)?;
-                record.push_update(table, checked(&self.old)?, checked(&self.new)?)?;
+                let (old, new) = (checked(&self.old)?, checked(&self.new)?);
+                push_change(table, Change::Update { old, new }, parts, record)?;
             }
             Operation::Truncate if images.is_empty() => record.push_truncate(table)?,
             Operation::Truncate | Operation::Rewrite => return Err(CaptureError::Malformed),
@@ -183,13 +206,14 @@ impl Decoder {
         &mut self,
         table: TableId,
         images: &[u8],
+        parts: &impl TellsParts,
         record: &mut RecordBuilder,
     ) -> Result<(), CaptureError> {
         decode(images, &mut self.new)?;
         let mut rest = &self.new[..];
         loop {
             let (image, more) = rest.split_at(image_bytes(rest).ok_or(Malformed)?);
-            record.push_insert(table, checked(image)?)?;
+            push_change(table, Change::Insert { new: checked(image)? }, parts, record)?;
             if more.is_empty() {
                 return Ok(());
             }
@@ -216,6 +240,28 @@ impl Decoder {
         self.old = both;
         Ok(())
     }
+}
+
+/// Adds a change, with the parts of the row if its table is split.
+fn push_change(
+    table: TableId,
+    change: Change<'_>,
+    parts: &impl TellsParts,
+    record: &mut RecordBuilder,
+) -> Result<(), TooLarge> {
+    let (old, new) = match change {
+        Change::Insert { new } => (None, Some(new)),
+        Change::Update { old, new } => (Some(old), Some(new)),
+        Change::Delete { old } => (Some(old), None),
+        Change::Truncate => (None, None),
+    };
+    let part = |image: Option<&[u8]>| image.map(|image| parts.part(table, image));
+    let parts = match (part(old), part(new)) {
+        // What is known of one image alone is of no use.
+        (Some(None), _) | (_, Some(None)) => RowParts::default(),
+        (old, new) => RowParts { old: old.flatten(), new: new.flatten() },
+    };
+    record.push_change(RowChange { table, change, parts })
 }
 
 /// Whether the context proves that our function raised the message.

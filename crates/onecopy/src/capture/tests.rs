@@ -1,11 +1,14 @@
 //! Tests: which notices count as captured, and how texts become images.
 
+use std::sync::Arc;
+
 use cluster::ids::DatabaseId;
 use cluster::record::{Change, RecordBuilder};
 use wire::backend::Fields;
 
 use super::message::{is_capture_context, parse_message};
 use super::{Captured, Decoder, Operation};
+use crate::coordinator::splits::Splits;
 
 fn notice(state: &str, text: &str, context: &str) -> Vec<u8> {
     format!("SINFO\0VINFO\0C{state}\0M{text}\0W{context}\0Fpl_exec.c\0\0").into_bytes()
@@ -39,7 +42,7 @@ fn escaped(bytes: &[u8]) -> String {
 fn captured(text: &str, context: &str) -> (Captured, RecordBuilder) {
     let mut record = RecordBuilder::new(DatabaseId::FIRST);
     let body = notice("OC001", text, context);
-    let captured = Decoder::default().capture(Fields::new(&body), &mut record);
+    let captured = Decoder::default().capture(Fields::new(&body), &Splits::none(Arc::default()), &mut record);
     (captured, record)
 }
 
@@ -139,8 +142,11 @@ fn what_is_not_from_our_function_is_not_ours() {
         assert!(record.is_empty());
     }
     let other_state = notice("00000", "7|T|1", OURS);
-    let outcome =
-        Decoder::default().capture(Fields::new(&other_state), &mut RecordBuilder::new(DatabaseId::FIRST));
+    let outcome = Decoder::default().capture(
+        Fields::new(&other_state),
+        &Splits::none(Arc::default()),
+        &mut RecordBuilder::new(DatabaseId::FIRST),
+    );
     assert_eq!(outcome, Captured::NotOurs);
 }
 

@@ -17,6 +17,7 @@ use super::footprint::{footprint, forecast, written_whole};
 use super::prediction::is_forecast_complete;
 use super::requirements::Requirements;
 use crate::client::sent::Sent;
+use crate::coordinator::splits::Splits;
 
 /// The analysis of statements under one catalogue.
 #[derive(Clone, Debug)]
@@ -242,14 +243,14 @@ impl StatementAnalysis {
         self.routings.iter().filter_map(|routing| routing.writes.as_ref()).flatten().copied().collect()
     }
 
-    /// The tables that must be held where the statements run.
-    pub(crate) fn touches(&self) -> Touches {
+    /// What must be held where the statements run: tables, and of split tables the parts.
+    pub(crate) fn touches(&self, splits: &Splits) -> Touches {
         if self.session.scope == Scope::Control {
             return Touches::Tables([].into());
         }
         let is_known = !self.knowledge.has_unparsed && !self.knowledge.is_outdated;
         match self.tables().filter(|_| is_known) {
-            Some(tables) => Touches::Tables(tables.into_iter().collect()),
+            Some(tables) => splits.touches(tables, self.touched.as_deref()),
             None => Touches::Anything,
         }
     }

@@ -58,6 +58,12 @@ pub(crate) struct TableName {
     pub(crate) name: String,
 }
 
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
 /// A line of the table `placement`.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacementRule {

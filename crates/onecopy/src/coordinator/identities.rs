@@ -280,8 +280,8 @@ pub(crate) struct AppliedVerdict {
 
 #[cfg(test)]
 mod tests {
-    use cluster::ids::{ClusterId, DatabaseId, Epoch, FragmentId, Nonce, ReplicaId, ServiceId};
-    use cluster::placement::{Placement, ReplicaSet};
+    use cluster::ids::{ClusterId, DatabaseId, Epoch, Nonce, ReplicaId, ServiceId};
+    use cluster::placement::{Copies, Placement, ReplicaSet};
     use cluster::record::{Header, RecordBuilder};
 
     use super::*;
@@ -334,7 +334,7 @@ mod tests {
     /// The holdings of a replica without table 1.
     fn without_table_1() -> Holdings {
         let mut placement = Placement::full(2);
-        placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
+        placement.restrict(DatabaseId::FIRST.table(1), Copies::Whole(ReplicaSet::first(1)));
         placement.holdings(ReplicaId(1))
     }
 

@@ -1,7 +1,7 @@
-//! Which tables only some replicas hold, over a restart: one file beside the log.
+//! Which tables, or parts of tables, only some replicas hold, over a restart: one file beside the log.
 //!
 //! Example: `{"version":1,"tables":[{"table":7,"name":"public.audit","holders":["replica-1","replica-3"]}]}`. Every replica holds
-//! what is not listed. Tables go by the numbers that Onecopy gives them, which outlive a change of their names; the name is for
+//! what is not listed. A split table has `column` and `parts`, a list of holders for each part. Tables go by the numbers that Onecopy gives them, which outlive a change of their names; the name is for
 //! people who read the file.
 //!
 //! Invariant: a replica in the file has the rows of the table. One that is left out may have some; its agent empties the table there
@@ -14,8 +14,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use cluster::ids::{DatabaseId, FragmentId};
-use cluster::placement::{Placement, ReplicaSet};
+use cluster::ids::{DatabaseId, ReplicaId};
+use cluster::placement::{Copies, PARTS_MAX, Placement};
 use serde::{Deserialize, Serialize};
 
 use super::ReplicaAddress;
@@ -23,11 +23,26 @@ use super::open_error::OpenError;
 
 /// The file's name.
 const FILE: &str = "placement";
-/// The only version of its form.
+/// The version of its form.
 const VERSION: u32 = 1;
+
+/// The only version of a file with parts. One without is still of the first, so that earlier releases read it.
+const VERSION_WITH_PARTS: u32 = 2;
+
+/// Names of replicas.
+type Names = BTreeSet<String>;
 
 /// The holders of the tables that only some replicas hold, by the number of the table.
 pub(crate) type Restricted = BTreeMap<u32, PlacedTable>;
+
+/// What the file says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Placed {
+    /// The tables that only some replicas hold.
+    pub(crate) tables: Restricted,
+    /// The holders of each part, for tables that are yet to be split. Empty before PLACE PARTS.
+    pub(crate) parts: Vec<Names>,
+}
 
 /// A table that only some replicas hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,22 +50,72 @@ pub(crate) struct PlacedTable {
     /// Its name when the file was written.
     pub(crate) name: String,
     /// The names of its holders.
-    pub(crate) holders: BTreeSet<String>,
+    pub(crate) holders: Holders,
+}
+
+/// The holders of a table, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Holders {
+    /// Of all its rows.
+    Whole {
+        /// Their names.
+        holders: Names,
+    },
+    /// Of each part of its rows.
+    Parts {
+        /// The column by which it is split.
+        column: String,
+        /// The names of the holders of each part.
+        parts: Vec<Names>,
+    },
+}
+
+impl Holders {
+    fn sets_mut(&mut self) -> &mut [Names] {
+        match self {
+            Self::Whole { holders } => std::slice::from_mut(holders),
+            Self::Parts { parts, .. } => parts,
+        }
+    }
+
+    /// Why this cannot be, if so.
+    fn fault(&mut self) -> Option<&'static str> {
+        let parts_max = usize::from(PARTS_MAX);
+        match self.sets_mut() {
+            [] => Some("has no part"),
+            sets if sets.iter().any(BTreeSet::is_empty) => Some("has no holder"),
+            sets if sets.len() > parts_max => Some("has too many parts"),
+            _ => None,
+        }
+    }
+
+    /// The same for the core.
+    fn copies(&self, named: impl Fn(&String) -> Option<ReplicaId>) -> Copies {
+        let set = |names: &Names| names.iter().filter_map(&named).collect();
+        match self {
+            Self::Whole { holders } => Copies::Whole(set(holders)),
+            Self::Parts { column, parts } => {
+                Copies::Parts { column: column.as_str().into(), holders: parts.iter().map(set).collect() }
+            }
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Contents {
     version: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Names>,
     tables: Vec<Entry>,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Entry {
     table: u32,
     name: String,
-    holders: BTreeSet<String>,
+    #[serde(flatten)]
+    holders: Holders,
 }
 
 /// The file of one cluster.
@@ -66,11 +131,11 @@ impl PlacementFile {
     }
 
     /// Reads it. Without the file every replica holds everything.
-    pub(crate) fn read(&self) -> io::Result<Restricted> {
+    pub(crate) fn read(&self) -> io::Result<Placed> {
         let path = self.folder.join(FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Restricted::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Placed::default()),
             Err(error) => return Err(error),
         };
         let damaged = |what: String| {
@@ -80,18 +145,24 @@ impl PlacementFile {
             );
             io::Error::new(io::ErrorKind::InvalidData, text)
         };
-        let contents: Contents = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        if contents.version != VERSION {
+        let mut contents: Contents =
+            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        if !matches!(contents.version, VERSION | VERSION_WITH_PARTS) {
             return Err(damaged(format!(
-                "it has version {}, and this is a release for version {VERSION}",
+                "it has version {}, and this is a release for versions up to {VERSION_WITH_PARTS}",
                 contents.version
             )));
         }
-        if let Some(entry) = contents.tables.iter().find(|entry| entry.holders.is_empty()) {
-            return Err(damaged(format!("{} has no holder", entry.name)));
+        for entry in &mut contents.tables {
+            if let Some(fault) = entry.holders.fault() {
+                return Err(damaged(format!("{} {fault}", entry.name)));
+            }
+        }
+        if contents.parts.len() > usize::from(PARTS_MAX) || contents.parts.iter().any(BTreeSet::is_empty) {
+            return Err(damaged("a part has no holder, or there are too many parts".to_owned()));
         }
         let table = |Entry { table, name, holders }| (table, PlacedTable { name, holders });
-        Ok(contents.tables.into_iter().map(table).collect())
+        Ok(Placed { tables: contents.tables.into_iter().map(table).collect(), parts: contents.parts })
     }
 
     /// The placement at the start of a term, without replicas that are no members any more.
@@ -101,38 +172,45 @@ impl PlacementFile {
         database: DatabaseId,
     ) -> Result<Placement, OpenError> {
         let named = |name: &String| members.iter().find(|member| member.name == *name);
-        let mut restricted = self.read().map_err(OpenError::kind)?;
+        let mut placed = self.read().map_err(OpenError::kind)?;
         let mut has_left = false;
-        for placed in restricted.values_mut() {
-            let before = placed.holders.len();
-            placed.holders.retain(|name| named(name).is_some());
-            has_left |= placed.holders.len() < before;
+        let sets = placed.tables.values_mut().flat_map(|table| table.holders.sets_mut());
+        for names in sets.chain(&mut placed.parts) {
+            let before = names.len();
+            names.retain(|name| named(name).is_some());
+            has_left |= names.len() < before;
         }
         let count = members.iter().map(|member| member.replica.0 + 1).max().unwrap_or_default();
         let mut placement = Placement::full(count);
-        for (table, placed) in &restricted {
-            let holders = placed.holders.iter().filter_map(named).map(|member| member.replica);
-            let holders: ReplicaSet = holders.collect();
-            if holders == ReplicaSet::EMPTY {
+        for (table, placed) in &mut placed.tables {
+            if placed.holders.fault().is_some() {
                 return Err(OpenError::NoHolder { table: placed.name.clone() });
             }
-            placement.restrict(FragmentId::whole(database.table(*table)), holders);
+            let copies = placed.holders.copies(|name| named(name).map(|member| member.replica));
+            placement.restrict(database.table(*table), copies);
         }
         if has_left {
             // A later member of the same name holds nothing of this.
-            self.write(&restricted).map_err(OpenError::kind)?;
+            if placed.parts.iter().any(BTreeSet::is_empty) {
+                placed.parts.clear();
+            }
+            self.write(&placed).map_err(OpenError::kind)?;
         }
         Ok(placement)
     }
 
     /// Replaces it, durably.
-    pub(crate) fn write(&self, restricted: &Restricted) -> io::Result<()> {
+    pub(crate) fn write(&self, placed: &Placed) -> io::Result<()> {
         let entry = |(table, placed): (&u32, &PlacedTable)| Entry {
             table: *table,
             name: placed.name.clone(),
             holders: placed.holders.clone(),
         };
-        let contents = Contents { version: VERSION, tables: restricted.iter().map(entry).collect() };
+        let is_split = |placed: &PlacedTable| matches!(placed.holders, Holders::Parts { .. });
+        let has_parts = !placed.parts.is_empty() || placed.tables.values().any(is_split);
+        let version = if has_parts { VERSION_WITH_PARTS } else { VERSION };
+        let tables = placed.tables.iter().map(entry).collect();
+        let contents = Contents { version, parts: placed.parts.clone(), tables };
         let text = serde_json::to_string_pretty(&contents)?;
         let unfinished = self.folder.join(format!("{FILE}.new"));
         let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
@@ -151,18 +229,30 @@ mod tests {
     fn what_is_written_is_read_and_a_damaged_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = PlacementFile::in_folder(folder.path().to_owned());
-        assert_eq!(file.read().unwrap(), Restricted::new());
-        let holders = ["replica-1", "replica-3"].map(str::to_owned);
-        let placed = PlacedTable { name: "public.audit".to_owned(), holders: holders.into() };
-        let restricted = Restricted::from([(7, placed)]);
-        file.write(&restricted).unwrap();
-        assert_eq!(file.read().unwrap(), restricted);
+        assert_eq!(file.read().unwrap(), Placed::default());
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Names>();
+        let whole = Holders::Whole { holders: names(&["replica-1", "replica-3"]) };
+        let table = |name: &str, holders| PlacedTable { name: name.to_owned(), holders };
+        let mut placed = Placed::default();
+        placed.tables.insert(7, table("public.audit", whole));
+        file.write(&placed).unwrap();
+        assert_eq!(file.read().unwrap(), placed);
+        let written = || fs::read_to_string(folder.path().join(FILE)).unwrap();
+        assert!(written().contains("\"version\": 1"), "earlier releases read a file without parts");
+        placed.parts = vec![names(&["replica-1"]), names(&["replica-2"])];
+        let parts = Holders::Parts { column: "w_id".to_owned(), parts: placed.parts.clone() };
+        placed.tables.insert(8, table("public.stock", parts));
+        file.write(&placed).unwrap();
+        assert_eq!(file.read().unwrap(), placed);
+        assert!(written().contains("\"version\": 2"));
         for damaged in [
             "",
             "{\"version\":1,\"tables\":[",
-            "{\"version\":2,\"tables\":[]}",
-            "{\"version\":1,\"tables\":[],\"more\":1}",
+            "{\"version\":3,\"tables\":[]}",
             "{\"version\":1,\"tables\":[{\"table\":7,\"name\":\"t\",\"holders\":[]}]}",
+            "{\"version\":2,\"tables\":[{\"table\":7,\"name\":\"t\",\"column\":\"c\",\"parts\":[[\"a\"],[]]}]}",
+            "{\"version\":2,\"tables\":[{\"table\":7,\"name\":\"t\",\"column\":\"c\",\"parts\":[]}]}",
+            "{\"version\":2,\"tables\":[{\"table\":7,\"name\":\"t\"}]}",
         ] {
             fs::write(folder.path().join(FILE), damaged).unwrap();
             assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::InvalidData, "{damaged}");

@@ -1,31 +1,32 @@
 //! Changes what each replica holds, in the file and in the core.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::PoisonError;
 
 use cluster::event::Event;
 use cluster::ids::{ReplicaId, TableId};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Copies, ReplicaSet};
 
 use super::Coordinator;
-use super::placement_file::{PlacedTable, Restricted};
+use super::placement_file::{Holders, Placed, PlacedTable, PlacementFile};
 use crate::capture::quoting::quoted;
 
 impl Coordinator {
     /// The restricted tables with their holders, in the order of the tables' numbers.
-    pub(crate) fn restricted(&self) -> Vec<(TableId, ReplicaSet)> {
+    pub(crate) fn restricted(&self) -> Vec<(TableId, Copies)> {
         self.core.restricted()
     }
 
-    /// Other replicas hold a table from now on: first in the file, then in the core. Those that are new or left out are down, and new
-    /// ones have its rows.
-    pub(crate) fn place(&self, table: TableId, holders: ReplicaSet) -> io::Result<()> {
+    /// Other replicas hold a table, or parts of it, from now on: first in the file, then in the core. Those that are new or left out are
+    /// down, and new ones have its rows.
+    pub(crate) fn place(&self, table: TableId, copies: &Copies) -> io::Result<()> {
         let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let mut restricted = self.restricted();
         restricted.retain(|(other, _)| *other != table);
-        restricted.push((table, holders));
-        file.write(&self.with_names(&restricted))?;
-        self.core.tell(Event::Placed { table, holders: Some(holders) });
+        restricted.push((table, copies.clone()));
+        self.write(&file, &restricted)?;
+        self.core.tell(Event::Placed { table, copies: Some(copies.clone()) });
         Ok(())
     }
 
@@ -33,9 +34,9 @@ impl Coordinator {
     /// not hold it. Here the core comes first: with the table in the file, a later replica holds less than it could.
     pub(crate) fn lift(&self, table: TableId) -> io::Result<bool> {
         let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
-        self.core.tell(Event::Placed { table, holders: None });
+        self.core.tell(Event::Placed { table, copies: None });
         let restricted = self.restricted();
-        file.write(&self.with_names(&restricted))?;
+        self.write(&file, &restricted)?;
         Ok(restricted.iter().all(|(other, _)| *other != table))
     }
 
@@ -43,13 +44,30 @@ impl Coordinator {
     pub(super) fn holds_nothing(&self, replica: ReplicaId) {
         let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let restricted = self.restricted();
-        if restricted.is_empty() {
+        if restricted.is_empty() && file.read().is_ok_and(|placed| placed.parts.is_empty()) {
             return;
         }
-        if let Err(error) = file.write(&self.with_names(&restricted)) {
+        if let Err(error) = self.write(&file, &restricted) {
             let name = &self.seats[replica].name;
             tracing::error!(replica = %name, %error, "the file of what each replica holds still has a replica that has left");
         }
+    }
+
+    /// The holders of each part of tables that are yet to be split, as PLACE PARTS has given them; empty before that.
+    pub(crate) fn parts(&self) -> io::Result<Vec<ReplicaSet>> {
+        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = |names: &BTreeSet<String>| {
+            let seats = names.iter().filter_map(|name| self.seats.named(name));
+            seats.map(|seat| seat.replica).collect()
+        };
+        Ok(file.read()?.parts.iter().map(set).collect())
+    }
+
+    /// Gives each part its holders, for tables that are yet to be split.
+    pub(crate) fn set_parts(&self, parts: &[ReplicaSet]) -> io::Result<()> {
+        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = parts.iter().map(|holders| self.names(*holders)).collect();
+        file.write(&Placed { parts, ..file.read()? })
     }
 
     /// The name of a table for people: with its schema, in quotes where needed.
@@ -60,11 +78,29 @@ impl Coordinator {
         }
     }
 
-    fn with_names(&self, restricted: &[(TableId, ReplicaSet)]) -> Restricted {
-        let named = |(table, holders): &(TableId, ReplicaSet)| {
-            let holders = holders.iter().map(|replica| self.seats[replica].name.clone()).collect();
+    fn write(&self, file: &PlacementFile, restricted: &[(TableId, Copies)]) -> io::Result<()> {
+        let named = |(table, copies): &(TableId, Copies)| {
+            let holders = match copies {
+                Copies::Whole(holders) => Holders::Whole { holders: self.names(*holders) },
+                Copies::Parts { column, holders } => Holders::Parts {
+                    column: column.to_string(),
+                    parts: holders.iter().map(|holders| self.names(*holders)).collect(),
+                },
+            };
             (table.number, PlacedTable { name: self.table_name(*table), holders })
         };
-        restricted.iter().map(named).collect()
+        let members: BTreeSet<String> = self.seats.iter().map(|seat| seat.name.clone()).collect();
+        let mut parts = file.read()?.parts;
+        for names in &mut parts {
+            names.retain(|name| members.contains(name));
+        }
+        if parts.iter().any(BTreeSet::is_empty) {
+            parts.clear();
+        }
+        file.write(&Placed { tables: restricted.iter().map(named).collect(), parts })
+    }
+
+    fn names(&self, holders: ReplicaSet) -> BTreeSet<String> {
+        holders.iter().map(|replica| self.seats[replica].name.clone()).collect()
     }
 }

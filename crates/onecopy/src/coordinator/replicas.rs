@@ -14,6 +14,7 @@ use super::Coordinator;
 use super::identities::{AppliedSetError, AppliedVerdict};
 use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
+use crate::capture::shares::Shares;
 
 impl Coordinator {
     /// Runs `work` with the replica's server. Returns `None` if an agent gives the server up meanwhile. In a kind of
@@ -40,10 +41,9 @@ impl Coordinator {
         judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
     }
 
-    /// Returns a test for whether a replica holds a table of the database, by the table's number.
-    pub(crate) fn holds(&self, replica: ReplicaId) -> impl Fn(u32) -> bool {
-        let (holdings, database) = (self.core.holdings(replica), self.database.served.id);
-        move |number| holdings.holds(database.table(number))
+    /// What a replica holds of each table of the database.
+    pub(crate) fn shares(&self, replica: ReplicaId) -> Shares {
+        Shares { holdings: self.core.holdings(replica), database: self.database.served.id }
     }
 
     /// Notes which version would survive a crash of the replica's server. The log is trimmed behind the slowest

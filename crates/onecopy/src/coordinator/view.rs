@@ -7,10 +7,11 @@
 //!
 //! Non-goal: a consistent pair of values. A reader that needs two values of the same moment asks the core.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
+use cluster::placement::Edition;
 
 /// The anchor and the versions that matter to every node.
 #[derive(Debug)]
@@ -19,13 +20,20 @@ pub(crate) struct View {
     durable: AtomicU64,
     last_ddl: AtomicU64,
     is_partial: AtomicBool,
+    edition: AtomicU32,
 }
 
 impl View {
     /// At the start of a term, with this last durable version.
     pub(super) fn new(anchor: ReplicaId, durable: Version) -> Self {
         let (anchor, durable) = (AtomicU16::new(anchor.0), AtomicU64::new(durable.0));
-        Self { anchor, durable, last_ddl: AtomicU64::new(0), is_partial: AtomicBool::new(false) }
+        Self {
+            anchor,
+            durable,
+            last_ddl: AtomicU64::new(0),
+            is_partial: AtomicBool::new(false),
+            edition: AtomicU32::new(0),
+        }
     }
 
     /// The home of updates that cannot be bounded, and the server of the catalogues.
@@ -46,6 +54,11 @@ impl View {
     /// Whether some replica holds only a part of the data. Otherwise each holds everything, and the core need not be asked.
     pub(crate) fn is_partial(&self) -> bool {
         self.is_partial.load(Ordering::Acquire)
+    }
+
+    /// The edition of which tables are split ([`cluster::placement`]).
+    pub(crate) fn edition(&self) -> Edition {
+        Edition(self.edition.load(Ordering::Acquire))
     }
 
     /// Whether a conclusion from a catalogue of this generation may be out of date. Rows written after a schema change
@@ -71,6 +84,10 @@ impl View {
         raise(&self.durable, core.durable());
         if self.is_partial.load(Ordering::Relaxed) != core.is_partial() {
             self.is_partial.store(core.is_partial(), Ordering::Release);
+        }
+        let edition = core.placement().map(|placement| placement.edition().0).unwrap_or_default();
+        if self.edition.load(Ordering::Relaxed) != edition {
+            self.edition.store(edition, Ordering::Release);
         }
     }
 }

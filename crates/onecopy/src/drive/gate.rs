@@ -1,7 +1,6 @@
 //! Waits until the coordinator admits a statement of the open transaction, and says where it runs.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Needs, Reads};
@@ -55,13 +54,7 @@ fn touched(coordinator: &Coordinator, event: &Event) -> Option<Touches> {
         return None;
     }
     match event {
-        Event::Read { reads: Reads::Tables(tables), at: None, .. } => {
-            Some(Touches::Tables(Arc::clone(tables)))
-        }
-        Event::Read { reads: Reads::Rows(footprint), at: None, .. } => {
-            Some(Touches::Tables(footprint.all_tables().into()))
-        }
-        Event::Read { reads: Reads::All, at: None, .. } => Some(Touches::Anything),
+        Event::Read { reads, touches, at: None, .. } if *reads != Reads::Catalogue => Some(touches.clone()),
         Event::Begin { home, needs, .. } if *home != Home::Anchor => Some(needs.touches.clone()),
         _ => None,
     }

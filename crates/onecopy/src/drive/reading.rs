@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cluster::event::{Event, Kind, Reads};
 use cluster::ids::{ReplicaId, Version};
+use cluster::placement::Touches;
 use sql::TransactionOptions;
 
 use crate::client::cancel::CancelState;
@@ -31,6 +32,15 @@ impl View<'_> {
     }
 }
 
+/// A read that is to be placed.
+#[derive(Debug)]
+pub(crate) struct WantedRead<'a> {
+    /// What it reads.
+    pub(crate) reads: &'a Reads,
+    /// What must be held where it runs.
+    pub(crate) touches: Touches,
+}
+
 impl Driver<'_> {
     /// Places a read, and gets a connection to the replica with the session's settings. An outdated catalogue or a
     /// lost replica is an error after which the caller analyses and asks again.
@@ -40,20 +50,21 @@ impl Driver<'_> {
         at: Option<ReplicaId>,
         generation: Version,
     ) -> Result<ReplicaId, Fault> {
-        self.place_read_of_kind(reads, at, generation, None).await
+        self.place_read_of(WantedRead { reads, touches: reads.touches() }, at, generation, None).await
     }
 
-    /// The same for a read that may go to the replicas of its kind.
-    pub(crate) async fn place_read_of_kind(
+    /// The same for a read of which more is known: what must be held where it runs, and its kind.
+    pub(crate) async fn place_read_of(
         &mut self,
-        reads: &Reads,
+        read: WantedRead<'_>,
         at: Option<ReplicaId>,
         generation: Version,
         kind: Option<Box<Kind>>,
     ) -> Result<ReplicaId, Fault> {
         let event = Event::Read {
             session: self.link.id,
-            reads: reads.clone(),
+            reads: read.reads.clone(),
+            touches: read.touches,
             at,
             cost_us: self.txn.cost_us.unwrap_or(READ_COST_US),
             near: self.txn.last_ran_at,

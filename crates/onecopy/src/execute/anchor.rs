@@ -8,6 +8,7 @@ use sql::Isolation;
 use crate::classify::effects::AsksDraws;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
+use crate::drive::reading::WantedRead;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::place::holdings::HomeTables;
@@ -89,7 +90,11 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        let replica = self.driver().place_read(reads, None, analysis.generation()).await?;
+        let touches = HomeTables::of(self.view(), analysis).touched();
+        let replica = self
+            .driver()
+            .place_read_of(WantedRead { reads, touches }, None, analysis.generation(), None)
+            .await?;
         self.driver().at_replica(replica, work).await
     }
 

@@ -15,10 +15,12 @@ use wire::sqlstate;
 use crate::classify::effects::Verbs;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
+use crate::drive::reading::WantedRead;
 use crate::error::Fault;
 use crate::execute::Executor;
 use crate::link::wait::WAIT_MAX;
 use crate::local::count;
+use crate::place::holdings::HomeTables;
 use crate::place::home_choice::{AloneChoice, PlaceDecision};
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
@@ -153,8 +155,13 @@ impl Executor<'_> {
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         self.link.settle().await;
-        let kind = self.view().kind(analysis);
-        let replica = self.driver().place_read_of_kind(reads, at, analysis.generation(), kind).await?;
+        let touches = match reads {
+            Reads::Tables(_) | Reads::Rows(_) => HomeTables::of(self.view(), analysis).touched(),
+            Reads::Catalogue | Reads::All => reads.touches(),
+        };
+        let (kind, generation) = (self.view().kind(analysis), analysis.generation());
+        let replica =
+            self.driver().place_read_of(WantedRead { reads, touches }, at, generation, kind).await?;
         let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {
             self.link.servers.close(replica);

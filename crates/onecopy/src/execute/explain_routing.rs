@@ -80,7 +80,7 @@ impl Executor<'_> {
             sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().uses_leases())
                 .map_err(|error| invalid(&error.to_string()))?;
         if let Some(sent) = &sent {
-            let analysis = Requirements::one(sent.statement()).analyse(self.view());
+            let analysis = Requirements::sent(sent.statement(), Some(sent.clone())).analyse(self.view());
             lines.extend(HomeTables::of(self.view(), &analysis).tell());
         }
         lines.extend(self.view().tell_profile(&catalogue, sent.as_ref()));

@@ -57,6 +57,7 @@ impl Executor<'_> {
         let event = Event::Read {
             session: self.link.id,
             reads: Reads::Catalogue,
+            touches: Reads::Catalogue.touches(),
             at: Some(replica),
             cost_us: 1,
             near: None,

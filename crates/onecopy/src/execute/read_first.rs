@@ -6,8 +6,10 @@ use wire::sqlstate;
 
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
+use crate::drive::reading::WantedRead;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
+use crate::place::holdings::HomeTables;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
@@ -64,7 +66,9 @@ impl Executor<'_> {
         let replica = read.replica;
         if !is_first {
             let reads = analysis.access.as_ref().map_or(Reads::All, |tables| analysis.spread_reads(tables));
-            self.driver().place_read(&reads, Some(replica), analysis.generation()).await?;
+            let touches = HomeTables::of(self.view(), &analysis).touched();
+            let read = WantedRead { reads: &reads, touches };
+            self.driver().place_read_of(read, Some(replica), analysis.generation(), None).await?;
         }
         self.driver().at_replica(replica, work).await
     }

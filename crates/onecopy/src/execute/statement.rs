@@ -8,6 +8,7 @@ use std::pin::pin;
 
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
+use cluster::placement::Touches;
 use sql::{TransactionOptions, Verb};
 use wire::backend::Status;
 
@@ -15,6 +16,7 @@ use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::CancelState;
 use crate::database::workload_stats::StatementTimes;
+use crate::drive::reading::WantedRead;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::local::count;
@@ -153,12 +155,17 @@ impl Executor<'_> {
     ) -> Result<Transaction, Fault> {
         self.link.settle().await;
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
-        let reads = match &analysis.access {
-            Ok(tables) if !is_snapshot => analysis.spread_reads(tables),
-            _ => Reads::All,
+        let (reads, touches) = match &analysis.access {
+            Ok(tables) if !is_snapshot => {
+                (analysis.spread_reads(tables), HomeTables::of(self.view(), &analysis).touched())
+            }
+            _ => (Reads::All, Touches::Anything),
         };
-        let kind = self.view().kind(&analysis);
-        let replica = self.driver().place_read_of_kind(&reads, None, analysis.generation(), kind).await?;
+        let (kind, generation) = (self.view().kind(&analysis), analysis.generation());
+        let replica = self
+            .driver()
+            .place_read_of(WantedRead { reads: &reads, touches }, None, generation, kind)
+            .await?;
         let server = self.link.servers.get(replica);
         server.begin(inside(options), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_read_first, is_snapshot, has_snapshot: false }))
@@ -187,13 +194,7 @@ impl Executor<'_> {
                 return self.read_beside(&reads, &analysis, work).await;
             }
             if !is_first {
-                let reads = match &analysis.access {
-                    _ if read.has_snapshot => Reads::Tables([].into()),
-                    _ if read.is_snapshot => Reads::All,
-                    Ok(tables) => analysis.spread_reads(tables),
-                    Err(_) => Reads::All,
-                };
-                self.driver().place_read(&reads, Some(replica), analysis.generation()).await?;
+                self.pass_read(&analysis).await?;
             }
             self.connector().foresee_traces(&analysis, replica);
             let ended = self.driver().at_replica(replica, work).await;
@@ -239,6 +240,21 @@ impl Executor<'_> {
             self.driver().explain_loss(ended, &analysis, mark);
         }
         self.placer().after_draw(&analysis, mark, ended).await
+    }
+
+    /// Waits for the turn of a further statement of the open read transaction.
+    async fn pass_read(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
+        let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
+        let at = Some(read.replica);
+        let (reads, touches) = match &analysis.access {
+            _ if read.has_snapshot => (Reads::Tables([].into()), Touches::Tables([].into())),
+            Ok(tables) if !read.is_snapshot => {
+                (analysis.spread_reads(tables), HomeTables::of(self.view(), analysis).touched())
+            }
+            _ => (Reads::All, Touches::Anything),
+        };
+        let read = WantedRead { reads: &reads, touches };
+        self.driver().place_read_of(read, at, analysis.generation(), None).await.map(drop)
     }
 
     pub(crate) fn claim(&mut self, analysis: &StatementAnalysis) {

@@ -152,7 +152,7 @@ impl Wait {
     /// The error if no replica that is up holds the tables.
     fn unheld(&self, coordinator: &Coordinator) -> Refusal {
         let tables = match &self.touched {
-            Some(Touches::Tables(tables)) => {
+            Some(Touches::Tables(tables) | Touches::Parts { tables, .. }) => {
                 tables.iter().map(|table| coordinator.table_name(*table)).collect()
             }
             _ => vec!["what the statement may touch, which may be every table".to_owned()],

@@ -115,7 +115,7 @@ async fn sums(
     let (version, mut open) = verify::snapshots(coordinator, replicas).await?;
     let mut all = Vec::new();
     for (connection, replica) in open.iter_mut().zip(replicas) {
-        let found = match checksums(connection, coordinator.holds(*replica)).await {
+        let found = match checksums(connection, &coordinator.shares(*replica)).await {
             Ok(sums) => Contents::Sums(sums),
             Err(error) if is_damage(&error) => Contents::Damaged(error.to_string()),
             Err(error) => {

@@ -9,12 +9,15 @@
 //!
 //! Checksums are comparable only between snapshots of the same version. The caller has to hold the replicas there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use cluster::ids::PartId;
+use cluster::placement::Share;
 
 use super::comparison::Checksums;
-use crate::backend::{BackendError, OwnConnection};
-use crate::capture::not_held::{NUMBERED_TABLES, a_row_sql, not_held};
+use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::capture::quoting::quoted;
+use crate::capture::shares::{NUMBERED_TABLES, SharedTable, Shares, a_row_sql};
 
 /// Settings that the text of values and definitions depends on.
 const PIN_TEXT: &str = "SET LOCAL search_path = pg_catalog; SET LOCAL row_security = off; \
@@ -134,45 +137,86 @@ const SHARED: &[(&str, &str)] = &[
 const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
     AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture'))";
 
-/// A table's checksum: rows, and the sum of their hashes.
-pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
-    format!(
-        "SELECT format('%s rows, %s', count(*), sum(hashtextextended(textin(record_out(onecopy_row.*)), 0)::numeric)) \
-         FROM ONLY {}.{} AS onecopy_row",
-        quoted(schema),
-        quoted(table)
-    )
+/// The checksum of rows: their number, and the sum of their hashes.
+const SUM: &str =
+    "format('%s rows, %s', count(*), sum(hashtextextended(textin(record_out(onecopy_row.*)), 0)::numeric))";
+/// Its value for no rows.
+const NO_ROWS: &str = "0 rows, ";
+
+/// A table's checksum, by its name in quotes.
+pub(crate) fn checksum_sql(table: &str) -> String {
+    format!("SELECT {SUM} FROM ONLY {table} AS onecopy_row")
 }
 
-/// Computes the checksums of every table that the replica holds, and of each kind of schema object. `is_held` tells by
-/// our number whether it holds a table. The connection is a superuser's, in a transaction that has the snapshot to look
-/// at.
+/// Computes the checksums of everything that the replica holds: of tables, of each part of those that are split, and of each kind of
+/// schema object. The connection is a superuser's, in a transaction that has the snapshot to look at.
 pub(crate) async fn checksums(
     connection: &mut OwnConnection,
-    is_held: impl Fn(u32) -> bool,
+    shares: &Shares,
 ) -> Result<Checksums, BackendError> {
-    let not_held = not_held(&connection.query(NUMBERED_TABLES).await?, is_held)?;
+    let shared = shares.of(&connection.query(NUMBERED_TABLES).await?)?;
     connection.query(PIN_TEXT).await?;
-    let mut planted = BTreeSet::new();
-    for table in &not_held {
-        if !connection.query(&a_row_sql(table)).await?.is_empty() {
-            planted.insert(format!("table {table}"));
+    let mut found = Checksums::default();
+    for table in &shared {
+        match &table.split {
+            Some(split) => {
+                let sql = format!(
+                    "SELECT {}, {SUM} FROM ONLY {} AS onecopy_row GROUP BY 1",
+                    split.part, table.name
+                );
+                note_parts(&connection.query(&sql).await?, table, split.count, &mut found)?;
+            }
+            None => {
+                let name = format!("table {}", table.name);
+                if !connection.query(&a_row_sql(&table.name, "true")).await?.is_empty() {
+                    found.planted.insert(name.clone());
+                }
+                found.not_held.insert(name);
+            }
         }
     }
-    let not_held: BTreeSet<String> = not_held.iter().map(|table| format!("table {table}")).collect();
-    let mut sums = BTreeMap::new();
     for row in connection.query(TABLES).await? {
         let [Some(schema), Some(table)] = row.as_slice() else { return Err(SHAPE) };
-        let name = format!("table {}.{}", quoted(schema), quoted(table));
-        if !not_held.contains(&name) {
-            sums.insert(name, one(connection, &checksum_sql(schema, table)).await?);
+        let table = format!("{}.{}", quoted(schema), quoted(table));
+        if shared.iter().all(|shared| shared.name != table) {
+            found.sums.insert(format!("table {table}"), one(connection, &checksum_sql(&table)).await?);
         }
     }
-    sums.append(&mut schema_checksums(connection).await?);
+    found.sums.append(&mut schema_checksums(connection).await?);
     for (kind, query) in SHARED {
-        sums.insert((*kind).to_owned(), lines_checksum(connection, query).await?);
+        found.sums.insert((*kind).to_owned(), lines_checksum(connection, query).await?);
     }
-    Ok(Checksums { sums, not_held, planted })
+    Ok(found)
+}
+
+/// Notes the checksums of a table that is split, by part.
+fn note_parts(
+    rows: &Rows,
+    table: &SharedTable,
+    count: u8,
+    found: &mut Checksums,
+) -> Result<(), BackendError> {
+    let mut sums = BTreeMap::new();
+    for row in rows {
+        let [Some(part), Some(sum)] = row.as_slice() else { return Err(SHAPE) };
+        sums.insert(part.parse::<u8>().map_err(|_| SHAPE)?, sum.clone());
+    }
+    for part in (0..count).map(PartId) {
+        let name = format!("part {part} of table {}", table.name);
+        let sum = sums.remove(&part.0);
+        let is_held = match table.share {
+            Share::All => true,
+            Share::Parts(held) => held.contains(part),
+            Share::Nothing => false,
+        };
+        if is_held {
+            found.sums.insert(name, sum.unwrap_or_else(|| NO_ROWS.to_owned()));
+        } else {
+            found.planted.extend(sum.map(|_| name.clone()));
+            found.not_held.insert(name);
+        }
+    }
+    Ok(())
 }
 
 /// The checksums of each kind of schema object, under the same conditions.

@@ -26,17 +26,18 @@ mod rows;
 mod state;
 mod target;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use cluster::ids::ReplicaId;
+use cluster::placement::Share;
 use cluster::protocols::ReplicaStatus;
 
 use super::checksum::schema_checksums;
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
-use crate::capture::not_held::{NUMBERED_TABLES, not_held};
+use crate::capture::shares::{NUMBERED_TABLES, Shares};
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
 use crate::coordinator::resync_progress::Transfer;
@@ -78,7 +79,7 @@ pub(crate) async fn run(
     coordinator: &Coordinator,
     donor: ReplicaId,
     target: &Replica,
-    is_held: impl Fn(u32) -> bool,
+    shares: &Shares,
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), InitialCopyError> {
@@ -94,8 +95,16 @@ pub(crate) async fn run(
     };
     let mut source = open(coordinator, donor, &program).await?;
     let numbered = source.connection.query(NUMBERED_TABLES).await.map_err(at_donor)?;
-    let not_held = not_held(&numbered, is_held).map_err(at_donor)?;
-    source.tables.retain(|table| !not_held.contains(table.name()));
+    for shared in shares.of(&numbered).map_err(at_donor)? {
+        match shared.share {
+            Share::All => {}
+            Share::Nothing => source.tables.retain(|table| table.name() != shared.name),
+            Share::Parts(_) => {
+                let meant = source.tables.iter_mut().find(|table| table.name() == shared.name);
+                meant.into_iter().for_each(|table| table.restrict(shared.held()));
+            }
+        }
+    }
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
     let mut outside = target::connect_beside(&coordinator.database.served, target).await?;
@@ -199,20 +208,24 @@ impl fmt::Display for TablesError {
     }
 }
 
-/// Copies these tables, by their quoted names, from a donor's snapshot into a replica that no session and no agent uses. Their
-/// former rows there are replaced. Returns the connection to the replica, which captures nothing.
+/// Copies these tables, by their quoted names, from a donor's snapshot into a replica that no session and no agent uses; of one with a
+/// condition, the rows of which that is true. Such rows of before are replaced there. Returns the connection to the replica, which
+/// captures nothing.
 pub(crate) async fn copy_tables(
     coordinator: &Coordinator,
     mut donor: OwnConnection,
     replica: ReplicaId,
-    names: &BTreeSet<String>,
+    wanted: &BTreeMap<String, Option<String>>,
     transfer: &Transfer,
 ) -> Result<OwnConnection, TablesError> {
     let tables = rows::lock(&mut donor).await.map_err(TablesError::Donor)?;
     let mut tables = tables.ok_or(TablesError::Rewritten)?;
-    tables.retain(|table| names.contains(table.name()));
-    if tables.len() < names.len() {
+    tables.retain(|table| wanted.contains_key(table.name()));
+    if tables.len() < wanted.len() {
         return Err(TablesError::Rewritten);
+    }
+    for table in &mut tables {
+        table.restrict(wanted[table.name()].clone());
     }
     transfer.expect(rows::total_bytes(&tables));
     let seat = &coordinator.seats[replica];

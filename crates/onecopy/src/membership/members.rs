@@ -165,8 +165,8 @@ async fn give_data(
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
     coordinator.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
-        let is_held = coordinator.holds(replica);
-        initial_copy::run(coordinator, donor, server, is_held, *is_former, transfer).await?;
+        let shares = coordinator.shares(replica);
+        initial_copy::run(coordinator, donor, server, &shares, *is_former, transfer).await?;
     }
     let (done, answer) = oneshot::channel();
     let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
@@ -187,8 +187,9 @@ pub(crate) async fn dismiss(
     if coordinator.lead.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
-    if let Some(LastHolder { fragment, .. }) = coordinator.core.last_held(replica) {
-        let table = format!("table {}", coordinator.table_name(fragment.table));
+    if let Some(LastHolder { table, part, .. }) = coordinator.core.last_held(replica) {
+        let part = part.map_or_else(String::new, |part| format!("part {part} of "));
+        let table = format!("{part}table {}", coordinator.table_name(table));
         return Err(MemberError::LastHolder { table });
     }
     let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);

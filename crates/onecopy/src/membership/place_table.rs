@@ -1,4 +1,4 @@
-//! PLACE TABLE: other replicas hold some tables from now on, while clients go on.
+//! PLACE TABLE and PLACE PARTS: other replicas hold some tables, or parts of tables, from now on, while clients go on.
 //!
 //! One replica after the other leaves service for a while: it is drained, and its agent ends. Where a table is no longer to be
 //! held, that is noted then, and the agent empties the table before the replica serves again
@@ -13,20 +13,23 @@
 //! replica holds everything. Where a table is held, so are the tables that it refers to ([`closure`]). After a crash at any moment
 //! each replica either holds a table or does not; PLACE again does the rest.
 //!
-//! Non-goal: parts of a table.
+//! A table is split, or whole again, at a moment when no replica holds more or less by that. The records of before do not tell the parts
+//! of their rows, so the replicas apply all of these before the first of them holds less.
 
 pub(crate) mod closure;
 pub(crate) mod configured;
 mod error;
 mod fill;
+pub(crate) mod parts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::{ReplicaId, TableId};
+use cluster::ids::{PartId, ReplicaId, TableId};
 use cluster::parts::replica::State;
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Copies, Holdings, ReplicaSet};
 use sql::Name;
 use tokio::sync::oneshot;
 
@@ -57,10 +60,15 @@ pub(crate) enum Wish {
     Everywhere,
     /// These, by name.
     On(BTreeSet<String>),
+    /// Each row where its part is, by the value of this column. Tables that refer to the column are split with it.
+    By(String),
 }
 
 /// Tables with their holders after a change.
-type Targets = BTreeMap<TableId, ReplicaSet>;
+type Targets = BTreeMap<TableId, Copies>;
+
+/// A table, or a part of it.
+type Piece = (TableId, Option<PartId>);
 
 /// Has other replicas hold these tables. Returns the tables.
 pub(crate) async fn run(
@@ -72,20 +80,37 @@ pub(crate) async fn run(
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
     await_catalogue(&coordinator).await;
     let tables = tables_of(&coordinator, &names)?;
-    let wished = match &wish {
-        Wish::Everywhere => members(&coordinator),
-        Wish::On(names) => names.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?,
-    };
-    let targets: Targets = tables.iter().map(|table| (*table, wished)).collect();
-    apply(&coordinator, &targets).await?;
-    if wish == Wish::Everywhere {
-        for table in &tables {
-            if !coordinator.lift(*table).map_err(PlaceError::Unwritten)? {
-                return Err(PlaceError::Joined);
+    match &wish {
+        Wish::Everywhere => everywhere(&coordinator, &tables).await?,
+        Wish::On(names) => {
+            let wished: ReplicaSet =
+                names.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?;
+            let is_split = |table: &&TableId| coordinator.core.copies(**table).split().is_some();
+            if let Some(table) = tables.iter().find(is_split) {
+                return Err(PlaceError::IsSplit { table: coordinator.table_name(*table) });
             }
+            let target = |table: &TableId| (*table, Copies::Whole(wished));
+            apply(&coordinator, &tables.iter().map(target).collect()).await?;
         }
+        Wish::By(column) => return parts::split(&coordinator, &tables, column).await,
     }
     Ok(tables.into_iter().collect())
+}
+
+/// Has every replica hold these tables, those that have yet to join included.
+async fn everywhere(coordinator: &Arc<Coordinator>, tables: &BTreeSet<TableId>) -> Result<(), PlaceError> {
+    let everyone = members(coordinator);
+    let target = |table: &TableId| (*table, coordinator.core.copies(*table).map(|_, _| everyone));
+    apply(coordinator, &tables.iter().map(target).collect()).await?;
+    for table in tables {
+        if coordinator.core.copies(*table).split().is_some() {
+            coordinator.place(*table, &Copies::Whole(everyone)).map_err(PlaceError::Unwritten)?;
+        }
+        if !coordinator.lift(*table).map_err(PlaceError::Unwritten)? {
+            return Err(PlaceError::Joined);
+        }
+    }
+    Ok(())
 }
 
 /// Has a replica hold these tables, too, or every table if none are named. Returns those that it did not hold.
@@ -100,9 +125,10 @@ pub(crate) async fn give(
     let named = names.map(|names| tables_of(&coordinator, &names)).transpose()?;
     let is_meant = |table: &TableId| named.as_ref().is_none_or(|named| named.contains(table));
     let restricted = coordinator.restricted().into_iter();
+    let lacks = |copies: &Copies| copies.sets().any(|(_, holders)| !holders.contains(replica));
     let targets: Targets = restricted
-        .filter(|(table, holders)| is_meant(table) && !holders.contains(replica))
-        .map(|(table, holders)| (table, holders.with(replica)))
+        .filter(|(table, copies)| is_meant(table) && lacks(copies))
+        .map(|(table, copies)| (table, copies.map(|_, holders| holders.with(replica))))
         .collect();
     apply(&coordinator, &targets).await?;
     Ok(targets.into_keys().collect())
@@ -111,6 +137,11 @@ pub(crate) async fn give(
 /// Changes what the replicas hold, one after the other.
 async fn apply(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), PlaceError> {
     check(coordinator, targets, members(coordinator)).await?;
+    change(coordinator, targets).await
+}
+
+/// Changes what the replicas hold, after the check.
+async fn change(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), PlaceError> {
     let anchor = coordinator.view.anchor();
     let mut order: Vec<ReplicaId> = members(coordinator).iter().collect();
     // The anchor is last: it hands its role over.
@@ -156,9 +187,10 @@ async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet
     if let Some(replica) = members.iter().find(|replica| coordinator.stage(*replica).is_some()) {
         return Err(PlaceError::Underway { replica: coordinator.seats[replica].name.clone() });
     }
-    let mut holders: BTreeMap<TableId, ReplicaSet> = coordinator.restricted().into_iter().collect();
-    holders.extend(targets);
-    let holds_all = |replica: &ReplicaId| holders.values().all(|set| set.contains(*replica));
+    let mut copies: BTreeMap<TableId, Copies> = coordinator.restricted().into_iter().collect();
+    copies.extend(targets.iter().map(|(table, copies)| (*table, copies.clone())));
+    let holds_all =
+        |replica: &ReplicaId| copies.values().all(|copies| copies.of_all_rows(members).contains(*replica));
     let is_up = |replica: &ReplicaId| {
         let is_up = |status: &cluster::protocols::ReplicaStatus| {
             status.replica == *replica && status.state == State::Up && !status.is_drained
@@ -169,8 +201,8 @@ async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet
         return Err(PlaceError::NoFullReplica);
     }
     let told = told(coordinator).await?;
-    let holders = |table: TableId| holders.get(&table).copied().unwrap_or(members);
-    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, holders)?;
+    let copies = |table: TableId| copies.get(&table).cloned().unwrap_or(Copies::Whole(members));
+    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, copies)?;
     breach.map_or(Ok(()), |breach| Err(PlaceError::Breach(breach)))
 }
 
@@ -186,20 +218,21 @@ async fn told(coordinator: &Coordinator) -> Result<String, BackendError> {
 /// What changes at one replica.
 struct Change {
     replica: ReplicaId,
-    gained: BTreeSet<TableId>,
-    lost: BTreeSet<TableId>,
+    gained: BTreeSet<Piece>,
+    lost: BTreeSet<Piece>,
 }
 
 impl Change {
     fn at(coordinator: &Coordinator, replica: ReplicaId, targets: &Targets) -> Self {
         let holdings = coordinator.core.holdings(replica);
-        let tables = |is_gained: bool| {
-            let changes = |(table, holders): &(&TableId, &ReplicaSet)| {
-                holders.contains(replica) == is_gained && holdings.holds(**table) != is_gained
-            };
-            targets.iter().filter(changes).map(|(table, _)| *table).collect()
-        };
-        Self { replica, gained: tables(true), lost: tables(false) }
+        let pieces = targets.iter().flat_map(|(table, copies)| {
+            copies.sets().map(|(part, holders)| ((*table, part), holders.contains(replica)))
+        });
+        let changes = pieces.filter(|(piece, is_to_hold)| holds(&holdings, *piece) != *is_to_hold);
+        let (gained, lost): (Vec<_>, Vec<_>) = changes.partition(|(_, is_to_hold)| *is_to_hold);
+        let [gained, lost] =
+            [gained, lost].map(|pieces| pieces.into_iter().map(|(piece, _)| piece).collect());
+        Self { replica, gained, lost }
     }
 
     fn is_empty(&self) -> bool {
@@ -247,24 +280,26 @@ impl Change {
         } else {
             self.fill(coordinator).await?;
         }
-        for (tables, is_gained) in [(&self.gained, true), (&self.lost, false)] {
-            for table in tables {
-                let holders = coordinator.core.holders(*table);
-                let holders =
-                    if is_gained { holders.with(self.replica) } else { holders.without(self.replica) };
-                coordinator.place(*table, holders).map_err(PlaceError::Unwritten)?;
-            }
+        let tables: BTreeSet<TableId> =
+            self.gained.iter().chain(&self.lost).map(|(table, _)| *table).collect();
+        for table in tables {
+            let copies = coordinator.core.copies(table).map(|part, holders| match (table, part) {
+                piece if self.gained.contains(&piece) => holders.with(self.replica),
+                piece if self.lost.contains(&piece) => holders.without(self.replica),
+                _ => holders,
+            });
+            coordinator.place(table, &copies).map_err(PlaceError::Unwritten)?;
         }
         Ok(())
     }
 
-    /// Copies the tables that the replica is to hold. Its agent has ended when this returns.
+    /// Copies the rows that the replica is to hold. Its agent has ended when this returns.
     async fn fill(&self, coordinator: &Arc<Coordinator>) -> Result<(), PlaceError> {
         let holds_them = |status: &&cluster::protocols::ReplicaStatus| {
             let holdings = coordinator.core.holdings(status.replica);
             status.state == State::Up
                 && status.replica != self.replica
-                && self.gained.iter().all(|table| holdings.holds(*table))
+                && self.gained.iter().all(|piece| holds(&holdings, *piece))
         };
         let anchor = coordinator.view.anchor();
         let replicas = coordinator.replicas();
@@ -299,6 +334,14 @@ impl Change {
                 error,
             })?;
         }
+    }
+}
+
+/// Whether a table, or a part of it, is among holdings.
+fn holds(holdings: &Holdings, (table, part): Piece) -> bool {
+    match part {
+        Some(_) => holdings.holds_row(table, part),
+        None => holdings.holds(table),
     }
 }
 

@@ -335,8 +335,8 @@ pub(crate) async fn caught_up(
 mod tests {
     use cluster::Cluster;
     use cluster::event::Event;
-    use cluster::ids::{DatabaseId, Epoch, FragmentId, Incarnation};
-    use cluster::placement::{Placement, ReplicaSet};
+    use cluster::ids::{DatabaseId, Epoch, Incarnation};
+    use cluster::placement::{Copies, Placement, ReplicaSet};
     use cluster::protocols::onecopy::ONECOPY;
     use cluster::protocols::rows;
     use cluster::time::Time;
@@ -348,7 +348,7 @@ mod tests {
         let mut placement = Placement::full(3);
         let zero = ReplicaSet::first(1);
         for (number, holders) in [(1, zero), (2, zero.with(ReplicaId(2)))] {
-            placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(number)), holders);
+            placement.restrict(DatabaseId::FIRST.table(number), Copies::Whole(holders));
         }
         let options = rows::Options {
             choices: ONECOPY,

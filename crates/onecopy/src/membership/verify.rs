@@ -66,8 +66,8 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
     let (version, mut open) = snapshots(coordinator, &replicas).await?;
     let mut sums = Vec::new();
     for (connection, replica) in open.iter_mut().zip(&replicas) {
-        let is_held = coordinator.holds(*replica);
-        sums.push(checksums(connection, is_held).await.map_err(|error| failed(&error))?);
+        let shares = coordinator.shares(*replica);
+        sums.push(checksums(connection, &shares).await.map_err(|error| failed(&error))?);
     }
     let names: Vec<&str> = replicas.iter().map(|replica| coordinator.seats[*replica].name.as_str()).collect();
     Ok(compare(version, &names, &sums))

@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::ids::{TableId, Version};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Copies, ReplicaSet};
 use wire::sqlstate;
 
 use crate::coordinator::node_kind::NewTable;
 use crate::error::{Fault, Refusal, broken};
 use crate::membership::place_table::closure;
 use crate::propagate::Recorder;
+use crate::transaction::open::Transaction;
 
 impl Recorder<'_> {
     /// Places new tables, and refuses a schema change after which a table would not be held where it is needed.
@@ -35,30 +36,53 @@ impl Recorder<'_> {
         if !coordinator.view.is_partial() && !coordinator.kind.places_new() {
             return Ok(());
         }
+        self.refuse_split_rows()?;
         let row = self.driver().own_query(closure::HELD_TOGETHER_SQL).await?.row.unwrap_or_default();
         let told = row.into_iter().next().flatten().unwrap_or_default();
         // By an old catalogue a table may seem new that sessions know already.
         let is_recent = !coordinator.view.is_outdated(Version(catalogue.generation()));
         let is_new = |table: TableId| is_recent && catalogue.table(table).is_none();
-        let held = |table: TableId| coordinator.core.holders(table);
+        let held = |table: TableId| coordinator.core.copies(table);
         let misread = |_| broken("what must be held together cannot be read");
-        let new =
-            closure::of_new_tables(&told, database, is_new, by_rule, everyone, held).map_err(misread)?;
-        let after = |table: TableId| new.get(&table).copied().unwrap_or_else(|| held(table));
+        let has_rows = |table: TableId| self.written().contains(&table);
+        let rules =
+            closure::Rules { is_new: &is_new, by_rule: &by_rule, may_be_split: &|table| !has_rows(table) };
+        let new = closure::of_new_tables(&told, database, &rules, everyone, held).map_err(misread)?;
+        let after = |table: TableId| new.get(&table).cloned().unwrap_or_else(|| held(table));
         if let Some(breach) = closure::breach(&told, database, everyone, after).map_err(misread)? {
             let text = format!("this schema change is not possible as the tables are placed: {breach}");
             return Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, breach.hint()).into());
         }
         let anchor = coordinator.view.anchor();
-        if new.values().any(|holders| !holders.contains(anchor)) {
+        if new.values().any(|copies| !copies.of_all_rows(everyone).contains(anchor)) {
             return Err(not_at_anchor(&coordinator.seats[anchor].name).into());
         }
         self.place_new(&new)
     }
 
-    fn place_new(&self, new: &BTreeMap<TableId, ReplicaSet>) -> Result<(), Fault> {
-        for (table, holders) in new {
-            self.link.coordinator().place(*table, *holders).map_err(|error| {
+    /// The tables with captured rows.
+    fn written(&self) -> &[TableId] {
+        match &self.txn.state {
+            Transaction::Update(update) => update.capture.record.tables(),
+            _ => &[],
+        }
+    }
+
+    /// The columns of a table may stand elsewhere after a schema change, so rows of split tables would go to wrong parts.
+    fn refuse_split_rows(&self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.txn.state else { return Ok(()) };
+        let Some(table) = update.capture.split_tables().next() else { return Ok(()) };
+        let name = self.link.coordinator().table_name(table);
+        let text = format!(
+            "a transaction that changes the schema cannot change rows of {name}, whose rows are placed by the value of a column"
+        );
+        let hint = "Commit the schema change by itself. If it computes the rows itself, run PLACE TABLE .. EVERYWHERE first.";
+        Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, hint).into())
+    }
+
+    fn place_new(&self, new: &BTreeMap<TableId, Copies>) -> Result<(), Fault> {
+        for (table, copies) in new {
+            self.link.coordinator().place(*table, copies).map_err(|error| {
                 tracing::error!(%error, "a new table could not be placed");
                 let text = format!("the file of what each replica holds cannot be written: {error}");
                 Refusal::new(

@@ -211,7 +211,16 @@ impl Onecopy {
                 }
             }
         } else {
-            Event::Read { session, reads, at: state.at, cost_us, near, catalogue, kind: None }
+            Event::Read {
+                session,
+                touches: reads.touches(),
+                reads,
+                at: state.at,
+                cost_us,
+                near,
+                catalogue,
+                kind: None,
+            }
         };
         self.tell(now_us, event, out);
     }

@@ -70,6 +70,7 @@ impl World {
             unbounded: None,
             turns: 0,
             has_ddl: false,
+            placement: self.placement.clone(),
             late: super::late_reservation::LateReservation::default(),
             savepoints: Vec::new(),
             has_snapshot: false,

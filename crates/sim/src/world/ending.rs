@@ -52,7 +52,7 @@ impl World {
             run.phase = Phase::Ordering;
         }
         let Some(run) = self.sessions[session].run.as_ref() else { return };
-        let body = Box::new(record::body(&run.changes, run.has_ddl));
+        let body = Box::new(record::body(&run.changes, run.has_ddl, &run.placement));
         let (changes, locked) = (&run.changes[..], &run.locked[..]);
         let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
         let claims = record::claims(done, run.unbounded, run.turns, &self.rules);

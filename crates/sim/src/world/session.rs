@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
+use cluster::placement::Placement;
 
 use super::ending::CONNECTION_FAILURE;
 use super::late_reservation::LateReservation;
@@ -70,6 +71,8 @@ pub(super) struct Run {
     /// How many statements the core has let run.
     pub(super) turns: u32,
     pub(super) has_ddl: bool,
+    /// The placement when it began, by which the parts of its rows are told.
+    pub(super) placement: Placement,
     pub(super) late: LateReservation,
     /// The client's savepoints.
     pub(super) savepoints: Vec<Mark>,
@@ -190,6 +193,9 @@ impl World {
         run.views.push(view_changes);
         let at_statement = run.at;
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
+        if is_first {
+            run.placement = self.placement.clone();
+        }
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
         // Without a preference the core takes turns, so more replicas are used.
@@ -200,11 +206,12 @@ impl World {
         let asks_kinds = is_first && self.rules.protocol.home.asks_kinds();
         let kind = asks_kinds.then(|| record::kind(&program, self.disk.records.len())).flatten();
         let foresees = is_first && foresees_tables;
-        let touches = record::touches(&program, at_statement, foresees, &self.rules);
-        let needs = |reads, kind| Needs { reads, touches, writes, cost_us, near, catalogue, kind };
+        let touches = record::touches(&program, at_statement, foresees, &self.placement, &self.rules);
+
+        let needs = |reads, touches, kind| Needs { reads, touches, writes, cost_us, near, catalogue, kind };
         let event = match (program.is_update(), is_first) {
-            (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue, kind },
-            (true, false) => Event::Statement { session: id, needs: needs(reads, None) },
+            (false, _) => Event::Read { session: id, reads, touches, at, cost_us, near, catalogue, kind },
+            (true, false) => Event::Statement { session: id, needs: needs(reads, touches, None) },
             (true, true) => {
                 let level = match program.level {
                     history::Level::Serializable if self.rules.serializable_is_told => Level::Serializable,
@@ -218,7 +225,8 @@ impl World {
                     Some(whole) => Foreseen::Whole(Box::new(whole)),
                     None => Foreseen::Likely(record::foreseen(&program, done, &self.rules)),
                 };
-                Event::Begin { session: id, level, nonce, home, needs: needs(reads, kind), foreseen }
+                let needs = needs(reads, touches, kind);
+                Event::Begin { session: id, level, nonce, home, needs, foreseen }
             }
         };
         self.tell(event);

@@ -4,12 +4,12 @@ use super::apply_batching::Alarm;
 use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
-use crate::ids::{SessionId, TableId, Version};
+use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
 use crate::parts::replica::State;
 use crate::parts::schema_changes::Defined;
 use crate::parts::version_index::Written;
-use crate::placement::Writes;
+use crate::placement::{Changed, Writes};
 
 impl Rows {
     /// Gives a certified transaction the next version. From here on the log alone decides.
@@ -30,6 +30,7 @@ impl Rows {
             home: Some(home),
             place: finished.place,
             tables: body.tables().collect(),
+            in_parts: body.changes().any(|one| one.parts.is_some()).then(|| body.changes().collect()),
             defined: body.writes_everything().then(|| Defined::of(&claims)),
             is_for_all: body.writes_everything() && self.rules.schema_changes_go_everywhere
                 || body.moves_sequences(),
@@ -161,7 +162,9 @@ impl Writes for Assigned {
         self.is_for_all
     }
 
-    fn changed_tables(&self) -> impl Iterator<Item = TableId> {
-        self.tables.iter().copied()
+    fn changes(&self) -> impl Iterator<Item = Changed> {
+        let whole = self.tables.iter().filter(|_| self.in_parts.is_none());
+        let whole = whole.map(|table| Changed { table: *table, parts: None });
+        self.in_parts.iter().flat_map(|changes| changes.iter().copied()).chain(whole)
     }
 }

@@ -12,7 +12,7 @@
 use super::updates::Known;
 use super::{HomePolicy, Rows};
 use crate::event::{Foreseen, Home, Needs};
-use crate::ids::SessionId;
+use crate::ids::{ReplicaId, SessionId};
 use crate::parts::balancer::Wish;
 use crate::parts::replica::{Replica, State};
 use crate::placement::{ReplicaSet, Touches};
@@ -38,6 +38,7 @@ impl Rows {
         if self.choices.home == HomePolicy::Anchor {
             return self.anchor;
         }
+        let eligible = self.sparing_full(eligible, &needs.touches);
         let mut near = needs.near;
         if let Home::Drawing { last } = choice {
             let has_room = self.anchor_has_room(eligible, needs, now);
@@ -88,6 +89,16 @@ impl Rows {
         } else {
             self.replicas.iter().fold(ReplicaSet::EMPTY, |set, replica| set.with(replica.id))
         }
+    }
+
+    /// Of the replicas that hold the parts, those that do not hold everything, if one of them is up: the others have to apply the rows of
+    /// all parts, which bounds the cluster.
+    fn sparing_full(&self, eligible: ReplicaSet, touches: &Touches) -> ReplicaSet {
+        let Touches::Parts { parts, .. } = touches else { return eligible };
+        let everything = self.placement.holders_of_everything();
+        let partial = everything.iter().fold(eligible, ReplicaSet::without);
+        let is_up = |id: ReplicaId| self.replicas[usize::from(id.0)].state == State::Up;
+        if !parts.is_empty() && partial.iter().any(is_up) { partial } else { eligible }
     }
 
     /// Whether the session's transaction has its home where its statement cannot run.

@@ -12,9 +12,9 @@
 //! Non-goals: the driver decides which replicas are members, and remembers it over a restart.
 
 use super::{HomeSide, Out, Rows};
-use crate::ids::{FragmentId, ReplicaId, TableId, Version};
+use crate::ids::{ReplicaId, TableId, Version};
 use crate::parts::replica::{Replica, State};
-use crate::placement::ReplicaSet;
+use crate::placement::{Copies, Holdings, ReplicaSet};
 
 impl Rows {
     /// A replica joins, under a new number or that of a member that has left.
@@ -85,16 +85,18 @@ impl Rows {
     }
 
     /// Other replicas hold a table from now on. A read that waits was given its replicas by the former placement, so it does not
-    /// go to one that no longer holds the table, whatever it reads.
-    pub(super) fn placed(&mut self, table: TableId, holders: Option<ReplicaSet>) {
-        let fragment = FragmentId::whole(table);
-        let former = self.placement.holders(fragment);
-        match holders {
-            Some(holders) => self.placement.restrict(fragment, holders),
-            None => self.placement.lift(fragment),
+    /// go to one that holds less of the table now, whatever it reads.
+    pub(super) fn placed(&mut self, table: TableId, copies: Option<Copies>) {
+        let former: Vec<Holdings> = self.replicas.iter().map(|r| self.placement.holdings(r.id)).collect();
+        match copies {
+            Some(copies) => self.placement.restrict(table, copies),
+            None => self.placement.lift(table),
         }
-        let present = self.placement.holders(fragment);
-        let left_out: Vec<ReplicaId> = former.iter().filter(|id| !present.contains(*id)).collect();
+        let holds_less = |(replica, former): (&Replica, &Holdings)| {
+            let present = self.placement.holdings(replica.id);
+            (!present.cover(former)).then_some(replica.id)
+        };
+        let left_out: Vec<ReplicaId> = self.replicas.iter().zip(&former).filter_map(holds_less).collect();
         let waiting = self.replicas.iter_mut().flat_map(|replica| replica.waiting.items_mut());
         for turn in waiting.chain(self.stranded.iter_mut().map(|(_, _, turn)| turn)) {
             turn.eligible = left_out.iter().fold(turn.eligible, |set, replica| set.without(*replica));

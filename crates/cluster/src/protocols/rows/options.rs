@@ -80,15 +80,15 @@ impl std::error::Error for AnchorError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{DatabaseId, FragmentId};
-    use crate::placement::ReplicaSet;
+    use crate::ids::DatabaseId;
+    use crate::placement::{Copies, ReplicaSet};
     use crate::protocols::onecopy::ONECOPY;
     use crate::protocols::rows::{KEYS_MAX, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rows};
 
     /// Three replicas, of which only the first one holds table 1.
     fn begun_at(anchor: u16) -> Result<(), AnchorError> {
         let mut placement = Placement::full(3);
-        placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
+        placement.restrict(DatabaseId::FIRST.table(1), Copies::Whole(ReplicaSet::first(1)));
         let options = Options {
             choices: ONECOPY,
             replicas: 3,

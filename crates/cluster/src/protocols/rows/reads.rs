@@ -5,7 +5,7 @@ use crate::event::{AbortCause, Effect, Reads};
 use crate::ids::{ReplicaId, SessionId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::replica::Turn;
-use crate::placement::ReplicaSet;
+use crate::placement::{ReplicaSet, Touches};
 
 impl Rows {
     /// The version that a statement needs. If its catalogue is out of date, its tables are not known, and it needs all.
@@ -39,14 +39,12 @@ impl Rows {
         Some(self.need(reads, out.catalogue))
     }
 
-    /// The replicas that may serve it: the holders of the tables; for the catalogues, the anchor.
-    pub(super) fn eligible(&self, reads: &Reads, at: Option<ReplicaId>) -> ReplicaSet {
+    /// The replicas that may serve it: the holders of what it touches; for the catalogues, the anchor.
+    pub(super) fn eligible(&self, reads: &Reads, touches: &Touches, at: Option<ReplicaId>) -> ReplicaSet {
         let holders = match reads {
-            Reads::Tables(tables) => self.placement.holders_of_all(tables),
-            Reads::Rows(footprint) => self.placement.holders_of_all(&footprint.all_tables()),
             Reads::Catalogue if at.is_none() => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
             Reads::Catalogue => return at.map_or(ReplicaSet::EMPTY, |r| ReplicaSet::EMPTY.with(r)),
-            Reads::All => self.placement.holders_of_everything(),
+            _ => self.placement.holders_of(touches),
         };
         at.map_or(holders, |replica| ReplicaSet::EMPTY.with(replica).and(holders))
     }

@@ -163,6 +163,7 @@ impl Bench {
         let reads = Reads::Tables([DatabaseId::FIRST.table(table)].into());
         self.feed(Event::Read {
             session,
+            touches: reads.touches(),
             reads,
             at: None,
             cost_us: 1,
@@ -410,6 +411,7 @@ fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
     let reads = Reads::Catalogue;
     bench.feed(Event::Read {
         session: S1,
+        touches: reads.touches(),
         reads,
         at: None,
         cost_us: 1,

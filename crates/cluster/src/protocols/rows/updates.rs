@@ -344,6 +344,10 @@ impl Rows {
     ) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
+        if !self.placement.tells_parts(body.edition(), body.tables(), body.untold()) {
+            self.abort(session, AbortCause::Conflict(Rival::default()), out);
+            return;
+        }
         let (mut merged, mut held) = (Claims::default(), Claims::default());
         for claimed in &claims {
             merged.add(&claimed.claims);

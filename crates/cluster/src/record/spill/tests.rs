@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::tests::{DATABASE, Step, build, push, sample_header, step};
-use super::super::{Change, Item, Record, RecordBuilder};
+use super::super::tests::{DATABASE, Step, build, push, sample_header, step, step_of};
+use super::super::{Item, Record, RecordBuilder};
 use super::*;
 
 /// A step of a growing record.
@@ -33,12 +33,7 @@ fn steps_of<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Step> {
     let mut steps = Vec::new();
     for item in items {
         match item {
-            Item::Rows(rows) => steps.extend(rows.iter().map(|row| match row.change {
-                Change::Insert { new } => Step::Insert(row.table.number, new.to_vec()),
-                Change::Update { old, new } => Step::Update(row.table.number, old.to_vec(), new.to_vec()),
-                Change::Delete { old } => Step::Delete(row.table.number, old.to_vec()),
-                Change::Truncate => Step::Truncate(row.table.number),
-            })),
+            Item::Rows(rows) => steps.extend(rows.iter().map(step_of)),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use cluster::Cluster;
 use cluster::claims::Claims;
 use cluster::event::Rival;
-use cluster::ids::{DatabaseId, FragmentId, ReplicaId, SessionId, TableId, Version};
+use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::conflicts::Count;
-use cluster::placement::{Holdings, LastHolder, Placement, ReplicaSet};
+use cluster::placement::{Copies, Holdings, LastHolder, Placement, ReplicaSet};
 use cluster::protocols::{ChainStatus, ReplicaStatus, Waiting};
 use cluster::time::Time;
 
@@ -29,16 +29,22 @@ impl Core {
     }
 
     /// The tables that only some replicas hold, each with its holders.
-    pub(crate) fn restricted(&self) -> Vec<(TableId, ReplicaSet)> {
-        let tables =
-            |placement: &Placement| placement.restricted().map(|(f, holders)| (f.table, holders)).collect();
+    pub(crate) fn restricted(&self) -> Vec<(TableId, Copies)> {
+        let tables = |placement: &Placement| {
+            placement.restricted().map(|(table, copies)| (table, copies.clone())).collect()
+        };
         self.query(|core| core.placement().map(tables).unwrap_or_default())
     }
 
-    /// The replicas that hold a table.
-    pub(crate) fn holders(&self, table: TableId) -> ReplicaSet {
-        let fragment = FragmentId::whole(table);
-        self.query(|core| core.placement().map(|placement| placement.holders(fragment)).unwrap_or_default())
+    /// The holders of a table.
+    pub(crate) fn copies(&self, table: TableId) -> Copies {
+        let found = self.query(|core| core.placement().map(|placement| placement.copies(table)));
+        found.unwrap_or(Copies::Whole(ReplicaSet::EMPTY))
+    }
+
+    /// Who holds what. In a kind of node without a core each replica holds everything.
+    pub(crate) fn placement(&self) -> Option<Placement> {
+        self.query(|core| core.placement().cloned())
     }
 
     /// The table that no other replica holds, if there is one: then the replica cannot leave.

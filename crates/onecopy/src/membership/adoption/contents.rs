@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::difference::{Difference, DifferingPair};
 use super::error::AdoptionError;
 use crate::backend::{BackendError, OwnConnection};
+use crate::capture::shares::Shares;
 use crate::config::Replica;
 use crate::membership::checksum;
 use crate::membership::reach::ReachedServer;
@@ -66,7 +67,7 @@ pub(crate) async fn what_is_there(connection: &mut OwnConnection) -> Result<Opti
 async fn sums(connection: &mut OwnConnection) -> Result<Sums, BackendError> {
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     // The servers are no replicas yet, so each holds every table.
-    let mut sums = checksum::checksums(connection, |_| true).await?.sums;
+    let mut sums = checksum::checksums(connection, &Shares::everything()).await?.sums;
     let (what, sql) = POSITIONS;
     let rows = connection.query(sql).await?;
     sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());

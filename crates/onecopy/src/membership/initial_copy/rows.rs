@@ -47,6 +47,8 @@ pub(super) struct Table {
     /// How they are read, if as text.
     as_text: Option<String>,
     bytes: u64,
+    /// The rows that are copied, if not all.
+    condition: Option<String>,
     /// Set if writing its rows calls code of users.
     sandbox: Option<Sandbox>,
 }
@@ -65,6 +67,11 @@ impl Table {
     /// Schema and name, in quotes.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Only rows are copied of which this is true.
+    pub(super) fn restrict(&mut self, condition: Option<String>) {
+        self.condition = condition;
     }
 }
 
@@ -114,7 +121,7 @@ pub(super) async fn lock(connection: &mut OwnConnection) -> Result<Option<Vec<Ta
         let name = format!("{}.{}", quoted(schema), quoted(name));
         let bytes = bytes.as_deref().and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
         let columns = columns.clone().unwrap_or_default();
-        tables.push(Table { name, columns, as_text: as_text.clone(), bytes, sandbox });
+        tables.push(Table { name, columns, as_text: as_text.clone(), bytes, condition: None, sandbox });
     }
     let names: Vec<String> = tables.iter().map(|table| format!("ONLY {}", table.name)).collect();
     if !names.is_empty() {
@@ -129,15 +136,16 @@ pub(super) fn total_bytes(tables: &[Table]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 
-/// Copies one table. Rows that an extension has put there are replaced.
+/// Copies one table, or some rows of it. Rows that an extension has put there are replaced.
 pub(super) async fn copy(
     donor: &mut OwnConnection,
     target: &mut OwnConnection,
     table: &Table,
     transfer: &Transfer,
 ) -> Result<(), CopyError> {
-    let Table { name, columns, as_text, sandbox, .. } = table;
-    target.query(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
+    let Table { name, columns, as_text, condition, sandbox, .. } = table;
+    let only = condition.as_ref().map_or_else(String::new, |condition| format!(" WHERE {condition}"));
+    target.query(&format!("BEGIN; DELETE FROM ONLY {name}{only}")).await.map_err(CopyError::Target)?;
     // A column list may not be empty. A table without columns to copy gets no list, and sends rows without columns.
     let list = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
     let into = match sandbox {
@@ -148,11 +156,16 @@ pub(super) async fn copy(
         }
         None => format!("{name}{list}"),
     };
-    let (from, into) = match as_text {
-        Some(read) => {
-            (format!("COPY (SELECT {read} FROM ONLY {name}) TO STDOUT"), format!("COPY {into} FROM STDIN"))
-        }
-        None => (
+    let (from, into) = match (as_text, condition) {
+        (Some(read), _) => (
+            format!("COPY (SELECT {read} FROM ONLY {name}{only}) TO STDOUT"),
+            format!("COPY {into} FROM STDIN"),
+        ),
+        (None, Some(_)) => (
+            format!("COPY (SELECT {columns} FROM ONLY {name}{only}) TO STDOUT (FORMAT binary)"),
+            format!("COPY {into} FROM STDIN (FORMAT binary)"),
+        ),
+        (None, None) => (
             format!("COPY {name}{list} TO STDOUT (FORMAT binary)"),
             format!("COPY {into} FROM STDIN (FORMAT binary)"),
         ),

@@ -4,14 +4,19 @@
 //! one. So where a table is held, the tables that it refers to are held. A materialized view is filled by each replica from its own
 //! rows, so what it shows is held everywhere.
 //!
+//! A row of a split table refers to rows of its own part, or to a table that is held as a whole: a replica that holds the part has no
+//! other row to check against. So a foreign key between split tables pairs the columns by which they are split, and every unique key
+//! of a split table has its column.
+//!
 //! Example: with `line REFERENCES order`, `PLACE TABLE "order" ON a` is refused as long as `line` is also at b. Both can be placed
 //! with one command.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use cluster::ids::{DatabaseId, TableId};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Copies, ReplicaSet};
 use serde::Deserialize;
 
 use crate::backend::BackendError;
@@ -28,6 +33,12 @@ pub(crate) enum Breach {
     Reference { child: String, parent: String },
     /// A materialized view shows the table, which would not be held everywhere.
     View { view: String, table: String },
+    /// The table would be split by a column that it does not have, or by whose type no table can be split.
+    Column { table: String, column: String },
+    /// Rows of different parts could have the same values in a unique index.
+    Key { table: String, column: String, index: String },
+    /// Rows refer to rows of other parts.
+    Across { child: String, parent: String },
 }
 
 impl fmt::Display for Breach {
@@ -41,6 +52,17 @@ impl fmt::Display for Breach {
                 f,
                 "materialized view {view} is filled by each replica, and table {table} would not be held by all of them"
             ),
+            Self::Column { table, column } => {
+                write!(f, "table {table} has no column \"{column}\" by which it can be split")
+            }
+            Self::Key { table, column, index } => write!(
+                f,
+                "table {table} is split by \"{column}\", which is not among the columns of its unique index \"{index}\""
+            ),
+            Self::Across { child, parent } => write!(
+                f,
+                "rows of table {child} would refer to rows of table {parent} that a replica does not hold: the foreign key does not pair the columns by which both are split"
+            ),
         }
     }
 }
@@ -52,6 +74,15 @@ impl Breach {
                 "Place both with one command, as in PLACE TABLE parent, child ON replica-1, replica-2; or hold the parent wherever the child is."
             }
             Self::View { .. } => "PLACE TABLE .. EVERYWHERE, or a table in place of the materialized view.",
+            Self::Column { .. } => {
+                "It has to be of type smallint, integer, bigint, text, varchar or uuid, with a deterministic collation, and not computed."
+            }
+            Self::Key { .. } => {
+                "Each replica checks uniqueness among the rows that it holds. Add the column to the index, or keep the table whole."
+            }
+            Self::Across { .. } => {
+                "Split both by columns that a foreign key pairs, or keep the table that is referred to whole: PLACE TABLE .. EVERYWHERE."
+            }
         }
     }
 }
@@ -68,6 +99,15 @@ struct Together {
 struct Numbered {
     number: u32,
     names: Vec<TableName>,
+    /// The columns by which it can be split.
+    columns: Vec<String>,
+    keys: Vec<UniqueIndex>,
+}
+
+#[derive(Deserialize)]
+struct UniqueIndex {
+    name: String,
+    columns: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +116,46 @@ struct Pair {
     child_name: String,
     parent: u32,
     parent_name: String,
+    /// Pairs of a column and the one that it refers to.
+    columns: Vec<[String; 2]>,
+}
+
+impl Pair {
+    /// The column of the child that refers to this one of the parent.
+    fn following(&self, column: &str) -> Option<&str> {
+        self.columns.iter().find(|[_, parent]| parent == column).map(|[child, _]| child.as_str())
+    }
+
+    /// Why the child would not have its parents where it is held, if so.
+    fn breach(&self, everyone: ReplicaSet, child: &Copies, parent: &Copies) -> Option<Breach> {
+        let names = || (self.child_name.clone(), self.parent_name.clone());
+        if let (Some((own, _)), Some((theirs, _))) = (child.split(), parent.split())
+            && self.following(theirs) == Some(own)
+        {
+            let lacks = child.sets().zip(parent.sets()).any(|((_, own), (_, its))| own.and(its) != own);
+            let (child, parent) = names();
+            return lacks.then_some(Breach::Reference { child, parent });
+        }
+        let own = child.sets().fold(ReplicaSet::EMPTY, |all, (_, set)| all.or(set));
+        let lacks = own.and(parent.of_all_rows(everyone)) != own;
+        let is_split = parent.split().is_some();
+        let (child, parent) = names();
+        let breach =
+            if is_split { Breach::Across { child, parent } } else { Breach::Reference { child, parent } };
+        lacks.then_some(breach)
+    }
+}
+
+impl Numbered {
+    /// Why the table cannot be split by a column, if so.
+    fn split_breach(&self, column: &str) -> Option<Breach> {
+        let (table, column) = (self.names.first()?.to_string(), column.to_owned());
+        if !self.columns.contains(&column) {
+            return Some(Breach::Column { table, column });
+        }
+        let index = self.keys.iter().find(|key| !key.columns.contains(&column))?.name.clone();
+        Some(Breach::Key { table, column, index })
+    }
 }
 
 #[derive(Deserialize)]
@@ -91,51 +171,94 @@ pub(crate) fn breach(
     told: &[u8],
     database: DatabaseId,
     everyone: ReplicaSet,
-    holders: impl Fn(TableId) -> ReplicaSet,
+    copies: impl Fn(TableId) -> Copies,
 ) -> Result<Option<Breach>, BackendError> {
     let together = together(told)?;
-    let lacks_parent = |pair: &&Pair| {
-        let [child, parent] = [pair.child, pair.parent].map(|number| holders(database.table(number)));
-        child.and(parent) != child
+    let lacks_parent = |pair: &Pair| {
+        let [child, parent] = [pair.child, pair.parent].map(|number| copies(database.table(number)));
+        pair.breach(everyone, &child, &parent)
     };
-    if let Some(pair) = together.references.iter().find(lacks_parent) {
-        let (child, parent) = (pair.child_name.clone(), pair.parent_name.clone());
-        return Ok(Some(Breach::Reference { child, parent }));
+    let cannot_be_split = |table: &Numbered| {
+        let copies = copies(database.table(table.number));
+        table.split_breach(copies.split()?.0)
+    };
+    let first = together.tables.iter().find_map(cannot_be_split);
+    if let Some(breach) = first.or_else(|| together.references.iter().find_map(lacks_parent)) {
+        return Ok(Some(breach));
     }
-    let is_partial = |viewed: &&Viewed| everyone.and(holders(database.table(viewed.table))) != everyone;
+    let of_all = |table: u32| copies(database.table(table)).of_all_rows(everyone);
+    let is_partial = |viewed: &&Viewed| everyone.and(of_all(viewed.table)) != everyone;
     let found = together.views.iter().find(is_partial);
     Ok(found.map(|viewed| Breach::View { view: viewed.view.clone(), table: viewed.name.clone() }))
 }
 
+/// The tables that are split together with one, each with its column: those that refer to its column by a foreign key, and those that
+/// refer to theirs. A table that is split already is left out.
+pub(super) fn following(
+    told: &[u8],
+    database: DatabaseId,
+    table: TableId,
+    column: &str,
+    is_split: impl Fn(TableId) -> bool,
+) -> Result<BTreeMap<TableId, String>, BackendError> {
+    let together = together(told)?;
+    let mut found = BTreeMap::from([(table, column.to_owned())]);
+    loop {
+        let next = together.references.iter().find_map(|pair| {
+            let [child, parent] = [pair.child, pair.parent].map(|number| database.table(number));
+            let column = pair.following(found.get(&parent)?)?;
+            let is_new = !found.contains_key(&child) && !is_split(child);
+            is_new.then(|| (child, column.to_owned()))
+        });
+        match next {
+            Some((child, column)) => _ = found.insert(child, column),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// What is known of tables that are to be placed as new ones.
+pub(crate) struct Rules<'a> {
+    /// Whether a table is new.
+    pub(crate) is_new: &'a dyn Fn(TableId) -> bool,
+    /// The holders by the rule for new tables.
+    pub(crate) by_rule: &'a dyn Fn(NewTable<'_>) -> Option<ReplicaSet>,
+    /// Whether a new table may be split: not if its rows are captured already.
+    pub(crate) may_be_split: &'a dyn Fn(TableId) -> bool,
+}
+
 /// Where new tables are to be held, if not everywhere: as the rule for new ones says, and only where the tables are that they refer to.
+/// One that refers to a split table is split like it, if the foreign key pairs a column with that of the other.
 /// `told` is what a server has told in the transaction that has made them.
 pub(crate) fn of_new_tables(
     told: &[u8],
     database: DatabaseId,
-    is_new: impl Fn(TableId) -> bool,
-    by_rule: impl Fn(NewTable<'_>) -> Option<ReplicaSet>,
+    rules: &Rules<'_>,
     everyone: ReplicaSet,
-    holders: impl Fn(TableId) -> ReplicaSet,
-) -> Result<BTreeMap<TableId, ReplicaSet>, BackendError> {
+    copies: impl Fn(TableId) -> Copies,
+) -> Result<BTreeMap<TableId, Copies>, BackendError> {
     let together = together(told)?;
     let tables = together.tables.iter();
     let tables = tables.map(|found| NewTable { id: database.table(found.number), names: &found.names });
-    let mut new: BTreeMap<TableId, ReplicaSet> = tables
-        .filter(|table| is_new(table.id))
-        .filter_map(|table| Some((table.id, by_rule(table)?)))
+    let mut new: BTreeMap<TableId, Copies> = tables
+        .filter(|table| (rules.is_new)(table.id))
+        .filter_map(|table| Some((table.id, Copies::Whole((rules.by_rule)(table)?))))
         .collect();
     loop {
         let mut has_changed = false;
         for pair in &together.references {
             let [child, parent] = [pair.child, pair.parent].map(|number| database.table(number));
-            if !is_new(child) {
+            if !(rules.is_new)(child) {
                 continue;
             }
-            let of_parent = new.get(&parent).copied().unwrap_or_else(|| holders(parent));
-            let before = new.get(&child).copied().unwrap_or(everyone);
-            if before.and(of_parent) != before {
-                new.insert(child, before.and(of_parent));
-                has_changed = true;
+            let of_parent = new.get(&parent).cloned().unwrap_or_else(|| copies(parent));
+            let present = new.get(&child).cloned().unwrap_or(Copies::Whole(everyone));
+            if pair.breach(everyone, &present, &of_parent).is_some() {
+                let own = together.tables.iter().find(|table| table.number == pair.child);
+                let may_be_split = !new.contains_key(&child) && (rules.may_be_split)(child);
+                let after = below(pair, own.filter(|_| may_be_split), everyone, &present, &of_parent);
+                has_changed |= new.get(&child) != Some(&after);
+                new.insert(child, after);
             }
         }
         // A new table may refer to a new table.
@@ -143,6 +266,24 @@ pub(crate) fn of_new_tables(
             return Ok(new);
         }
     }
+}
+
+/// The holders of a new table that would be held where this parent is not: the same parts, if it may be split, or only where the parent
+/// is held.
+fn below(
+    pair: &Pair,
+    may_be_split: Option<&Numbered>,
+    everyone: ReplicaSet,
+    present: &Copies,
+    of_parent: &Copies,
+) -> Copies {
+    if let Copies::Parts { column, holders } = of_parent
+        && let Some(column) = pair.following(column)
+        && may_be_split.is_some_and(|table| table.split_breach(column).is_none())
+    {
+        return Copies::Parts { column: column.into(), holders: Arc::clone(holders) };
+    }
+    present.map(|_, holders| holders.and(of_parent.of_all_rows(everyone)))
 }
 
 /// A table that is held otherwise than it is to be.
@@ -158,15 +299,20 @@ pub(super) fn held_otherwise(
     database: DatabaseId,
     by_rule: impl Fn(NewTable<'_>) -> Option<ReplicaSet>,
     everyone: ReplicaSet,
-    holders: impl Fn(TableId) -> ReplicaSet,
+    copies: impl Fn(TableId) -> Copies,
 ) -> Result<Vec<Otherwise>, BackendError> {
-    let wanted = of_new_tables(told, database, |_| true, &by_rule, everyone, &holders)?;
-    let wanted = |table: &Numbered| wanted.get(&database.table(table.number)).copied();
+    let rules = Rules { is_new: &|_| true, by_rule: &by_rule, may_be_split: &|_| false };
+    let wanted = of_new_tables(told, database, &rules, everyone, &copies)?;
+    let wanted = |table: &Numbered| match wanted.get(&database.table(table.number)) {
+        Some(Copies::Whole(holders)) => Some(*holders),
+        // No rule splits a table.
+        _ => None,
+    };
     let tables = together(told)?.tables;
     let mut found: Vec<Otherwise> = Vec::new();
     for table in &tables {
         let id = database.table(table.number);
-        let (Some(replicas), held) = (wanted(table), holders(id)) else { continue };
+        let (Some(replicas), Copies::Whole(held)) = (wanted(table), copies(id)) else { continue };
         let has_rule = by_rule(NewTable { id, names: &table.names }).is_some();
         if if has_rule { held == replicas } else { held.and(replicas) == held } {
             continue;
@@ -190,53 +336,4 @@ fn together(told: &[u8]) -> Result<Together, BackendError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cluster::ids::ReplicaId;
-
-    const TOLD: &[u8] =
-        br#"{"tables": [], "references": [{"child": 2, "child_name": "line", "parent": 1, "parent_name": "orders"}],
-        "views": [{"table": 3, "name": "item", "view": "best"}]}"#;
-
-    fn found(orders: u16, line: u16, item: u16) -> Option<Breach> {
-        let all = [orders, line, item].map(ReplicaSet::first);
-        let holders = |table: TableId| all[table.number as usize - 1];
-        breach(TOLD, DatabaseId::FIRST, ReplicaSet::first(3), holders).unwrap()
-    }
-
-    #[test]
-    fn a_table_is_held_where_what_it_refers_to_is_and_what_a_view_shows_is_everywhere() {
-        assert_eq!(found(3, 3, 3), None);
-        assert_eq!(found(2, 2, 3), None);
-        assert_eq!(found(3, 1, 3), None, "a parent may be held by more");
-        let reference = Breach::Reference { child: "line".to_owned(), parent: "orders".to_owned() };
-        assert_eq!(found(1, 2, 3), Some(reference));
-        let view = Breach::View { view: "best".to_owned(), table: "item".to_owned() };
-        assert_eq!(found(3, 3, 2), Some(view));
-        let nothing =
-            breach(b"{}", DatabaseId::FIRST, ReplicaSet::EMPTY.with(ReplicaId(0)), |_| ReplicaSet::EMPTY);
-        assert!(nothing.is_err());
-    }
-
-    #[test]
-    fn a_new_table_is_held_where_what_it_refers_to_is() {
-        let told =
-            br#"{"tables": [{"number": 1, "names": []}, {"number": 3, "names": []}, {"number": 5, "names": [
-                {"schema": "public", "name": "log_1"}]}], "references": [
-            {"child": 4, "child_name": "note", "parent": 3, "parent_name": "line"},
-            {"child": 3, "child_name": "line", "parent": 1, "parent_name": "orders"},
-            {"child": 2, "child_name": "old", "parent": 1, "parent_name": "orders"}], "views": []}"#;
-        let everyone = ReplicaSet::first(3);
-        let holders = |table: TableId| if table.number == 1 { ReplicaSet::first(2) } else { everyone };
-        let is_new = |table: TableId| table.number > 2;
-        let number = |number| DatabaseId::FIRST.table(number);
-        let by_rule = |table: NewTable<'_>| {
-            table.names.iter().any(|name| name.name == "log_1").then_some(ReplicaSet::first(1))
-        };
-        let placed = of_new_tables(told, DatabaseId::FIRST, is_new, by_rule, everyone, holders).unwrap();
-        assert_eq!(
-            placed,
-            BTreeMap::from([(3, 2), (4, 2), (5, 1)].map(|(n, count)| (number(n), ReplicaSet::first(count))))
-        );
-    }
-}
+mod tests;

@@ -64,7 +64,7 @@ async fn held_otherwise(
         (holders != ReplicaSet::EMPTY).then_some(holders)
     };
     let (told, database) = (told(coordinator).await?, coordinator.database.served.id);
-    let held = |table| coordinator.core.holders(table);
+    let held = |table| coordinator.core.copies(table);
     let found = closure::held_otherwise(told.as_bytes(), database, by_rule, members(coordinator), held)?;
     let mut groups: BTreeMap<Vec<u16>, Group> = BTreeMap::new();
     for closure::Otherwise { name, wanted } in found {

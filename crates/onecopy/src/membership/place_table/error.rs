@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use cluster::ids::Version;
+use cluster::placement::PARTS_MAX;
 use commitlog::LogError;
 use wire::sqlstate;
 
@@ -33,6 +34,14 @@ pub(crate) enum PlaceError {
     NoFullReplica,
     /// A table would not be held where it is needed.
     Breach(Breach),
+    /// This table is split already.
+    IsSplit { table: String },
+    /// There are no parts yet.
+    NoParts,
+    /// There cannot be so many parts.
+    PartsOutOfRange { count: u8 },
+    /// This table is split into another number of parts.
+    OtherParts { table: String, count: usize },
     /// This replica would hold other tables, and is not up.
     NotUp { replica: String },
     /// It could not be drained.
@@ -71,6 +80,12 @@ impl fmt::Display for PlaceError {
             Self::Joined => f.write_str("a replica has joined meanwhile that does not hold them"),
             Self::NoFullReplica => f.write_str("no replica that serves would hold every table"),
             Self::Breach(breach) => breach.fmt(f),
+            Self::IsSplit { table } => write!(f, "{table} is split already"),
+            Self::NoParts => f.write_str("there are no parts yet"),
+            Self::PartsOutOfRange { count } => {
+                write!(f, "{count} parts are not possible, there can be from 1 to {PARTS_MAX}")
+            }
+            Self::OtherParts { table, count } => write!(f, "{table} is split into {count} parts"),
             Self::NotUp { replica } => write!(f, "{replica} is not up"),
             Self::NotDrained { replica, error } => write!(f, "{replica} cannot be drained: {error}"),
             Self::NotEmpty { replica, error: NotEmpty::InUse { users } } => write!(
@@ -121,6 +136,7 @@ impl PlaceError {
             Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
             Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
             Self::Breach(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             _ => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
         };
         let hint = match self {
@@ -133,6 +149,13 @@ impl PlaceError {
                 "Nothing has changed. Leave at least one replica that serves with every table; two are better."
             }
             Self::Breach(breach) => breach.hint(),
+            Self::IsSplit { .. } | Self::OtherParts { .. } => {
+                "Nothing has changed. PLACE TABLE .. EVERYWHERE makes it whole first."
+            }
+            Self::NoParts => "Run PLACE PARTS first, for example PLACE PARTS 16 COPIES 2.",
+            Self::PartsOutOfRange { .. } => {
+                "Some more parts than replicas are enough, for example PLACE PARTS 16 COPIES 2."
+            }
             Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => {
                 "SHOW CLIENTS names the sessions, and KILL ends one. The same command does the rest."
             }

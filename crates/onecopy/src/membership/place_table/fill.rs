@@ -1,14 +1,16 @@
-//! Copies tables into a replica that stands at the version of the snapshot.
+//! Copies tables and parts of tables into a replica that stands at the version of the snapshot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::ids::{ReplicaId, TableId, Version};
+use cluster::placement::PartSet;
 use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
 
+use super::Piece;
 use super::error::PlaceError;
 use crate::backend::OwnConnection;
+use crate::capture::shares::SplitSql;
 use crate::coordinator::Coordinator;
-
 use crate::coordinator::resync_progress::Transfer;
 use crate::membership::initial_copy;
 use crate::membership::initial_copy::TablesError;
@@ -22,7 +24,23 @@ pub(super) async fn open_snapshot(
     Ok(initial_copy::open_snapshot(coordinator, donor).await?)
 }
 
-/// Copies the tables. The replica stands at the same version as the snapshot, and has no agent.
+/// The tables by name, each with the condition on the rows that are copied.
+fn wanted(coordinator: &Coordinator, pieces: &BTreeSet<Piece>) -> BTreeMap<String, Option<String>> {
+    let mut parts: BTreeMap<TableId, PartSet> = BTreeMap::new();
+    for (table, part) in pieces {
+        let all = parts.entry(*table).or_default();
+        *all = part.iter().fold(*all, |all, part| all.with(*part));
+    }
+    let condition = |table: TableId, parts: PartSet| {
+        let copies = coordinator.core.copies(table);
+        let (column, count) = copies.split()?;
+        Some(SplitSql::by(column, count).condition(parts))
+    };
+    let wanted = |(table, parts)| (coordinator.table_name(table), condition(table, parts));
+    parts.into_iter().map(wanted).collect()
+}
+
+/// Copies tables and parts. The replica stands at the same version as the snapshot, and has no agent.
 ///
 /// Its set of applied records lacks those that only concerned the new tables. So the set becomes that of a copy: the last records up to
 /// this version, without gaps, which say that all before them are there.
@@ -30,12 +48,12 @@ pub(super) async fn copy(
     coordinator: &Coordinator,
     snapshot: OwnConnection,
     replica: ReplicaId,
-    tables: &BTreeSet<TableId>,
+    pieces: &BTreeSet<Piece>,
     version: Version,
     transfer: &Transfer,
 ) -> Result<(), PlaceError> {
-    let names: BTreeSet<String> = tables.iter().map(|table| coordinator.table_name(*table)).collect();
-    let copied = initial_copy::copy_tables(coordinator, snapshot, replica, &names, transfer).await;
+    let wanted = wanted(coordinator, pieces);
+    let copied = initial_copy::copy_tables(coordinator, snapshot, replica, &wanted, transfer).await;
     let mut target = copied.map_err(|error| match error {
         TablesError::Rewritten => PlaceError::Rewritten,
         other => PlaceError::Copy(other),

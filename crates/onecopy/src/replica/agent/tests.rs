@@ -29,8 +29,10 @@ use super::{Agent, AgentEvent, Assignment, Command, DivergenceCause};
 use crate::backend::Connection;
 use crate::backend::Served;
 use crate::capture;
+use crate::capture::shares::Shares;
 use crate::capture::vouch::Voucher;
 use crate::capture::{Captured, Decoder};
+use crate::coordinator::splits::Splits;
 use crate::membership::checksum;
 use server::Server;
 
@@ -132,7 +134,11 @@ impl Home {
             let (tag, total) = self.connection.message().await.unwrap();
             let body = &self.connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
-                tag::NOTICE_RESPONSE => captured.push(self.decoder.capture(Fields::new(body), builder)),
+                tag::NOTICE_RESPONSE => captured.push(self.decoder.capture(
+                    Fields::new(body),
+                    &Splits::none(Arc::default()),
+                    builder,
+                )),
                 tag::ERROR_RESPONSE => panic!("{sql}: {}", Fields::new(body).message()),
                 _ => {}
             }
@@ -240,7 +246,7 @@ impl Pair {
         for server in &self.servers {
             let mut connection = server.own("").await;
             connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
-            sums.push(checksum::checksums(&mut connection, |_| true).await.unwrap());
+            sums.push(checksum::checksums(&mut connection, &Shares::everything()).await.unwrap());
         }
         assert_eq!(sums[0], sums[1]);
     }

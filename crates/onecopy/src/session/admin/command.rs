@@ -99,7 +99,7 @@ const VIEWS: [(&str, View, &str); 22] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 17] = [
+const ACTIONS: [(&str, &str); 19] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -116,6 +116,8 @@ const ACTIONS: [(&str, &str); 17] = [
     ("WAKE REPLICA name", "starts the server of a parked replica, which serves when it has caught up"),
     ("PLACE TABLE table, .. ON replica, ..", "has only these replicas hold the tables; clients go on"),
     ("PLACE TABLE table, .. EVERYWHERE", "has every replica hold the tables"),
+    ("PLACE PARTS n COPIES m ON replica, ..", "deals n parts of rows to these replicas; the others hold all"),
+    ("PLACE TABLE table, .. BY column", "has a replica hold only the rows of its parts, by a column's value"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
     ("RELOAD", "reads the configuration again"),

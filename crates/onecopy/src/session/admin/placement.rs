@@ -1,20 +1,22 @@
-//! PLACE TABLE and SHOW PLACEMENT: which replicas hold which tables.
+//! PLACE TABLE, PLACE PARTS and SHOW PLACEMENT: which replicas hold which tables and parts of tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, TableId};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Copies, ReplicaSet};
 use sql::Name;
 use sql::profile::table_names;
 use tokio::time::{Duration, sleep};
 use wire::{encode, sqlstate};
 
+use crate::capture::quoting::quoted;
 use crate::client::Client;
 use crate::coordinator::Coordinator;
 use crate::error::Refusal;
 use crate::membership::place_table;
-use crate::membership::place_table::Wish;
+use crate::membership::place_table::parts::Dealing;
+use crate::membership::place_table::{PlaceError, Wish};
 
 /// How often a waiting client gets the progress.
 const NOTICE_EVERY: Duration = Duration::from_secs(1);
@@ -23,36 +25,84 @@ const NOTICE_EVERY: Duration = Duration::from_secs(1);
 const EVERY_TABLE: &str = "(every table)";
 const OTHER_TABLES: &str = "(every other table)";
 
-/// Tables, and the replicas that are to hold them.
+/// What is to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placing {
-    tables: Vec<Name>,
-    wish: Wish,
+pub(super) enum Placing {
+    /// Tables.
+    Tables {
+        /// Their names.
+        tables: Vec<Name>,
+        /// Where.
+        wish: Wish,
+    },
+    /// The parts of tables that are split.
+    Parts(Dealing),
 }
 
-/// Reads `PLACE TABLE a, b ON replica-1, replica-2` or `PLACE TABLE a EVERYWHERE`; `None` if it is no such command.
+/// Reads `PLACE TABLE a, b ON replica-1, replica-2`, `PLACE TABLE a EVERYWHERE`, `PLACE TABLE a BY column` or
+/// `PLACE PARTS 16 COPIES 2 ON replica-2, replica-3`; `None` if it is no such command.
 pub(super) fn parse(sql: &[u8]) -> Result<Option<Placing>, Refusal> {
     let text = String::from_utf8_lossy(sql).into_owned();
     let text = text.trim_end_matches([';', ' ', '\n', '\t']).trim_start();
-    let Some(rest) = after_word(text, "PLACE").and_then(|rest| after_word(rest, "TABLE")) else {
-        return Ok(None);
-    };
+    let Some(rest) = after_word(text, "PLACE") else { return Ok(None) };
+    if let Some(rest) = after_word(rest, "PARTS") {
+        return dealing(rest).map(Placing::Parts).map(Some);
+    }
+    let Some(rest) = after_word(rest, "TABLE") else { return Ok(None) };
     let (tables, wish) = if let Some(tables) = before_word(rest, "EVERYWHERE") {
         (tables, Wish::Everywhere)
+    } else if let Some((tables, column)) = split_at_word(rest, "BY").filter(|(_, name)| !name.is_empty()) {
+        (tables, Wish::By(column_name(column)?))
     } else {
-        let is_on =
-            |at: &usize| rest[*at..].split_whitespace().next().is_some_and(|w| w.eq_ignore_ascii_case("ON"));
-        let starts = rest.char_indices().filter(|(_, c)| c.is_whitespace()).map(|(at, c)| at + c.len_utf8());
-        let on = starts.rev().find(is_on).ok_or_else(|| malformed("ON or EVERYWHERE is missing"))?;
-        let replicas =
-            rest[on + "ON".len()..].split(',').map(|name| name.trim().trim_matches('"').to_owned());
-        (&rest[..on], Wish::On(replicas.collect()))
+        let (tables, names) =
+            split_at_word(rest, "ON").ok_or_else(|| malformed("ON, BY or EVERYWHERE is missing"))?;
+        (tables, Wish::On(replica_names(names)?))
     };
-    if wish == Wish::On(BTreeSet::from([String::new()])) {
-        return Err(malformed("a replica is missing"));
-    }
     let tables = table_names(tables).map_err(|error| malformed(&format!("in the list of tables {error}")))?;
-    Ok(Some(Placing { tables, wish }))
+    Ok(Some(Placing::Tables { tables, wish }))
+}
+
+fn dealing(text: &str) -> Result<Dealing, Refusal> {
+    let (text, among) = match split_at_word(text, "ON") {
+        Some((text, names)) => (text, replica_names(names)?),
+        None => (text, BTreeSet::new()),
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [count, word, copies] = words.as_slice() else {
+        return Err(malformed("the number of parts or of copies is missing"));
+    };
+    let number = |word: &str| word.parse::<u16>().ok();
+    let count = number(count).map(|count| u8::try_from(count).unwrap_or(u8::MAX));
+    let numbers = count.zip(number(copies).filter(|copies| *copies > 0));
+    match numbers {
+        Some((count, copies)) if word.eq_ignore_ascii_case("COPIES") => Ok(Dealing { count, copies, among }),
+        _ => Err(malformed("the number of parts or of copies is no number")),
+    }
+}
+
+fn replica_names(text: &str) -> Result<BTreeSet<String>, Refusal> {
+    let names: BTreeSet<String> =
+        text.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect();
+    if names.contains("") { Err(malformed("a replica is missing")) } else { Ok(names) }
+}
+
+/// A column's name as the catalogue has it.
+fn column_name(text: &str) -> Result<String, Refusal> {
+    let names = table_names(text).map_err(|error| malformed(&format!("in the column {error}")))?;
+    match names.as_slice() {
+        [Name { schema: None, name }] => Ok(name.clone()),
+        _ => Err(malformed("there has to be one column")),
+    }
+}
+
+/// The texts before and after the last occurrence of a word.
+fn split_at_word<'a>(text: &'a str, word: &str) -> Option<(&'a str, &'a str)> {
+    let is_there = |at: &usize| {
+        text[*at..].split_whitespace().next().is_some_and(|first| first.eq_ignore_ascii_case(word))
+    };
+    let starts = text.char_indices().filter(|(_, c)| c.is_whitespace()).map(|(at, c)| at + c.len_utf8());
+    let at = starts.rev().find(is_there)?;
+    Some((&text[..at], text[at + word.len()..].trim()))
 }
 
 fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
@@ -68,19 +118,18 @@ fn before_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 fn malformed(what: &str) -> Refusal {
     Refusal::new(
         sqlstate::SYNTAX_ERROR,
-        format!("PLACE TABLE cannot be understood: {what}"),
-        "Write PLACE TABLE orders, lines ON replica-1, replica-2; or PLACE TABLE orders EVERYWHERE.",
+        format!("PLACE cannot be understood: {what}"),
+        "Write PLACE TABLE orders, lines ON replica-1, replica-2; PLACE TABLE orders EVERYWHERE; PLACE PARTS 16 COPIES 2 ON replica-2, replica-3; or PLACE TABLE orders BY customer.",
     )
 }
 
-/// Carries PLACE TABLE out. It goes on when its client goes away.
+/// Carries PLACE out. It goes on when its client goes away.
 pub(super) async fn run(
     coordinator: &Arc<Coordinator>,
     placing: &Placing,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
-    let Placing { tables, wish } = placing.clone();
-    let mut task = tokio::spawn(place_table::run(Arc::clone(coordinator), tables, wish));
+    let mut task = tokio::spawn(carry_out(Arc::clone(coordinator), placing.clone()));
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
@@ -89,9 +138,28 @@ pub(super) async fn run(
     };
     let placed =
         ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))?;
-    let tables = placed.map_err(|error| error.refusal())?;
-    let row = |table: &TableId| vec![coordinator.table_name(*table), holders(coordinator, *table)];
-    Ok(tables.iter().map(row).collect())
+    match placed.map_err(|error| error.refusal())? {
+        Outcome::Tables(tables) => {
+            let rows = |table: &TableId| table_rows(coordinator, *table, &coordinator.core.copies(*table));
+            Ok(tables.iter().flat_map(rows).collect())
+        }
+        Outcome::Parts(holders) => Ok(part_rows(coordinator, "parts", &holders)),
+    }
+}
+
+/// What was placed.
+enum Outcome {
+    Tables(Vec<TableId>),
+    Parts(Vec<ReplicaSet>),
+}
+
+async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Outcome, PlaceError> {
+    match placing {
+        Placing::Tables { tables, wish } => {
+            place_table::run(coordinator, tables, wish).await.map(Outcome::Tables)
+        }
+        Placing::Parts(dealing) => place_table::parts::deal(coordinator, dealing).await.map(Outcome::Parts),
+    }
 }
 
 async fn tell_stages(coordinator: &Coordinator, client: &mut Client) {
@@ -109,10 +177,8 @@ async fn tell_stages(coordinator: &Coordinator, client: &mut Client) {
 /// The rows of SHOW PLACEMENT: each restricted table, then those that hold every table, and those that hold the others.
 pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let restricted = coordinator.restricted();
-    let mut rows: Vec<Vec<String>> = restricted
-        .iter()
-        .map(|(table, set)| vec![coordinator.table_name(*table), names(coordinator, *set)])
-        .collect();
+    let mut rows: Vec<Vec<String>> =
+        restricted.iter().flat_map(|(table, copies)| table_rows(coordinator, *table, copies)).collect();
     rows.sort();
     let members: Vec<ReplicaId> = coordinator.seats.iter().map(|seat| seat.replica).collect();
     let is_full = |replica: &ReplicaId| coordinator.core.holdings(*replica).is_everything();
@@ -122,8 +188,27 @@ pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
     rows
 }
 
-fn holders(coordinator: &Coordinator, table: TableId) -> String {
-    names(coordinator, coordinator.core.holders(table))
+/// The rows of one table: one, or one for all parts that the same replicas hold.
+fn table_rows(coordinator: &Coordinator, table: TableId, copies: &Copies) -> Vec<Vec<String>> {
+    let name = coordinator.table_name(table);
+    match copies {
+        Copies::Whole(holders) => vec![vec![name, names(coordinator, *holders)]],
+        Copies::Parts { column, holders } => {
+            part_rows(coordinator, &format!("{name} by {}, parts", quoted(column)), holders)
+        }
+    }
+}
+
+fn part_rows(coordinator: &Coordinator, what: &str, holders: &[ReplicaSet]) -> Vec<Vec<String>> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (part, holders) in holders.iter().enumerate() {
+        groups.entry(names(coordinator, *holders)).or_default().push(part.to_string());
+    }
+    let count = holders.len();
+    let row = |(holders, parts): (String, Vec<String>)| {
+        vec![format!("{what} {} of {count}", parts.join(", ")), holders]
+    };
+    groups.into_iter().map(row).collect()
 }
 
 fn names(coordinator: &Coordinator, set: ReplicaSet) -> String {
@@ -136,8 +221,33 @@ mod tests {
     use super::*;
 
     fn parsed(sql: &str) -> Option<(String, Wish)> {
-        let placing = parse(sql.as_bytes()).unwrap()?;
-        Some((placing.tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), placing.wish))
+        let Placing::Tables { tables, wish } = parse(sql.as_bytes()).unwrap()? else { return None };
+        Some((tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), wish))
+    }
+
+    #[test]
+    fn parts_are_dealt_and_tables_split() {
+        let dealing = |count, copies, among: &[&str]| {
+            let among = among.iter().map(|name| (*name).to_owned()).collect();
+            Some(Placing::Parts(Dealing { count, copies, among }))
+        };
+        assert_eq!(parse(b"place parts 16 copies 2;").unwrap(), dealing(16, 2, &[]));
+        let named = parse(b"PLACE PARTS 8 COPIES 1 ON replica-2, \"replica-3\"").unwrap();
+        assert_eq!(named, dealing(8, 1, &["replica-2", "replica-3"]));
+        let by = |column: &str| Wish::By(column.to_owned());
+        assert_eq!(parsed("PLACE TABLE stock BY S_W_id"), Some(("stock".to_owned(), by("s_w_id"))));
+        assert_eq!(parsed("PLACE TABLE a, b BY \"W id\""), Some(("a b".to_owned(), by("W id"))));
+        for wrong in [
+            "PLACE PARTS 16",
+            "PLACE PARTS COPIES 2",
+            "PLACE PARTS 16 COPIES 0",
+            "PLACE PARTS x COPIES 2",
+            "PLACE PARTS 16 COPIES 2 ON",
+            "PLACE TABLE t BY a.b",
+            "PLACE TABLE t BY a, b",
+        ] {
+            assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -55,8 +55,16 @@ fn a_version_that_a_statement_waits_for_goes_at_once_with_all_others() {
     let (mut bench, _) = after_a_few(PAUSE_US);
     let reads = Reads::Tables([DatabaseId::FIRST.table(7)].into());
     let at = Some(ReplicaId(1));
-    let read =
-        Event::Read { session: S2, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO, kind: None };
+    let read = Event::Read {
+        session: S2,
+        touches: reads.touches(),
+        reads,
+        at,
+        cost_us: 1,
+        near: None,
+        catalogue: Version::ZERO,
+        kind: None,
+    };
     assert_eq!(bench.feed(read), ["apply 2..3 at 1"]);
     assert!(record(&mut bench, 8).is_empty());
     assert_eq!(bench.applied(1, 3), ["execute 2 at 1"], "later versions are collected");

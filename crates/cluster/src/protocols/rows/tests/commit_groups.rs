@@ -132,6 +132,7 @@ fn a_waiter_for_a_replica_does_not_read_inside_a_commit_group() {
     let (session, reads) = (SessionId(9), Reads::Catalogue);
     bench.feed(Event::Read {
         session,
+        touches: reads.touches(),
         reads,
         at: None,
         cost_us: 1,

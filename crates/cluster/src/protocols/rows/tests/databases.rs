@@ -52,6 +52,7 @@ impl Bench {
         let (reads, at) = (reading(database), Some(ReplicaId(at)));
         self.feed(Event::Read {
             session,
+            touches: reads.touches(),
             reads,
             at,
             cost_us: 1,

@@ -1,10 +1,9 @@
 //! Update transactions at several homes. In a new bench the first one roams to replica 1, the second to replica 2.
 
 use super::*;
-use crate::ids::DatabaseId;
-use crate::ids::FragmentId;
+use crate::ids::{DatabaseId, PartId};
 use crate::parts::drawing::FULL_STATEMENTS;
-use crate::placement::ReplicaSet;
+use crate::placement::{Copies, ReplicaSet};
 
 const RC: Level = Level::ReadCommitted;
 const SER: Level = Level::Serializable;
@@ -272,7 +271,7 @@ fn whole_tables_and_everything_meet_all_rows() {
 #[test]
 fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
+    placement.restrict(DatabaseId::FIRST.table(1), Copies::Whole(ReplicaSet::first(1)));
     let mut bench = Bench::placed(placement);
     assert_eq!(bench.begin(S1, true), ["execute 1 at 0"]);
     let body = Box::new(RecordBuilder::new(DatabaseId::FIRST).seal());
@@ -287,7 +286,7 @@ fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
 #[test]
 fn a_record_is_applied_only_where_its_table_is() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(TABLE), ReplicaSet::first(2));
+    placement.restrict(TABLE, Copies::Whole(ReplicaSet::first(2)));
     let mut bench = Bench::placed(placement);
     bench.begin(S1, false);
     bench.finish(S1, 7, 6);
@@ -301,10 +300,34 @@ fn a_record_is_applied_only_where_its_table_is() {
     assert_eq!(logged, ["acknowledge 2", "commit 2", "apply 2..2 at 2"], "replica 1 is busy");
 }
 
+/// Part 0 of the table is at 0 and 1, part 1 at 0 and 2.
+#[test]
+fn an_update_begins_where_its_part_is_and_not_where_everything_is() {
+    let mut placement = Placement::full(3);
+    let only = |replica| ReplicaSet::EMPTY.with(ANCHOR).with(ReplicaId(replica));
+    placement.restrict(TABLE, Copies::Parts { column: "k".into(), holders: [only(1), only(2)].into() });
+    let edition = placement.edition();
+    let mut bench = Bench::placed(placement);
+    let touching = |parts: &[u8]| {
+        let parts = parts.iter().copied().map(PartId).collect();
+        Touches::Parts { tables: [TABLE].into(), parts, edition }
+    };
+    let needs = |row: u64, parts: &[u8]| Needs { touches: touching(parts), ..writing(RC, &[row]) };
+    for (session, parts, home) in [(S1, &[0][..], 1), (S2, &[1], 2), (S3, &[0, 1], 0)] {
+        let begun = bench.begin_any(session, RC, needs(10 * session.0, parts));
+        assert_eq!(begun, [format!("execute {} at {home}", session.0)]);
+    }
+    let next = Event::Statement { session: S1, needs: needs(11, &[1]) };
+    assert_eq!(bench.feed(next), ["not held 1"], "its home has not this part");
+    bench.feed(Event::End { session: S2 });
+    bench.feed(Event::ReplicaLost { replica: ReplicaId(2), incarnation: Incarnation(1) });
+    assert_eq!(bench.begin_any(S2, RC, needs(21, &[1])), ["execute 2 at 0"], "no other holder is up");
+}
+
 #[test]
 fn a_waiter_for_an_empty_record_goes_on_when_it_is_passed_over() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(1)), ReplicaSet::first(1));
+    placement.restrict(DatabaseId::FIRST.table(1), Copies::Whole(ReplicaSet::first(1)));
     let mut bench = Bench::placed(placement);
     bench.begin(S1, false);
     bench.finish(S1, 7, 6);
@@ -474,8 +497,8 @@ fn a_waiter_for_one_at_the_new_anchor_goes_on_there() {
 fn a_transaction_has_its_home_where_all_that_it_needs_is_held() {
     let mut placement = Placement::full(3);
     let only = ReplicaSet::EMPTY.with(ANCHOR).with(ReplicaId(2));
-    placement.restrict(FragmentId::whole(TABLE), only);
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(9)), ReplicaSet::EMPTY.with(ANCHOR));
+    placement.restrict(TABLE, Copies::Whole(only));
+    placement.restrict(DatabaseId::FIRST.table(9), Copies::Whole(ReplicaSet::EMPTY.with(ANCHOR)));
     let mut bench = Bench::placed(placement);
     let other = DatabaseId::FIRST.table(8);
     let needs = |tables: &[TableId]| Needs { touches: Touches::Tables(tables.into()), ..writing(RC, &[]) };

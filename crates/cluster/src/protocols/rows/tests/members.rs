@@ -1,8 +1,7 @@
 //! Replicas that join, leave and are drained.
 
 use super::*;
-use crate::ids::FragmentId;
-use crate::placement::ReplicaSet;
+use crate::placement::{Copies, ReplicaSet};
 
 const NEW: ReplicaId = ReplicaId(3);
 
@@ -118,9 +117,9 @@ fn an_anchor_that_leaves_is_followed_at_once() {
 #[test]
 fn the_last_holder_of_a_table_is_lost_but_stays_a_member() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(TABLE), ReplicaSet::first(1));
+    placement.restrict(TABLE, Copies::Whole(ReplicaSet::first(1)));
     let mut bench = Bench::placed(placement);
-    let refused = LastHolder { replica: ANCHOR, fragment: FragmentId::whole(TABLE) };
+    let refused = LastHolder { replica: ANCHOR, table: TABLE, part: None };
     assert_eq!(bench.protocol.may_leave(ANCHOR), Err(refused));
     assert_eq!(bench.protocol.may_leave(ReplicaId(2)), Ok(()));
     bench.begin(S1, false);
@@ -198,22 +197,22 @@ fn a_read_that_waits_does_not_go_where_its_table_is_held_no_more() {
         bench.feed(Event::ReplicaLost { replica: ReplicaId(lost), incarnation: Incarnation(1) });
     }
     assert!(bench.read(S1, 7).is_empty(), "no replica is up");
-    let holders = Some(ReplicaSet::first(2));
-    assert!(bench.feed(Event::Placed { table: TABLE, holders }).is_empty());
+    let holders = Copies::Whole(ReplicaSet::first(2));
+    assert!(bench.feed(Event::Placed { table: TABLE, copies: Some(holders) }).is_empty());
     assert!(bench.feed(up(ReplicaId(2), 2, 0)).is_empty(), "its copy of the table is empty");
     assert_eq!(bench.read(S2, 8), ["execute 2 at 2"], "it holds everything else");
     let came = bench.feed(up(ReplicaId(1), 2, 0));
     assert!(came.contains(&"execute 1 at 1".to_owned()), "{came:?}");
     bench.feed(Event::Executed { session: S1 });
-    bench.feed(Event::Placed { table: TABLE, holders: Some(ReplicaSet::first(3)) });
+    bench.feed(Event::Placed { table: TABLE, copies: Some(Copies::Whole(ReplicaSet::first(3))) });
     bench.feed(Event::Joined { replica: NEW });
-    bench.feed(Event::Placed { table: TABLE, holders: None });
+    bench.feed(Event::Placed { table: TABLE, copies: None });
     assert!(
         !bench.protocol.holdings(NEW).holds(TABLE),
         "it has joined meanwhile, and has no row of the table"
     );
     bench.feed(Event::Left { replica: NEW });
-    bench.feed(Event::Placed { table: TABLE, holders: None });
+    bench.feed(Event::Placed { table: TABLE, copies: None });
     assert!(!bench.protocol.placement.is_partial());
     assert!(readers(&mut bench, 8).iter().any(|read| read.ends_with("at 2")));
 }

@@ -44,6 +44,7 @@ impl Bench {
         let session_id = SessionId(session);
         let said = self.feed(Event::Read {
             session: session_id,
+            touches: reads.touches(),
             reads,
             at: None,
             cost_us: 1,
@@ -193,6 +194,7 @@ fn demand_ends_with_the_transaction_or_the_read() {
     let (cost_us, near, catalogue) = (1, None, Version::ZERO);
     bench.feed(Event::Read {
         session,
+        touches: reads.touches(),
         reads,
         at,
         cost_us,
@@ -207,7 +209,16 @@ fn demand_ends_with_the_transaction_or_the_read() {
     }
     let (session, reads) = (SessionId(4), Reads::Tables([].into()));
     let (cost_us, near, catalogue, kind) = (1, None, Version::ZERO, Some(Box::new(kind_of(ONE))));
-    bench.feed(Event::Read { session, reads, at: None, cost_us, near, catalogue, kind });
+    bench.feed(Event::Read {
+        session,
+        touches: reads.touches(),
+        reads,
+        at: None,
+        cost_us,
+        near,
+        catalogue,
+        kind,
+    });
     assert_eq!(at_work(&bench), 1, "what waits for a replica counts");
     bench.feed(Event::GiveUp { session });
     assert_eq!(at_work(&bench), 0);

@@ -1,16 +1,17 @@
 //! A replica that holds only some tables, on a real server.
 
-use cluster::ids::{FragmentId, ReplicaId, TableId};
-use cluster::placement::{Placement, ReplicaSet};
+use cluster::ids::{ReplicaId, TableId};
+use cluster::placement::{Copies, Placement, ReplicaSet};
 
 use super::*;
+use crate::capture::shares::Shares;
 use crate::membership::comparison::Checksums;
 use crate::replica::agent::applied_set::AppliedSet;
 
 /// The holdings of a replica that holds every table but this one.
 fn all_but(table: TableId) -> Holdings {
     let mut placement = Placement::full(2);
-    placement.restrict(FragmentId::whole(table), ReplicaSet::first(1));
+    placement.restrict(table, Copies::Whole(ReplicaSet::first(1)));
     placement.holdings(ReplicaId(1))
 }
 
@@ -53,8 +54,8 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
 async fn checksums(pair: &Pair, server: usize, holdings: &Holdings) -> Checksums {
     let mut connection = pair.servers[server].own("").await;
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
-    let is_held = |number| holdings.holds(DatabaseId::FIRST.table(number));
-    checksum::checksums(&mut connection, is_held).await.unwrap()
+    let shares = Shares { holdings: holdings.clone(), database: DatabaseId::FIRST };
+    checksum::checksums(&mut connection, &shares).await.unwrap()
 }
 
 #[tokio::test]
