@@ -5,6 +5,7 @@
 //! DESIGN section 3 rest on these duties and on nothing else that the driver does.
 
 mod needs;
+mod stamped;
 
 use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
@@ -13,6 +14,7 @@ use crate::record::SealedBody;
 use crate::time::Time;
 
 pub use needs::{Foreseen, Home, Kind, Level, Needs, Reads, Whole};
+pub use stamped::{Digest, Message, Performance, Role, Stamp};
 
 /// An input of the state machine.
 #[derive(Debug)]
@@ -241,6 +243,39 @@ pub enum Event {
     },
     /// The time of the last [`Effect::WakeAt`] has come.
     WakeUp,
+    /// A message of [`Effect::Send`] arrives. Those of one replica to another arrive in the order in which they were sent.
+    Arrived {
+        /// The sender.
+        from: ReplicaId,
+        /// The receiver.
+        to: ReplicaId,
+        /// The message.
+        message: Message,
+    },
+    /// The digest of all that the session's transaction has changed, said just before [`Event::Finish`]. Without it the executions
+    /// of other replicas do not count.
+    Digest {
+        /// The session.
+        session: SessionId,
+        /// The digest.
+        digest: Digest,
+    },
+    /// As [`Effect::RunAgain`] asked, home has rolled the transaction back, or will before it executes anything more of it.
+    Undone {
+        /// The session.
+        session: SessionId,
+    },
+    /// What has become of an execution that [`Effect::Perform`] asked for.
+    Performed {
+        /// The replica.
+        replica: ReplicaId,
+        /// The transaction.
+        identity: Identity,
+        /// The number of the execution.
+        attempt: u64,
+        /// What has become of it.
+        performance: Performance,
+    },
 }
 
 /// Why a session's transaction cannot go on.
@@ -377,6 +412,58 @@ pub enum Effect {
         /// The time.
         at: Time,
     },
+    /// Bring the message to its receiver, after all that was sent before from the one to the other: [`Event::Arrived`].
+    Send {
+        /// The sender.
+        from: ReplicaId,
+        /// The receiver.
+        to: ReplicaId,
+        /// The message.
+        message: Message,
+    },
+    /// Execute all statements of the session's transaction on a connection of its own, insert the identity, do all that COMMIT
+    /// would check, and say [`Event::Performed`]. The client sees nothing of it. An earlier execution of the transaction there
+    /// has to be rolled back before.
+    Perform {
+        /// The replica.
+        replica: ReplicaId,
+        /// The set of connections to use.
+        incarnation: Incarnation,
+        /// The session, which knows the statements.
+        session: SessionId,
+        /// The transaction.
+        identity: Identity,
+        /// The number of this execution.
+        attempt: u64,
+    },
+    /// Send COMMIT for an execution that was performed, then say [`Event::Applied`] with this version. It is durable, and it is its
+    /// turn there. If the COMMIT fails, or its connection is lost: [`Event::ReplicaLost`].
+    CommitPerformed {
+        /// The replica.
+        replica: ReplicaId,
+        /// The set of connections that this is about.
+        incarnation: Incarnation,
+        /// The transaction.
+        identity: Identity,
+        /// The version of its record.
+        version: Version,
+    },
+    /// Roll an execution back that [`Effect::Perform`] asked for. No reply is needed.
+    UndoPerformed {
+        /// The replica.
+        replica: ReplicaId,
+        /// The transaction.
+        identity: Identity,
+        /// The number of the execution.
+        attempt: u64,
+    },
+    /// An older transaction goes first. If the client has seen nothing of this one, roll it back at home, forget what it did, and say
+    /// [`Event::Undone`]; another [`Effect::Execute`] lets its first statement run again. Otherwise fail with 40001, and say
+    /// [`Event::End`].
+    RunAgain {
+        /// The session.
+        session: SessionId,
+    },
 }
 
 impl Effect {
@@ -396,12 +483,17 @@ impl Effect {
             | Self::Commit { session, .. }
             | Self::HomeLost { session }
             | Self::Abort { session, .. }
+            | Self::RunAgain { session }
             | Self::Held { session, .. } => Some(session),
             Self::Append { .. }
             | Self::Apply { .. }
             | Self::Reset { .. }
             | Self::Anchor { .. }
             | Self::WakeAt { .. }
+            | Self::Send { .. }
+            | Self::Perform { .. }
+            | Self::CommitPerformed { .. }
+            | Self::UndoPerformed { .. }
             | Self::LoadCatalogue { .. } => None,
         }
     }

@@ -15,6 +15,7 @@
 //! | `round-robin` | IV-B | certification alone | in turn | row images | logged |
 //! | `tashkent+` | IV-B | certification alone | the group of its kind, then load | row images | logged |
 //! | `centralised-writes` | IV-B | one chain | the anchor | row images | logged |
+//! | `preventive` | preventive replication, 4 and 5 | time stamps; certified | in turn, among those that hold all | performed where all is held, else row images | logged |
 
 pub mod centralised_writes;
 pub mod conflict_aware;
@@ -23,6 +24,7 @@ pub mod fr_c;
 pub mod fr_l;
 pub mod gargamel;
 pub mod onecopy;
+pub mod preventive;
 pub mod round_robin;
 pub mod rows;
 pub mod shipping;
@@ -30,6 +32,7 @@ pub mod tashkent_plus;
 pub mod vr_l;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::claims::{Claims, Meeting};
 use crate::event::{Effect, Event, Rival};
@@ -72,7 +75,7 @@ pub struct ReplicaStatus {
 }
 
 /// A protocol instance: the scheduler half of one service, with the agent halves of its replicas.
-pub trait Protocol: std::fmt::Debug + Send {
+pub trait Protocol: fmt::Debug + Send {
     /// Takes one event and appends its effects, in the order in which they are to be carried out.
     fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>);
 
@@ -145,6 +148,44 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// for too long.
     fn turns_unended(&self) -> u64 {
         0
+    }
+
+    /// What became of transactions, if the protocol orders them by stamps.
+    fn stamps(&self) -> StampCounts {
+        StampCounts::default()
+    }
+}
+
+/// What became of transactions that are ordered by stamps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StampCounts {
+    /// Messages that took longer than Max.
+    pub late: u64,
+    /// Executions that were undone for an older transaction.
+    pub undone: u64,
+    /// Executions of performers that were committed in place of the record.
+    pub performed: u64,
+    /// Executions of performers that had changed other rows than the record.
+    pub differed: u64,
+    /// Executions of performers that took too long, so that the record was applied.
+    pub outrun: u64,
+}
+
+impl StampCounts {
+    /// Adds the counts of another instance.
+    pub fn add(&mut self, other: Self) {
+        self.late += other.late;
+        self.undone += other.undone;
+        self.performed += other.performed;
+        self.differed += other.differed;
+        self.outrun += other.outrun;
+    }
+}
+
+impl fmt::Display for StampCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { late, undone, performed, differed, outrun } = self;
+        write!(f, "{performed} performed, {differed} differed, {outrun} outrun, {undone} undone, {late} late")
     }
 }
 

@@ -11,7 +11,7 @@ use crate::event::{Effect, Event, Rival};
 use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::placement::{Holdings, LastHolder, Placement};
-use crate::protocols::{ChainStatus, Protocol, ReplicaStatus, Waiting};
+use crate::protocols::{ChainStatus, Protocol, ReplicaStatus, StampCounts, Waiting};
 use crate::time::Time;
 
 /// The service that has every table.
@@ -118,6 +118,11 @@ impl Cluster {
     /// The number of statements whose end no session has reported: a fault of sessions.
     pub fn turns_unended(&self) -> u64 {
         self.services.values().map(|service| service.turns_unended()).sum()
+    }
+
+    /// What became of transactions, if the protocol orders them by stamps.
+    pub fn stamps(&self) -> StampCounts {
+        self.services[&WHOLE].stamps()
     }
 
     fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {

@@ -120,6 +120,11 @@ impl Replica {
         self.state == State::Up && self.incarnation == incarnation
     }
 
+    /// It is suspected now, or not any more, if that is about its present set of connections.
+    pub fn suspect(&mut self, incarnation: Incarnation, is_suspect: bool) {
+        self.is_suspect = is_suspect && self.is_up(incarnation);
+    }
+
     /// Connected anew with this applied prefix.
     pub fn up(&mut self, incarnation: Incarnation, applied: Version) {
         self.state = State::Up;

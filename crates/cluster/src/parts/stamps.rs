@@ -16,14 +16,14 @@
 //! ```
 //!
 //! An [`Agent`] does this for one replica. [`Appends`] is for a cluster with a log: it gives out stamps and keeps the log in their
-//! order, also when a message takes longer than Max.
+//! order, also when a message takes longer than Max. An [`Instance`] has an agent for each replica of such a cluster.
 //!
 //! Two readings of the paper are fields of [`Rules`]. [`Classes`] says which transactions conflict, and [`Reach`] which younger ones
 //! mind a transaction that waits or comes late. Ours differs from the paper in two points: only what conflicts waits or is undone, and a replica
 //! that waits for a refresh transaction lets pass what does not conflict with it.
 //!
 //! Invariant: an agent commits in the order of stamps, as long as no message is overtaken by the commit of a younger transaction
-//! ([`Counts::overtaken`]); under [`Commit::ByTheLog`] always. An execution that commits began after everything older that conflicts
+//! ([`Counts::overtaken`]); otherwise always. An execution that commits began after everything older that conflicts
 //! with it was committed there.
 //!
 //! Not here: clocks, messages and databases, which are the caller's; a lost origin, whose transactions the caller ends. The number of
@@ -31,32 +31,16 @@
 
 mod agent;
 mod appends;
+mod instance;
 
+pub use crate::event::Stamp;
 pub use agent::{Agent, Counts};
 pub use appends::Appends;
+pub use instance::{Instance, Mode, Seen, Step, Submission};
 
 use crate::ids::ReplicaId;
 use crate::parts::claim_index::Owner;
 use crate::time::Time;
-
-/// The place of a transaction in the order of all. Two origins may have the same time; then their numbers decide, which the paper
-/// leaves open.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Stamp {
-    /// The clock of the origin at the submission, in microseconds.
-    pub us: u64,
-    /// The replica to which the client submitted the transaction.
-    pub origin: ReplicaId,
-    /// Counts the transactions of the origin.
-    pub n: u64,
-}
-
-impl Stamp {
-    /// When every older transaction has arrived, by any clock: section 4.1, "C + Max + epsilon (henceforth delivery time)".
-    pub fn delivery(self, wait_us: u64) -> Time {
-        Time { us: self.us.saturating_add(wait_us) }
-    }
-}
 
 impl Owner for Stamp {
     const FIRST: Self = Self { us: 0, origin: ReplicaId(0), n: 0 };
@@ -97,6 +81,25 @@ pub struct Rules {
     pub reach: Reach,
     /// Who decides that a transaction commits.
     pub commit: Commit,
+    /// All on, except in tests.
+    pub guards: Guards,
+}
+
+/// The rules on which the order rests. One is off only in tests, to see that a judge notices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guards {
+    /// A transaction starts only when nothing older that conflicts with it is uncommitted (5.2 i).
+    pub older_are_waited_for: bool,
+    /// Younger transactions that conflict with one that arrives are undone (5.1).
+    pub younger_are_undone: bool,
+    /// Transactions are appended to the log in the order of their stamps.
+    pub appends_are_ordered: bool,
+}
+
+impl Guards {
+    /// All of them.
+    pub const ALL: Self =
+        Self { older_are_waited_for: true, younger_are_undone: true, appends_are_ordered: true };
 }
 
 /// When a transaction may start.
@@ -133,6 +136,8 @@ pub enum Commit {
     ByItself,
     /// The log: a transaction commits when its record's turn comes. The agent of its origin says when it may be appended.
     ByTheLog,
+    /// The caller, which reports it ([`Agent::committed`]).
+    ByTheCaller,
 }
 
 /// What a replica can do with a transaction.
@@ -140,6 +145,8 @@ pub enum Commit {
 pub enum Can {
     /// It holds all that the transaction reads and writes.
     Perform,
+    /// The same, but the transaction starts only when it is ordered: its client sees rows before it commits.
+    PerformInOrder,
     /// It waits for the refresh transaction (section 4.2).
     NeedsRefresh,
     /// The refresh transaction has come.

@@ -7,13 +7,14 @@
 //!
 //! Guarantee: each transaction at the level that it asked for, as in [`super::onecopy`].
 
-use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, Rule, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, Rule, See};
 
 /// One chain at the anchor.
 pub const CENTRALISED_WRITES: Choices = Choices {
     name: "centralised-writes",
     order: Order::Chains(Rule::AllUpdates),
     home: HomePolicy::Anchor,
+    perform: Perform::Home,
     see: See::Fresh,
     retry: Retry::Unseen,
     patience_us: PATIENCE_US,

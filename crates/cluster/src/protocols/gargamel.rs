@@ -25,13 +25,14 @@
 //! each transaction at the level that it asked for. With [`Rule::ReadWrite`] the known transactions are serializable in the order
 //! of the log.
 
-use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, Rule, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, Rule, See};
 
 /// Chains by write-write conflicts.
 pub const GARGAMEL: Choices = Choices {
     name: "gargamel",
     order: Order::Chains(Rule::WriteWrite),
     home: HomePolicy::ConflictThenLoad,
+    perform: Perform::Home,
     see: See::Fresh,
     retry: Retry::Unseen,
     patience_us: PATIENCE_US,

@@ -30,13 +30,14 @@
 //! - *Snapshots*: every replica shows a prefix of the version order that holds everything needed (DESIGN section 3,
 //!   Visibility; rule set "needed from durable, answered at durable, serial commits" of the spec).
 
-use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, See};
 
 /// Transactions of different homes lock statement by statement.
 pub const ONECOPY: Choices = Choices {
     name: "onecopy",
     order: Order::Statements,
     home: HomePolicy::ConflictThenLoad,
+    perform: Perform::Home,
     see: See::Fresh,
     retry: Retry::Unseen,
     patience_us: PATIENCE_US,

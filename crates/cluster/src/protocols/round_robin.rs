@@ -7,13 +7,14 @@
 //!
 //! Guarantee: each transaction at the level that it asked for, as in [`super::onecopy`]; it fails more often.
 
-use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, See};
 
 /// No order beforehand, homes in turn.
 pub const ROUND_ROBIN: Choices = Choices {
     name: "round-robin",
     order: Order::Nothing,
     home: HomePolicy::InTurn,
+    perform: Perform::Home,
     see: See::Fresh,
     retry: Retry::Tell,
     patience_us: PATIENCE_US,

@@ -9,6 +9,8 @@
 //! - *Visibility*: each replica shows a prefix of the version order. A statement waits until its replica has what it needs.
 //! - *Propagation*: COMMIT at home in version order, a commit group at a time ([`commit_groups`]); batches of refreshes
 //!   elsewhere ([`apply_batching`]).
+//! - *Stamps*: a protocol may order all transactions by the times of their submission, and let several replicas execute
+//!   each ([`stamped`], [`performing`]).
 //! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]).
 //!
 //! There is one way to recover. When a replica loses anything on which a logged commit depends, the whole replica is reset:
@@ -27,9 +29,11 @@ mod members;
 mod memory_groups;
 mod options;
 mod patience;
+mod performing;
 mod reads;
 mod replicas;
 mod rules;
+mod stamped;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -38,9 +42,9 @@ mod updates;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ChainStatus, Protocol, ReplicaStatus, Waiting};
+use super::{ChainStatus, Protocol, ReplicaStatus, StampCounts, Waiting};
 use crate::claims::{Claimed, Claims, ColumnSet};
-use crate::event::{Effect, Event, Level, Needs, Reads, Rival};
+use crate::event::{Digest, Effect, Event, Level, Needs, Reads, Rival};
 use crate::ids::{DatabaseId, Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::alarms::Alarms;
 use crate::parts::balancer::Balancer;
@@ -58,11 +62,14 @@ use crate::record::SealedBody;
 use crate::time::Time;
 use apply_batching::Alarm;
 use memory_groups::MemoryGroups;
+use stamped::Stamped;
+use updates::table_of;
 
 pub use crate::parts::version_index::KEYS_MAX;
-pub use choices::{Choices, HomePolicy, Order, Retry, Rule, See};
+pub use choices::{Choices, HomePolicy, Order, Perform, Retry, Rule, See};
 pub use options::{AnchorError, Options};
 pub use patience::PATIENCE_US;
+pub use performing::PERFORMER_PATIENCE_US;
 pub use rules::Rules;
 
 /// Most versions in one refresh transaction.
@@ -170,6 +177,9 @@ struct Assigned {
     /// The last version of its commit group at home; itself if it is alone.
     group_end: Version,
     claims: Claims,
+    identity: Identity,
+    /// What home has changed, if other replicas may have performed it.
+    digest: Option<Digest>,
 }
 
 /// The order of the transactions of one home among themselves.
@@ -208,6 +218,8 @@ pub struct Rows {
     index: VersionIndex,
     choices: Choices,
     order: Ordering,
+    /// Under [`Order::Stamps`].
+    stamped: Option<Box<Stamped>>,
     /// The replica of the last turn ([`HomePolicy::InTurn`]).
     last_turn: usize,
     known_misjudged: u64,
@@ -269,6 +281,7 @@ impl Rows {
             index: index.remembering(options.keys_max, options.rules.forgotten_claims_count),
             choices: options.choices,
             order: options.choices.order.ordering(&options.rules),
+            stamped: options.choices.order.stamped(&options.rules).map(Box::new),
             last_turn: 0,
             known_misjudged: 0,
             homes: (0..options.replicas).map(home).collect(),
@@ -357,29 +370,23 @@ impl Rows {
             home, phase: Phase::Finished(finished) | Phase::Suspected(finished), ..
         }) = gone
         {
-            self.delayed.retain(|(_, waiter)| *waiter != session);
-            self.ready.retain(|(_, waiter)| *waiter != session);
-            self.held.retain(|(_, waiter)| *waiter != session);
-            self.proving.retain(|(.., waiter)| *waiter != session);
-            self.settled(home, finished.place, &finished.merged, out);
+            self.unfinish(session, home, &finished, out);
         }
         self.kind_ends(session);
         self.unlock(session, out);
     }
-}
 
-/// The arguments that every handler needs beside the state.
-struct Out<'a> {
-    now: Time,
-    effects: &'a mut Vec<Effect>,
-    /// The DDL that the catalogue of the event's session reflects.
-    catalogue: Version,
-}
+    /// The transaction had finished, and is not appended after all. Those that wait for it go on.
+    fn unfinish(&mut self, session: SessionId, home: usize, finished: &Finished, out: &mut Out<'_>) {
+        self.delayed.retain(|(_, waiter)| *waiter != session);
+        self.ready.retain(|(_, waiter)| *waiter != session);
+        self.held.retain(|(_, waiter)| *waiter != session);
+        self.proving.retain(|(.., waiter)| *waiter != session);
+        self.settled(home, finished.place, &finished.merged, out);
+    }
 
-impl Protocol for Rows {
-    fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
-        let mut out = Out { now, effects, catalogue: Version::ZERO };
-        let out = &mut out;
+    /// Acts on one event.
+    fn take(&mut self, event: Event, out: &mut Out<'_>) {
         match event {
             Event::Read { session, reads, touches, at, cost_us, near, catalogue, kind } => {
                 out.catalogue = catalogue;
@@ -427,8 +434,7 @@ impl Protocol for Rows {
                 }
             }
             Event::Suspect { replica, incarnation, is_suspect } => {
-                let replica = &mut self.replicas[usize::from(replica.0)];
-                replica.is_suspect = is_suspect && replica.is_up(incarnation);
+                self.replicas[usize::from(replica.0)].suspect(incarnation, is_suspect);
             }
             Event::TakeOver { from } => self.take_over(from, out),
             Event::Diverged { replica } => self.replica_lost(replica, State::Quarantined, out),
@@ -446,8 +452,31 @@ impl Protocol for Rows {
             Event::Hold { session } => self.hold_at(session, out),
             Event::Release { session } => self.release(session, out),
             Event::WakeUp => self.wake_up(out),
+            about @ (Event::Arrived { .. }
+            | Event::Digest { .. }
+            | Event::Undone { .. }
+            | Event::Performed { .. }) => self.take_stamped(about, out),
         }
-        self.append_ready(out);
+    }
+}
+
+/// The arguments that every handler needs beside the state.
+struct Out<'a> {
+    now: Time,
+    effects: &'a mut Vec<Effect>,
+    /// The DDL that the catalogue of the event's session reflects.
+    catalogue: Version,
+}
+
+impl Protocol for Rows {
+    fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        let mut out = Out { now, effects, catalogue: Version::ZERO };
+        let out = &mut out;
+        if self.stamped.as_ref().is_none_or(|stamped| !stamped.ignores(&event)) {
+            self.take(event, out);
+            self.append_ready(out);
+            self.follow_stamps(out);
+        }
     }
 
     fn replicas(&self) -> Vec<ReplicaStatus> {
@@ -527,5 +556,9 @@ impl Protocol for Rows {
 
     fn turns_unended(&self) -> u64 {
         self.turns_unended
+    }
+
+    fn stamps(&self) -> StampCounts {
+        self.stamped.as_ref().map(|stamped| stamped.counts()).unwrap_or_default()
     }
 }

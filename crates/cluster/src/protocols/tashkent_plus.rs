@@ -26,7 +26,7 @@
 //!
 //! Guarantee: each transaction at the level that it asked for, as in [`super::round_robin`].
 
-use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Retry, See};
+use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, See};
 
 /// The memory of one replica, unless the operator says otherwise.
 pub const MEMORY_BYTES: u64 = 1 << 30;
@@ -36,6 +36,7 @@ pub const TASHKENT_PLUS: Choices = Choices {
     name: "tashkent+",
     order: Order::Nothing,
     home: HomePolicy::ByMemory { memory_bytes: MEMORY_BYTES },
+    perform: Perform::Home,
     see: See::Fresh,
     retry: Retry::Tell,
     patience_us: PATIENCE_US,

@@ -163,6 +163,11 @@ impl Onecopy {
             | Effect::Abort { .. }
             | Effect::Reset { .. }
             | Effect::LoadCatalogue { .. }
+            | Effect::Send { .. }
+            | Effect::Perform { .. }
+            | Effect::CommitPerformed { .. }
+            | Effect::UndoPerformed { .. }
+            | Effect::RunAgain { .. }
             | Effect::Held { .. } => unreachable!("nothing is lost and no schema changes here: {effect:?}"),
         }
     }

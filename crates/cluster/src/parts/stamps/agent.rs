@@ -111,7 +111,7 @@ impl Agent {
         let is_logged = self.log.contains(&stamp);
         let can = if is_logged && can == Can::NeedsRefresh { Can::Apply } else { can };
         let mut acts = self.undo_younger(stamp, &claims);
-        let behind = self.index.last_before(stamp, &claims);
+        let behind = self.last_before(stamp, &claims);
         self.index.insert(stamp, &claims);
         self.line.insert(stamp, Entry { claims, can, run: Run::Waiting, is_ordered: is_logged, behind });
         if !is_logged {
@@ -196,6 +196,67 @@ impl Agent {
         acts
     }
 
+    /// Whether a transaction is done and ordered here. For an origin whose agent gets every record as soon as it is in the log, that
+    /// is enough to append the oldest open transaction: what conflicts with it, is older and is in the log was committed here
+    /// before it began.
+    pub fn is_done(&self, stamp: Stamp) -> bool {
+        self.line.get(&stamp).is_some_and(|entry| entry.run == Run::Done && entry.is_ordered)
+    }
+
+    /// Whether a transaction has arrived, and is neither committed nor ended here.
+    pub fn has(&self, stamp: Stamp) -> bool {
+        self.line.contains_key(&stamp)
+    }
+
+    /// An older transaction that conflicts with this one.
+    pub fn behind(&self, stamp: Stamp) -> Option<Stamp> {
+        self.line.get(&stamp)?.behind
+    }
+
+    /// The record of a transaction is committed here, by its own execution or in its place. Under [`Commit::ByTheCaller`].
+    pub fn committed(&mut self, stamp: Stamp) -> Vec<Act> {
+        self.committed = self.committed.max(Some(stamp));
+        self.ended(stamp)
+    }
+
+    /// The transaction is in the log. It commits in its turn, whether or not its delivery time has come. A replica that does not
+    /// perform it yet waits for the record. Under [`Commit::ByTheCaller`].
+    pub fn appended(&mut self, stamp: Stamp) {
+        self.set_ordered(stamp);
+        let entry = self.line.get_mut(&stamp).filter(|entry| !matches!(entry.run, Run::Running | Run::Done));
+        if let Some(entry) = entry {
+            entry.can = Can::NeedsRefresh;
+        }
+    }
+
+    /// The replica does not perform the transaction any more, and waits for its record. The caller rolls back what it has of it before
+    /// it acts on the answer.
+    pub fn gives_up(&mut self, stamp: Stamp) -> Vec<Act> {
+        let mut acts = Vec::new();
+        if let Some(entry) = self.line.get_mut(&stamp) {
+            entry.can = Can::NeedsRefresh;
+            match std::mem::replace(&mut entry.run, Run::Standby) {
+                Run::Waiting => entry.run = Run::Waiting,
+                Run::Undoing => self.undoing -= 1,
+                Run::Standby | Run::Running | Run::Done => {}
+            }
+            self.go_on(&mut acts);
+        }
+        acts
+    }
+
+    /// The caller has to undo an execution for a reason of its own. Returns whether there is one.
+    pub fn evict(&mut self, stamp: Stamp) -> bool {
+        let entry = self.line.get_mut(&stamp);
+        let Some(entry) = entry.filter(|entry| matches!(entry.run, Run::Running | Run::Done)) else {
+            return false;
+        };
+        entry.run = Run::Undoing;
+        self.undoing += 1;
+        self.counts.undone += 1;
+        true
+    }
+
     /// What this agent has seen.
     pub fn counts(&self) -> Counts {
         self.counts
@@ -225,10 +286,13 @@ impl Agent {
         let mut acts = Vec::new();
         for (younger, entry) in self.line.range_mut((Bound::Excluded(stamp), Bound::Unbounded)) {
             let conflicts = entry.claims.overlaps(claims);
-            if conflicts {
+            if conflicts && self.rules.guards.older_are_waited_for {
                 entry.behind = entry.behind.or(Some(stamp));
             }
             if !conflicts && self.rules.reach == Reach::Conflicting {
+                continue;
+            }
+            if !self.rules.guards.younger_are_undone {
                 continue;
             }
             match entry.run {
@@ -277,7 +341,7 @@ impl Agent {
                 let Some(entry) = self.line.get_mut(&stamp) else { continue };
                 entry.run = if entry.can == Can::NeedsRefresh { Run::Standby } else { Run::Running };
                 match entry.can {
-                    Can::Perform => acts.push(Act::Perform(stamp)),
+                    Can::Perform | Can::PerformInOrder => acts.push(Act::Perform(stamp)),
                     Can::Apply => acts.push(Act::Apply(stamp)),
                     Can::NeedsRefresh => {}
                 }
@@ -296,7 +360,8 @@ impl Agent {
     fn turns(&self) -> Vec<Stamp> {
         let mut turns = Vec::new();
         for (stamp, entry) in self.line.iter().filter(|(_, entry)| entry.run == Run::Waiting) {
-            let is_due = entry.is_ordered || self.rules.start == Start::OnArrival;
+            let starts_early = self.rules.start == Start::OnArrival && entry.can != Can::PerformInOrder;
+            let is_due = entry.is_ordered || starts_early;
             if is_due && entry.behind.is_none() && !self.clashes(*stamp, entry) {
                 turns.push(*stamp);
             } else if self.rules.reach == Reach::Younger {
@@ -324,7 +389,14 @@ impl Agent {
                 let stamp = self.log.front()?;
                 (self.line.get(stamp)?.run == Run::Done).then_some(*stamp)
             }
+            Commit::ByTheCaller => None,
         }
+    }
+
+    /// The last older transaction in the line with which these claims conflict.
+    fn last_before(&self, stamp: Stamp, claims: &Claims) -> Option<Stamp> {
+        let behind = || self.index.last_before(stamp, claims);
+        if self.rules.guards.older_are_waited_for { behind() } else { None }
     }
 
     /// Takes a transaction out of the line. What stood behind it looks for another one that it stands behind.

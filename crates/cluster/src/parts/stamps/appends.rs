@@ -46,6 +46,11 @@ impl Appends {
         self.open.first() == Some(&stamp)
     }
 
+    /// The oldest open transaction.
+    pub fn next(&self) -> Option<Stamp> {
+        self.open.first().copied()
+    }
+
     /// The transaction is in the log.
     pub fn appended(&mut self, stamp: Stamp) {
         assert!(self.is_next(stamp), "only the oldest open transaction is appended");

@@ -16,6 +16,7 @@ const PAPER: Rules = Rules {
     classes: Classes::ByClaims,
     reach: Reach::Younger,
     commit: Commit::ByItself,
+    guards: Guards::ALL,
 };
 
 fn rows(numbers: &[u64]) -> Claims {

@@ -30,6 +30,10 @@ pub(super) enum Alarm {
     ApplyBatch(usize),
     /// The transaction of this session has waited in its chain for as long as it may.
     Patience(SessionId),
+    /// By the clock of the replica with this index, all has arrived that is older than some transaction.
+    Delivery(usize),
+    /// The replica with this index has waited long enough for an execution of its own.
+    OwnTurn(usize),
 }
 
 impl Rows {
@@ -58,8 +62,9 @@ impl Rows {
                 continue;
             }
             match alarm {
-                Alarm::ApplyBatch(index) => self.advance(index, out),
+                Alarm::ApplyBatch(index) | Alarm::OwnTurn(index) => self.advance(index, out),
                 Alarm::Patience(session) => self.lose_patience(session, out),
+                Alarm::Delivery(index) => self.delivery_time(index, out.now),
             }
         }
     }
@@ -87,7 +92,10 @@ impl Rows {
 
     /// Whether a statement waits there for a version that is durable, and nothing is under way there.
     pub(super) fn is_forgotten(&self, replica: &Replica) -> bool {
-        replica.is_free() && self.is_waited_for(replica)
+        let index = usize::from(replica.id.0);
+        let next = replica.applied.next();
+        let is_awaited = self.stamped.as_ref().is_some_and(|one| one.performers.is_awaited(index, next));
+        replica.is_free() && self.is_waited_for(replica) && !is_awaited
     }
 
     /// A transaction failed for want of this version there. When it is run again, it must not fail for the same reason.

@@ -50,8 +50,11 @@ impl Rows {
 
     /// The same. If its commit group is still forming, a transaction that may be appended waits for it.
     pub(super) fn append_or_group(&mut self, waits_for_group: bool, session: SessionId, out: &mut Out<'_>) {
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let Some(transaction) = self.transactions.get(&session) else { return };
         let Phase::Finished(finished) = &transaction.phase else { return };
+        if !self.is_next_by_stamp(session) {
+            return;
+        }
         let (place, merged) = (finished.place, &finished.merged);
         if self.hold.is_some() && self.rules.hold_stops_appends {
             self.held.insert((place, session));
@@ -63,6 +66,7 @@ impl Rows {
         let side = &self.homes[home];
         if let Some(before) = side.in_flight.overlap(place, merged).filter(|_| waits) {
             self.delayed.insert((before, session));
+            self.undo_younger_at(before, session);
             return;
         }
         match self.certify(session) {

@@ -3,13 +3,12 @@
 //! Choices are features. The switches of [`super::Rules`] are none: tests turn a rule off to see that a checker notices, and
 //! no protocol works without one. A protocol is a constant of this type in a file of its own
 //! ([`super::super::gargamel::GARGAMEL`]); a choice has a field here when there is code that asks for it.
-//!
-//! To come with the protocols that need them: an order by timestamps (preventive replication), and `perform`, whether every
-//! replica that holds all of a transaction executes it, or its home alone.
 
 use super::Rules;
+use super::stamped::Stamped;
 use crate::parts::order::Ordering;
 use crate::parts::order::predicted::{Predicted, Waits};
+use crate::parts::stamps::{Guards, Mode};
 
 /// The decisions of one protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +19,8 @@ pub struct Choices {
     pub order: Order,
     /// Where update transactions begin.
     pub home: HomePolicy,
+    /// Where a transaction is executed that is known as a whole.
+    pub perform: Perform,
     /// What reads outside of update transactions see.
     pub see: See,
     /// What happens to transactions that lose a conflict before their client has seen anything of them.
@@ -35,6 +36,8 @@ pub enum Order {
     Statements,
     /// Transactions that are known as a whole stand in chains by this rule; the others lock statement by statement.
     Chains(Rule),
+    /// All transactions run in the order of their stamps; those that do not conflict run side by side.
+    Stamps(Mode),
     /// Certification alone decides.
     Nothing,
 }
@@ -47,8 +50,20 @@ impl Order {
                 let waits = Waits { of_merges: rules.merges_wait, of_splits: rules.splits_wait };
                 Ordering::Predicted(Box::new(Predicted::new(waits)))
             }
-            Self::Nothing => Ordering::Nothing,
+            // Stamps have a component of their own, which also needs to hear of messages, alarms and replicas.
+            Self::Stamps(_) | Self::Nothing => Ordering::Nothing,
         }
+    }
+
+    /// The component that orders by stamps.
+    pub(super) fn stamped(self, rules: &Rules) -> Option<Stamped> {
+        let Self::Stamps(mode) = self else { return None };
+        let guards = Guards {
+            older_are_waited_for: rules.older_are_waited_for,
+            younger_are_undone: rules.younger_are_undone,
+            appends_are_ordered: rules.appends_are_ordered,
+        };
+        Some(Stamped::new(mode, guards))
     }
 
     /// When two transactions that are known as a whole follow each other; `None` if no transaction waits.
@@ -56,13 +71,15 @@ impl Order {
         match self {
             Self::Statements => Some(Rule::WriteWrite),
             Self::Chains(rule) => Some(rule),
+            Self::Stamps(_) => Some(Rule::ReadWrite),
             Self::Nothing => None,
         }
     }
 
-    /// Whether transactions stand in chains without being asked for it.
+    /// Whether all transactions that are known as a whole wait for those before them, in chains or by stamps, without being asked
+    /// for it.
     pub fn chains_all(self) -> bool {
-        matches!(self, Self::Chains(_))
+        matches!(self, Self::Chains(_) | Self::Stamps(_))
     }
 }
 
@@ -100,6 +117,15 @@ impl HomePolicy {
     pub fn asks_kinds(self) -> bool {
         matches!(self, Self::ByMemory { .. })
     }
+}
+
+/// Where a transaction is executed that is known as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Perform {
+    /// At its home. The other replicas apply its record.
+    Home,
+    /// At each replica that holds all that it touches. Under [`Order::Stamps`] only.
+    AllHolders,
 }
 
 /// What reads see that are outside of update transactions.

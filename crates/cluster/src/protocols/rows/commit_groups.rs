@@ -34,7 +34,7 @@
 //!
 //! [`Replica::floor`]: crate::parts::replica::Replica::floor
 
-use super::{COMMITS_TOGETHER_MAX, Out, REFRESH_BYTES_MAX, Rows};
+use super::{Assigned, COMMITS_TOGETHER_MAX, Out, REFRESH_BYTES_MAX, Rows};
 use crate::event::{Effect, Level};
 use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
@@ -46,6 +46,9 @@ const GROUPED_BYTES_MAX: usize = 16 << 10;
 impl Rows {
     /// Whether a transaction that finishes at this home waits, so that it is appended next to others.
     pub(super) fn waits_for_group(&self, home: usize) -> bool {
+        if self.stamped.is_some() {
+            return false;
+        }
         self.last > self.index.last() || (self.homes[home].unsent > 0 && self.rules.unsent_are_waited_for)
     }
 
@@ -67,7 +70,9 @@ impl Rows {
 
     /// Whether a transaction may be in a commit group.
     pub(super) fn can_be_grouped(&self, level: Level, body: &SealedBody) -> bool {
+        // What a replica has performed it commits alone.
         (level != Level::Serializable || !self.rules.serializable_alone)
+            && self.stamped.is_none()
             && !body.writes_everything()
             && !body.is_spilled()
             && body.len_bytes() <= GROUPED_BYTES_MAX
@@ -103,9 +108,13 @@ impl Rows {
     pub(super) fn end_of_batch(&self, index: usize, first: Version) -> Version {
         let limit = self.index.last().min(Version(first.0 + self.refresh_versions_max - 1));
         let mut bytes = 0;
+        let performs = |assigned: &Assigned| {
+            self.stamped.as_ref().is_some_and(|one| one.performers.performs(index, assigned.identity))
+        };
         let beyond = self.versions.range(first..=limit).find(|(version, assigned)| {
             bytes += assigned.bytes;
-            **version > first && (assigned.home == Some(index) || bytes > REFRESH_BYTES_MAX)
+            let is_own = assigned.home == Some(index) || performs(assigned);
+            **version > first && (is_own || bytes > REFRESH_BYTES_MAX)
         });
         let end = beyond.map_or(limit, |(version, _)| Version(version.0 - 1));
         match self.versions.get(&end) {

@@ -1,6 +1,7 @@
 //! From a place in the log to a commit at every replica, in version order at each: see also [`super::commit_groups`].
 
 use super::apply_batching::Alarm;
+use super::performing::OwnTurn;
 use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
@@ -25,6 +26,9 @@ impl Rows {
             self.homes[home].lock_lsns.finish(lsn, finished.merged.clone());
         }
         let (body, claims) = (finished.body, finished.merged);
+        // These leave more than rows, so only the record brings a replica to the same state.
+        let is_more = body.writes_everything() || body.moves_sequences() || body.is_spilled();
+        let digest = self.appended_by_stamp(session, version, out.now).filter(|_| !is_more);
         let assigned = Assigned {
             session,
             home: Some(home),
@@ -39,6 +43,8 @@ impl Rows {
             is_shown_apart: false,
             group_end: version,
             claims,
+            identity,
+            digest,
         };
         let (tables, everything) = (&*assigned.tables, assigned.defined.is_some());
         let written = Written { tables, changed: &finished.changed, everything };
@@ -87,14 +93,18 @@ impl Rows {
         self.let_wait_end(index, out);
         let durable = self.index.last();
         while self.replicas[index].is_free() && self.replicas[index].applied < durable {
-            let replica = &self.replicas[index];
-            let next = replica.applied.next();
+            let next = self.replicas[index].applied.next();
             let assigned = self.versions.get(&next);
             // Also of an empty record, which no other replica has to apply.
             if assigned.is_some_and(|assigned| assigned.home == Some(index)) {
                 self.commit_group(index, next, out);
                 return;
             }
+            match self.own_turn(index, next, out) {
+                OwnTurn::Commits | OwnTurn::Waits => break,
+                OwnTurn::TakesRecord => {}
+            }
+            let (replica, assigned) = (&self.replicas[index], self.versions.get(&next));
             if assigned.is_some_and(|assigned| !self.placement.holdings(replica.id).must_apply(assigned)) {
                 self.replicas[index].applied = next;
                 self.let_wait_end(index, out);

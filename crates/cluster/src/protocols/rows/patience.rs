@@ -46,7 +46,7 @@ impl Rows {
         let rival = Rival {
             meeting: self.order.meeting(session),
             version: None,
-            session: self.order.rivals(session).first().copied(),
+            session: self.rivals(session).first().copied(),
         };
         self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
         self.abort(session, AbortCause::Impatience(rival), out);

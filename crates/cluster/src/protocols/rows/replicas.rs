@@ -29,6 +29,7 @@ impl Rows {
             self.replicas[index].floor = self.index.last();
         }
         self.shown_apart_after(applied);
+        self.agent_up(index, out.now);
         self.place_stranded(out);
         if index == self.anchor {
             self.is_anchor_overdue = false;
@@ -43,6 +44,7 @@ impl Rows {
         let index = usize::from(id.0);
         self.replicas[index].down(state);
         self.alarms.cancel(Alarm::ApplyBatch(index));
+        self.agent_lost(index);
         if state == State::Down {
             out.effects.push(Effect::Reset { replica: id });
         }
@@ -92,7 +94,8 @@ impl Rows {
             match transaction.phase {
                 Phase::Appended(version) if version <= self.index.last() => logged.push(*session),
                 Phase::Appended(_) => {}
-                _ if transaction.is_fresh && transaction.is_bound => {}
+                // By stamps it may keep others out of the log, so it does not wait for the anchor.
+                _ if transaction.is_fresh && transaction.is_bound && self.stamped.is_none() => {}
                 _ => lost.push(*session),
             }
         }

@@ -75,6 +75,14 @@ pub struct Rules {
     /// A transaction that is known as a whole begins only when its home has the versions of those before it in its chain that
     /// have committed.
     pub committed_predecessors_count: bool,
+    /// By stamps, a transaction starts only when nothing older that conflicts with it is uncommitted.
+    pub older_are_waited_for: bool,
+    /// By stamps, younger transactions that conflict with one that arrives are undone.
+    pub younger_are_undone: bool,
+    /// By stamps, transactions are appended in the order of their stamps.
+    pub appends_are_ordered: bool,
+    /// A replica commits what it has performed only if that has changed the rows of the record.
+    pub digests_are_compared: bool,
 }
 
 impl Default for Rules {
@@ -115,6 +123,10 @@ impl Default for Rules {
             merges_wait: true,
             splits_wait: true,
             committed_predecessors_count: true,
+            older_are_waited_for: true,
+            younger_are_undone: true,
+            appends_are_ordered: true,
+            digests_are_compared: true,
         }
     }
 }

@@ -8,6 +8,7 @@ mod held;
 mod homes;
 mod members;
 mod memory;
+mod stamps;
 
 use super::*;
 use crate::claims::{Claimed, Footprint};
@@ -229,6 +230,13 @@ fn word(effect: &Effect) -> String {
         Effect::Anchor { replica } => format!("anchor {replica}"),
         Effect::Held { version, .. } => format!("held {version}"),
         Effect::WakeAt { at } => format!("wake at {}", at.us),
+        Effect::Send { from, to, .. } => format!("send {from} to {to}"),
+        Effect::Perform { replica, session, attempt, .. } => {
+            format!("perform {session} at {replica}, {attempt}")
+        }
+        Effect::CommitPerformed { replica, version, .. } => format!("commit own {version} at {replica}"),
+        Effect::UndoPerformed { replica, attempt, .. } => format!("undo {attempt} at {replica}"),
+        Effect::RunAgain { session } => format!("again {session}"),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::time::Time;
 pub(super) struct Known {
     /// It begins where it sees all versions with these.
     seen: Claims,
-    /// It follows the transactions in the chains with these.
+    /// It follows the transactions before it, in chains or by stamps, with these.
     pub(super) chained: Claims,
     is_sure: bool,
 }
@@ -61,6 +61,7 @@ impl Rows {
         let before = self.transactions.insert(session, transaction);
         assert!(before.is_none(), "a session has one update transaction at a time");
         match known {
+            known if self.stamped.is_some() => self.begin_stamped(session, needs, known, out),
             Some(known) => self.ask_whole(session, needs, known.chained, out),
             None => self.ask(session, needs, out),
         }
@@ -118,6 +119,11 @@ impl Rows {
 
     /// A statement wants to run.
     fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
+        if self.stamped.as_ref().is_some_and(|stamped| !stamped.is_stamped(session)) {
+            // Its first statement was withdrawn, and its stamp with it.
+            self.begin_stamped(session, needs, None, out);
+            return;
+        }
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_serializable = transaction.level == Level::Serializable;
         let scope = if is_serializable { Scope::Everywhere } else { Scope::BetweenHomes };
@@ -204,6 +210,7 @@ impl Rows {
 
     /// The session's transaction keeps no other one waiting any more.
     pub(super) fn unlock(&mut self, session: SessionId, out: &mut Out<'_>) {
+        self.over_by_stamp(session);
         let go = self.order.ended(session);
         self.go_on(go, out);
     }
@@ -230,6 +237,7 @@ impl Rows {
             transaction.pending = None;
             if transaction.is_fresh {
                 transaction.seen = None;
+                self.over_by_stamp(session);
             }
         }
         let go = self.order.withdraw(session);
@@ -243,12 +251,19 @@ impl Rows {
             Some(Waiting {
                 session,
                 home: self.replicas[transaction.home].id,
-                rivals: self.order.rivals(session),
+                rivals: self.rivals(session),
                 meeting: self.order.meeting(session),
                 since: pending.since,
             })
         };
-        self.order.waiting().into_iter().filter_map(waiting).collect()
+        let by_stamps = self.transactions.keys().copied().filter(|_| self.stamped.is_some());
+        self.order.waiting().into_iter().chain(by_stamps).filter_map(waiting).collect()
+    }
+
+    /// The sessions that a session waits for.
+    pub(super) fn rivals(&self, session: SessionId) -> Vec<SessionId> {
+        let older = self.stamped.as_ref().and_then(|stamped| stamped.rival(session));
+        self.order.rivals(session).into_iter().chain(older).collect()
     }
 
     fn break_deadlocks(
@@ -278,6 +293,7 @@ impl Rows {
                 servers.entry(*waiter).or_default().insert(*holder);
             }
         }
+        self.undo_younger(&servers);
         for session in self.order.waiting() {
             self.break_deadlocks(session, &servers, out);
         }
@@ -348,6 +364,8 @@ impl Rows {
             self.abort(session, AbortCause::Conflict(Rival::default()), out);
             return;
         }
+        self.finished_by_stamp(session);
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let (mut merged, mut held) = (Claims::default(), Claims::default());
         for claimed in &claims {
             merged.add(&claimed.claims);
@@ -413,7 +431,7 @@ impl Rows {
 }
 
 /// The table in which claims are likely to meet others.
-fn table_of(claims: &Claims) -> Option<TableId> {
+pub(super) fn table_of(claims: &Claims) -> Option<TableId> {
     let mut rows = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).map(|row| row.0);
     rows.find(|table| !is_definitions(*table)).or_else(|| claims.tables.first().copied())
 }

@@ -47,6 +47,12 @@ impl Outputs {
                 // The state that a session has at the old anchor is lost to it.
                 self.mailboxes.drained();
             }
+            unexpected @ (Effect::Send { .. }
+            | Effect::Perform { .. }
+            | Effect::CommitPerformed { .. }
+            | Effect::UndoPerformed { .. }) => {
+                tracing::error!(?unexpected, "no node runs a protocol that orders by stamps");
+            }
             other => {
                 let session = other.session().expect("the effects without a session are matched above");
                 self.mailboxes.deliver(session, other);

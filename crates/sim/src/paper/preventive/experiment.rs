@@ -1,6 +1,6 @@
 //! One run: an experiment, a configuration, a number of nodes and of warehouses, a seed, and the setting that all figures share.
 
-use cluster::parts::stamps::{Classes, Commit, Reach, Rules, Start};
+use cluster::parts::stamps::{Classes, Commit, Guards, Reach, Rules, Start};
 
 use super::calibration::CALIBRATION;
 use super::outcome::Outcome;
@@ -85,7 +85,14 @@ impl Setting {
 
     fn rules(self) -> Rules {
         let Self { start, classes, reach, .. } = self;
-        Rules { wait_us: CALIBRATION.wait_us, start, classes, reach, commit: Commit::ByItself }
+        Rules {
+            wait_us: CALIBRATION.wait_us,
+            start,
+            classes,
+            reach,
+            commit: Commit::ByItself,
+            guards: Guards::ALL,
+        }
     }
 }
 

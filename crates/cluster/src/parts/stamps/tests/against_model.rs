@@ -36,7 +36,14 @@ fn rules() -> impl Strategy<Value = Rules> {
     let reach = prop_oneof![Just(Reach::Younger), Just(Reach::Conflicting)];
     let commit = prop_oneof![Just(Commit::ByItself), Just(Commit::ByTheLog)];
     let wait_us = MAX + EPSILON.unsigned_abs();
-    let made = move |(start, classes, reach, commit)| Rules { wait_us, start, classes, reach, commit };
+    let made = move |(start, classes, reach, commit)| Rules {
+        wait_us,
+        start,
+        classes,
+        reach,
+        commit,
+        guards: Guards::ALL,
+    };
     (start, classes, reach, commit).prop_map(made)
 }
 
