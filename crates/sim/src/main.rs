@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use cluster::protocols::StampCounts;
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::preventive::{PREVENTIVE, PREVENTIVE_BASIC};
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
 use cluster::protocols::tashkent_plus::TASHKENT_PLUS;
 use sim::check::{self, Allowed, Anomaly, Promise};
 use sim::history::History;
-use sim::mutants::{CHAIN_MUTANTS, MUTANTS};
+use sim::mutants::{CHAIN_MUTANTS, MUTANTS, STAMP_MUTANTS};
 use sim::program::Plan;
 use sim::rules::Rules;
 use sim::{hashes, run, schema, shrink};
@@ -92,12 +94,14 @@ const RARE: [&str; 16] = [
 ];
 
 /// The protocols that `--protocol` knows.
-const PROTOCOLS: [Choices; 5] = [
+const PROTOCOLS: [Choices; 7] = [
     ONECOPY,
     GARGAMEL,
     ROUND_ROBIN,
     Choices { home: schema::BY_MEMORY, ..TASHKENT_PLUS },
     CENTRALISED_WRITES,
+    PREVENTIVE,
+    PREVENTIVE_BASIC,
 ];
 
 /// The rules with the protocol of the options.
@@ -150,12 +154,13 @@ fn main() -> Result<(), Failed> {
     let rules = rules(&options, Rules::default());
     let mut failed = 0;
     let mut happenings = 0;
-    let mut allowed = Allowed::default();
+    let (mut allowed, mut stamps) = (Allowed::default(), StampCounts::default());
     let count = if options.trace { 1 } else { options.seeds };
     for seed in options.seed..options.seed + count {
         let verdict = run::run_plan(plan(&options, seed), rules, seed, options.trace);
         happenings += verdict.happenings;
         allowed.add(verdict.allowed);
+        stamps.add(verdict.stamps);
         if options.trace {
             println!("{}", verdict.trace);
             for (number, transaction) in verdict.history.transactions.iter().enumerate() {
@@ -171,6 +176,9 @@ fn main() -> Result<(), Failed> {
         }
     }
     println!("{count} seeds of {}, {happenings} happenings, {failed} failed; {allowed}", options.protocol);
+    if let Order::Stamps(_) = rules.protocol.order {
+        println!("{stamps}");
+    }
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
 }
 
@@ -230,8 +238,11 @@ fn hunt(options: &Options) -> Result<(), Failed> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survivors = 0;
     println!("| rule off | seeds until found | anomalies | example |\n|---|---|---|---|");
-    let is_chained = rules(options, Rules::default()).protocol.order.chains_all();
-    let mutants = if is_chained { CHAIN_MUTANTS } else { MUTANTS };
+    let mutants = match rules(options, Rules::default()).protocol.order {
+        Order::Chains(_) => CHAIN_MUTANTS,
+        Order::Stamps(_) => STAMP_MUTANTS,
+        Order::Statements | Order::Nothing => MUTANTS,
+    };
     for mutant in mutants.iter().filter(|mutant| mutant.name.contains(&options.only)) {
         let mut seen: BTreeMap<Anomaly, usize> = BTreeMap::new();
         let mut first: Option<(u64, String)> = None;

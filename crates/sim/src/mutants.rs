@@ -165,6 +165,22 @@ pub const CHAIN_MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// The rules of protocols with stamps. Certification covers the first three, so they are switched off together with it, and clients
+/// run only transactions that are all known.
+pub const STAMP_MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "conflicting older ones are not waited for",
+        switch: |r| r.core.older_are_waited_for = false,
+    },
+    Mutant { name: "conflicting younger ones are not undone", switch: |r| r.core.younger_are_undone = false },
+    Mutant {
+        name: "records are appended out of stamp order",
+        switch: |r| r.core.appends_are_ordered = false,
+    },
+    Mutant { name: "digests are not compared", switch: |r| r.core.digests_are_compared = false },
+    Mutant { name: "performers commit when they are done", switch: |r| r.performers_wait = false },
+];
+
 impl Mutant {
     /// All rules, except the one that the mutant switches off.
     pub fn rules(&self) -> Rules {

@@ -95,6 +95,8 @@ pub struct Rules {
     pub checks_are_touched: bool,
     /// The first statement about data takes the snapshot, not SAVEPOINT or the like, so that one needs everything.
     pub control_takes_no_snapshot: bool,
+    /// What a replica has performed is committed when the core says so.
+    pub performers_wait: bool,
 }
 
 impl Default for Rules {
@@ -143,6 +145,7 @@ impl Default for Rules {
             undone_is_forgotten: true,
             checks_are_touched: true,
             control_takes_no_snapshot: true,
+            performers_wait: true,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cluster::protocols::StampCounts;
 use cluster::protocols::rows::See;
 
 use crate::check::{self, Allowed, Anomaly, Finding, Promise, Sessions};
@@ -29,6 +30,8 @@ pub struct Verdict {
     pub happenings: u64,
     /// The simulated time at the end.
     pub end_us: u64,
+    /// What became of transactions that were ordered by stamps.
+    pub stamps: StampCounts,
     /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
@@ -46,6 +49,7 @@ impl Verdict {
             appended: Vec::new(),
             happenings: 0,
             end_us: 0,
+            stamps: StampCounts::default(),
             trace: Trace::default(),
         }
     }
@@ -89,6 +93,7 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
         appended: report.appended,
         happenings: report.happenings,
         end_us: report.end_us,
+        stamps: report.stamps,
         trace: report.trace,
     }
 }

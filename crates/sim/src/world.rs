@@ -19,6 +19,7 @@ mod late_reservation;
 mod link;
 mod members;
 mod node;
+mod performing;
 mod placing;
 mod servers;
 mod session;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId};
 use cluster::placement::Placement;
+use cluster::protocols::StampCounts;
 
 use crate::agenda::Agenda;
 use crate::check::{Anomaly, Finding};
@@ -52,6 +54,7 @@ const HAPPENINGS_MAX: u64 = 400_000;
 enum Owner {
     Session(usize),
     Agent(usize),
+    Performer { replica: usize, identity: Identity },
 }
 
 /// The node's end of a connection to a server.
@@ -128,6 +131,8 @@ enum Happening {
     NodeStart,
     Fault(usize),
     Kill { connection: Connection },
+    Deliver(performing::Delivery),
+    Perform(performing::Start),
 }
 
 /// The result of a run.
@@ -145,6 +150,8 @@ pub struct Report {
     pub happenings: u64,
     /// The simulated time at the end.
     pub end_us: u64,
+    /// What became of transactions that were ordered by stamps.
+    pub stamps: StampCounts,
     /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
@@ -185,6 +192,7 @@ pub struct World {
     kill_next_append: Option<u64>,
     kill_next_identity: Option<u64>,
     kill_next_waiting: Option<u64>,
+    stamped: performing::Stamped,
     history: History,
     errors: Vec<ClientError>,
     findings: Vec<Finding>,
@@ -221,6 +229,7 @@ impl World {
             kill_next_append: None,
             kill_next_identity: None,
             kill_next_waiting: None,
+            stamped: performing::Stamped::draw(seed, &rules.protocol),
             history: History::default(),
             errors: Vec::new(),
             findings: Vec::new(),
@@ -258,6 +267,7 @@ impl World {
             }
         }
         self.judge_end();
+        self.count_stamps();
         Report {
             history: self.history,
             errors: self.errors,
@@ -265,6 +275,7 @@ impl World {
             findings: self.findings,
             happenings,
             end_us: self.agenda.now_us(),
+            stamps: self.stamped.counts,
             trace: self.trace,
         }
     }
@@ -336,6 +347,8 @@ impl World {
             Happening::NodeStart => self.start_node(),
             Happening::Fault(index) => self.fault(self.plan.faults[index].1),
             Happening::Kill { connection } => self.terminate(connection),
+            Happening::Deliver(delivery) => self.deliver(delivery),
+            Happening::Perform(start) => self.perform(start),
             _ => {}
         }
     }
@@ -354,6 +367,9 @@ impl World {
         match line.owner {
             Owner::Session(session) => self.session_reply(session, connection, reply),
             Owner::Agent(replica) => self.agent_reply(replica, connection, reply),
+            Owner::Performer { replica, identity } => {
+                self.performer_reply(replica, identity, connection, reply);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use cluster::placement::{Copies, Placement, ReplicaSet};
 use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
-use sim::mutants::MUTANTS;
+use sim::mutants::{MUTANTS, STAMP_MUTANTS};
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
 use sim::rules::Rules;
 use sim::run::{run_plan, run_seed};
@@ -41,7 +41,7 @@ fn all_mutants_are_documented_and_all_documented_ones_exist() {
     let table = page.split_once("| guard removed |").expect("the page has the table of mutants").1;
     let rows = table.lines().skip(2).map_while(|line| line.strip_prefix("| ")?.split_once(" |"));
     let mut documented: Vec<&str> = rows.map(|(name, _)| name).collect();
-    let mut listed: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+    let mut listed: Vec<&str> = MUTANTS.iter().chain(STAMP_MUTANTS).map(|mutant| mutant.name).collect();
     documented.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, documented);

@@ -21,6 +21,7 @@ impl Plan {
     ///
     /// Where transactions stand in chains, none that is known may fail. So rows that others have written without saying so are
     /// reserved at once, and no key is forgotten. In some plans transactions lose patience with those before them. By [`Rule::ReadWrite`] every client asks for SERIALIZABLE.
+    /// The same holds for an order by stamps, where in some plans every client asks for that.
     fn under(mut self, protocol: Choices, dice: &mut Dice) -> Self {
         if let Order::Chains(rule) = protocol.order {
             (self.reserves_late, self.keys_max) = (true, KEYS_MAX);
@@ -28,6 +29,15 @@ impl Plan {
                 self.patience_us = dice.between(1, PATIENCE_SHORT_US);
             }
             if rule == Rule::ReadWrite {
+                self.sessions.iter_mut().flatten().for_each(|program| program.level = Level::Serializable);
+            }
+        }
+        if let Order::Stamps(_) = protocol.order {
+            (self.reserves_late, self.keys_max) = (true, KEYS_MAX);
+            if dice.percent(10) {
+                self.patience_us = dice.between(1, PATIENCE_SHORT_US);
+            }
+            if dice.percent(40) {
                 self.sessions.iter_mut().flatten().for_each(|program| program.level = Level::Serializable);
             }
         }

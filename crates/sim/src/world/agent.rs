@@ -274,6 +274,7 @@ impl World {
         if let Some(line) = agent.line.take() {
             self.close(line);
         }
+        self.drop_performers(replica);
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("replica {replica} has diverged"));
         self.tell(Event::Diverged { replica: id });
         // It does not return by itself, so statements must not wait for it.

@@ -82,9 +82,10 @@ impl World {
             client_is_gone: false,
             program: Rc::clone(&program),
         });
+        let level = self.promised_level(&program);
         self.history.transactions.push(history::Transaction {
             session: session as u32,
-            level: program.level,
+            level,
             outcome: Outcome::Unknown,
             finish_us: 0,
             end_us: 0,

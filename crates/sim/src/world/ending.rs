@@ -3,9 +3,10 @@
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{ReplicaId, SessionId, Version};
+use cluster::protocols::rows::Perform;
 
 use super::session::Phase;
-use super::{Cancel, Happening, Message, World};
+use super::{Cancel, Happening, Message, World, performing};
 use crate::history::{Level, Outcome};
 use crate::program::Frame;
 use crate::record::{self, Done};
@@ -56,6 +57,7 @@ impl World {
         let (changes, locked) = (&run.changes[..], &run.locked[..]);
         let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
         let claims = record::claims(done, run.unbounded, run.turns, &self.rules);
+        let digest = performing::digest(run.changes.iter().map(|(_, change)| change));
         let changed = record::changed(&run.changes, &self.rules);
         let is_misjudged = self.rules.conclusions_are_checked && self.is_misjudged(&run.concluded);
         // The analysis was outdated, so its claims and reads are unknown.
@@ -70,6 +72,9 @@ impl World {
             false => Reads::Tables([].into()),
         };
         self.tell(Event::LockLsn { session: SessionId(session as u64), lsn });
+        if self.rules.protocol.perform == Perform::AllHolders {
+            self.tell(Event::Digest { session: SessionId(session as u64), digest });
+        }
         let before = self.disk.last();
         self.tell(Event::Finish { session: SessionId(session as u64), body, claims, changed, reads });
         if self.disk.last() == before
@@ -136,11 +141,19 @@ impl World {
         }
         run.reruns += 1;
         run.identity = None;
+        run.views.clear();
+        self.begin_anew(session);
+        self.tell_end(session);
+        self.ask_for_place(session);
+    }
+
+    /// Forgets what the single statement of a transaction has done.
+    fn begin_anew(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.changes.clear();
         run.locked.clear();
         run.late.begin_again();
         run.turns = 0;
-        run.views.clear();
         run.concluded.clear();
         run.unbounded = None;
         run.has_snapshot = false;
@@ -148,8 +161,20 @@ impl World {
         if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
             *statement = record::blank(statement);
         }
-        self.tell_end(session);
-        self.ask_for_place(session);
+    }
+
+    /// An older transaction goes first. A single statement has shown nothing yet, so it runs again in its turn.
+    pub(super) fn run_again(&mut self, session: usize) {
+        self.drop_line(session);
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        if run.program.frame != Frame::Autocommit || run.client_is_gone {
+            run.may_try_again = true;
+            self.fail(session, SqlError::Serialization.code());
+            return;
+        }
+        run.phase = Phase::Placing;
+        self.begin_anew(session);
+        self.tell(Event::Undone { session: SessionId(session as u64) });
     }
 
     /// The connection was lost before the statement was sent.
@@ -204,8 +229,10 @@ impl World {
             (Phase::Placing, Some(_)) if run.is_begun => {
                 self.tell(Event::Withdraw { session: SessionId(session as u64) });
                 let mailbox = &mut self.sessions[session].mailbox;
-                // If the core has aborted it already, that effect is still in the mailbox.
-                if !mailbox.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
+                // If the core has aborted or undone it already, that effect is still in the mailbox.
+                let is_over =
+                    |effect: &Effect| matches!(effect, Effect::Abort { .. } | Effect::RunAgain { .. });
+                if !mailbox.iter().any(is_over) {
                     mailbox.clear();
                     self.statement_failed(session, SqlError::Cancelled);
                 }

@@ -14,7 +14,7 @@ impl World {
                 let lines: Vec<Connection> = self
                     .lines
                     .iter()
-                    .filter(|(_, line)| matches!(line.owner, Owner::Session(_)))
+                    .filter(|(_, line)| !matches!(line.owner, Owner::Agent(_)))
                     .map(|(connection, _)| *connection)
                     .collect();
                 if !lines.is_empty() {

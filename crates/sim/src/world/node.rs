@@ -145,7 +145,10 @@ impl World {
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = rows::Rows::new(rows::Options {
-            choices: Choices { patience_us: self.plan.patience_us, ..self.rules.protocol },
+            choices: Choices {
+                patience_us: self.plan.patience_us,
+                ..self.stamped.choices(self.rules.protocol)
+            },
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
             placement: self.placement.clone(),
@@ -179,6 +182,7 @@ impl World {
 
     /// Kills the node, with its memory, its connections and part of the records that were not durable.
     pub(super) fn crash_node(&mut self, down_us: u64) {
+        self.count_stamps();
         if self.node.take().is_none() {
             return;
         }
@@ -187,6 +191,7 @@ impl World {
             self.find(Anomaly::Order, "the end of the log reads otherwise than it was written".to_owned());
         }
         self.lines.clear();
+        self.stamped.clear();
         for session in 0..self.sessions.len() {
             self.lose_session(session);
         }
@@ -203,6 +208,9 @@ impl World {
             _ => None,
         };
         let mut effects = Vec::new();
+        if let Event::Begin { session, .. } = event {
+            self.stamped.begins(session);
+        }
         node.cluster.handle(now, event, &mut effects);
         let misjudged = node.cluster.known_misjudged();
         let forgotten = node.cluster.replicas().into_iter().find(|status| status.is_forgotten);
@@ -261,7 +269,7 @@ impl World {
                 self.wake_requests += 1;
                 self.agenda.enter(after, Happening::WakeUp { request: self.wake_requests });
             }
-            _ => {}
+            other => self.carry_out_stamped(other),
         }
     }
 
@@ -272,6 +280,7 @@ impl World {
 
     fn append(&mut self, version: Version, identity: Identity, body: SealedBody) {
         assert_eq!(version, self.disk.last().next(), "records are appended in order");
+        self.judge_order(identity);
         let header = Header {
             cluster: ClusterId(1),
             identity,
@@ -355,6 +364,7 @@ impl World {
         if let Some(line) = line {
             self.close(line);
         }
+        self.drop_performers(replica);
         let after = self.dice.delay(self.plan.pace.network_us);
         let epoch = self.epoch;
         let stage = ResetStage::EndBackends;

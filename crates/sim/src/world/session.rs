@@ -274,6 +274,7 @@ impl World {
                         self.send(line, Message::Identities(Vec::new()));
                     }
                 }
+                Effect::RunAgain { .. } => self.run_again(session),
                 Effect::HomeLost { .. } => {
                     if self.rules.no_rerun_once_finished {
                         self.drop_line(session);
@@ -355,10 +356,15 @@ impl World {
         run.phase = Phase::Running;
         run.turns += 1;
         let statement = &program.statements[run.at];
+        let identity = run.identity;
         let mut ops = Vec::with_capacity(statement.ops.len() + 1);
         for op in self.own_savepoint(session).iter().chain(&statement.ops) {
             self.elements += 1;
             ops.push((op.clone(), self.elements));
+        }
+        let shared = identity.and_then(|identity| self.shared_elements(&program, identity));
+        for ((_, element), shared) in ops.iter_mut().zip(shared.into_iter().flatten()) {
+            *element = shared;
         }
         self.send(line, Message::Run(ops));
     }

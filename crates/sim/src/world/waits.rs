@@ -59,6 +59,10 @@ impl World {
         }
         let incarnation = self.incarnation(replica);
         for blocker in blockers {
+            if self.is_committing_performer(blocker) {
+                continue;
+            }
+            self.performer_gives_way(blocker);
             if let Some(session) = self.session_of(blocker) {
                 if self.is_being_reverted(session) || self.evict(session, blocker) {
                     continue;
@@ -83,6 +87,7 @@ impl World {
         if !self.rules.server_waits_told || self.node.is_none() || !self.waits_seen.is_empty() {
             return;
         }
+        self.clear_way_of_sessions();
         for session in 0..self.sessions.len() {
             let line = self.sessions[session].run.as_ref().and_then(|run| run.line);
             let Some((connection, replica, _)) = line else { continue };
@@ -154,7 +159,7 @@ impl World {
                 let line = self.sessions[session].run.as_ref().and_then(|run| run.line);
                 line.is_some_and(|(own, ..)| own == connection).then_some(session)
             }
-            Owner::Agent(_) => None,
+            Owner::Agent(_) | Owner::Performer { .. } => None,
         }
     }
 }
