@@ -166,7 +166,7 @@ pub const CHAIN_MUTANTS: &[Mutant] = &[
 ];
 
 /// The rules of protocols with stamps. Certification covers the first three, so they are switched off together with it, and clients
-/// run only transactions that are all known.
+/// run only transactions that are all known. The last one matters only where predictions are wrong, so with certification.
 pub const STAMP_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "conflicting older ones are not waited for",
@@ -179,6 +179,10 @@ pub const STAMP_MUTANTS: &[Mutant] = &[
     },
     Mutant { name: "digests are not compared", switch: |r| r.core.digests_are_compared = false },
     Mutant { name: "performers commit when they are done", switch: |r| r.performers_wait = false },
+    Mutant {
+        name: "older ones wait inside servers for younger ones",
+        switch: |r| r.core.younger_give_way = false,
+    },
 ];
 
 impl Mutant {

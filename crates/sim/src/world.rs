@@ -229,7 +229,7 @@ impl World {
             kill_next_append: None,
             kill_next_identity: None,
             kill_next_waiting: None,
-            stamped: performing::Stamped::draw(seed, &rules.protocol),
+            stamped: performing::Stamped::draw(seed, &rules),
             history: History::default(),
             errors: Vec::new(),
             findings: Vec::new(),

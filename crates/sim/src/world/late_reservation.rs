@@ -224,6 +224,7 @@ impl World {
             && self.plan.sessions.iter().flatten().any(is_unknown);
         let nothing_waits = self.rules.protocol.order == Order::Nothing;
         let is_unforeseeable = nothing_waits
+            || self.stamped.mispredicts()
             || meets_unbounded
             || !self.plan.reserves_late
             || run.late.has_given_up

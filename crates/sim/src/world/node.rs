@@ -217,7 +217,7 @@ impl World {
         for effect in effects {
             self.carry_out(effect);
         }
-        if misjudged > 0 && self.rules.protocol.order.chains_all() {
+        if misjudged > 0 && self.rules.protocol.order.chains_all() && !self.stamped.mispredicts() {
             self.find(Anomaly::Order, "a transaction failed of which all was known beforehand".to_owned());
         }
         if let Some(status) = forgotten {

@@ -6,12 +6,14 @@
 //! A transaction writes the same elements wherever it runs, as if it computed them from what it reads. In some runs a performer now
 //! and then draws elements of its own, as `random()` would. Then its rows differ from those of the home.
 //!
+//! In other runs some predictions are wrong, so certification has to find what the order does not.
+//!
 //! The messages of one agent to another arrive in their order, some of them later than Max. The clocks of replicas differ.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use cluster::event::{Digest, Effect, Event, Message as AgentMessage, Performance, Stamp};
+use cluster::event::{Digest, Effect, Event, Message as AgentMessage, Performance, Stamp, Whole};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 use cluster::parts::stamps::Mode;
 use cluster::protocols::StampCounts;
@@ -24,6 +26,7 @@ use crate::dice::Dice;
 use crate::history::{Element, Level};
 use crate::program::{Frame, Program};
 use crate::record;
+use crate::rules::Rules;
 use crate::schema::{Key, Row};
 use crate::server::{Change, Connection, Op};
 use crate::trace::Stage as Told;
@@ -77,6 +80,7 @@ pub(super) struct Stamped {
     mode: Option<Mode>,
     late_percent: u64,
     strange_percent: u64,
+    wrong_percent: u64,
     performers: BTreeMap<(usize, Identity), Performer>,
     /// The elements that a transaction writes, op by op.
     elements: BTreeMap<Identity, Vec<Element>>,
@@ -88,18 +92,21 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    pub(super) fn draw(seed: u64, protocol: &Choices) -> Self {
+    pub(super) fn draw(seed: u64, rules: &Rules) -> Self {
         let mut dice = Dice::new(seed ^ OWN_SEED);
         let wait_us = *dice.pick(&[300, 1_000, 3_000]);
         let skew_us = *dice.pick(&[0, 0, 40, 400]);
-        let mode = match protocol.order {
+        let mode = match rules.protocol.order {
             Order::Stamps(mode) => Some(Mode { wait_us, skew_us, ..mode }),
             _ => None,
         };
+        // Where nothing else orders, predictions have to be right.
+        let wrong_percents: &[u64] = if rules.core.certifies_writes { &[0, 0, 0, 40] } else { &[0] };
         Self {
             mode,
             late_percent: *dice.pick(&[0, 3, 25]),
             strange_percent: *dice.pick(&[0, 0, 10, 60]),
+            wrong_percent: *dice.pick(wrong_percents),
             performers: BTreeMap::new(),
             elements: BTreeMap::new(),
             messages: BTreeMap::new(),
@@ -115,6 +122,11 @@ impl Stamped {
             Some(mode) => Choices { order: Order::Stamps(mode), ..protocol },
             None => protocol,
         }
+    }
+
+    /// Whether some predictions are wrong in this run, so a transaction may fail of which all seemed to be known.
+    pub(super) fn mispredicts(&self) -> bool {
+        self.mode.is_some() && self.wrong_percent > 0
     }
 
     /// The session begins a transaction: the stamp of its former one counts no more.
@@ -139,11 +151,20 @@ impl World {
         }
     }
 
+    /// In some runs predictions are wrong: a transaction does more than it said.
+    pub(super) fn mispredict(&mut self, whole: &mut Whole) {
+        if self.stamped.mispredicts() && self.dice.percent(self.stamped.wrong_percent) {
+            let is_sure = self.dice.percent(50);
+            *whole = Whole { is_sure, ..Whole::default() };
+        }
+    }
+
     /// The level to which a transaction is held. By stamps, one that is known as a whole is serializable, whatever its client asks for.
     pub(super) fn promised_level(&self, program: &Program) -> Level {
         let is_known = program.is_update()
             && !self.changes_view
             && self.stamped.mode.is_some()
+            && !self.stamped.mispredicts()
             && record::is_known(program, self.plan.row_claims_max);
         if is_known { Level::Serializable } else { program.level }
     }

@@ -222,7 +222,10 @@ impl World {
                 let whole = record::whole(&program, done, &self.rules);
                 let whole = whole.filter(|_| self.rules.protocol.order.chains_all() && !self.changes_view);
                 let foreseen = match whole {
-                    Some(whole) => Foreseen::Whole(Box::new(whole)),
+                    Some(mut whole) => {
+                        self.mispredict(&mut whole);
+                        Foreseen::Whole(Box::new(whole))
+                    }
                     None => Foreseen::Likely(record::foreseen(&program, done, &self.rules)),
                 };
                 let needs = needs(reads, touches, kind);

@@ -81,6 +81,8 @@ pub struct Rules {
     pub younger_are_undone: bool,
     /// By stamps, transactions are appended in the order of their stamps.
     pub appends_are_ordered: bool,
+    /// By stamps, a transaction is undone if an older one waits for it inside a server.
+    pub younger_give_way: bool,
     /// A replica commits what it has performed only if that has changed the rows of the record.
     pub digests_are_compared: bool,
 }
@@ -126,6 +128,7 @@ impl Default for Rules {
             older_are_waited_for: true,
             younger_are_undone: true,
             appends_are_ordered: true,
+            younger_give_way: true,
             digests_are_compared: true,
         }
     }

@@ -390,7 +390,7 @@ impl Rows {
     /// Transactions that wait inside a server for a younger one, although their claims do not conflict: the younger one is undone. It
     /// could not be appended before them.
     pub(super) fn undo_younger(&mut self, waits: &BTreeMap<SessionId, BTreeSet<SessionId>>) {
-        let Some(stamped) = &mut self.stamped else { return };
+        let Some(stamped) = self.stamped.as_mut().filter(|_| self.rules.younger_give_way) else { return };
         for (waiter, holders) in waits {
             let Some(older) = stamped.instance.stamp(*waiter) else { continue };
             for holder in holders {

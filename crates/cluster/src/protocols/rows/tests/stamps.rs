@@ -164,11 +164,13 @@ fn younger_transactions_that_conflict_are_undone_and_run_again() {
         "its message took longer than Max, and 3 does not conflict"
     );
     assert_eq!(stage.bench.protocol.stamps().late, 2, "at 2, of 1 and of 3");
-    assert_eq!(stage.feed(Event::Undone { session: S2 }), NONE, "it waits for the older one");
+    let said = stage.feed(Event::Undone { session: S2 });
+    assert_eq!(said, ["perform 1 at 2, 2"], "and 2 waits for that");
     assert_eq!(stage.finish(S1, &[7]), NONE);
     assert_eq!(stage.feed(Event::WakeUp), ["append 1"]);
     let said = stage.feed(Event::Logged { upto: Version(1) });
-    assert_eq!(said, ["acknowledge 1", "apply 1..1 at 0", "commit 1", "apply 1..1 at 2"]);
+    assert_eq!(said, ["acknowledge 1", "apply 1..1 at 0", "commit 1"]);
+    assert_eq!(stage.performed(2, Performance::Done(SAME)), ["commit own 1 at 2"]);
     assert_eq!(stage.bench.applied(2, 1), ["execute 2 at 2"]);
     assert_eq!(stage.finish(S2, &[7]), ["append 2", "append 3"], "3 was younger");
     assert_eq!(stage.bench.protocol.known_misjudged(), 0);
@@ -269,4 +271,18 @@ fn an_execution_in_the_way_of_a_refresh_gives_way() {
     stage.wait();
     let said = stage.feed(Event::Logged { upto: Version(1) });
     assert_eq!(said, ["acknowledge 1", "apply 1..1 at 0", "commit 1", "apply 1..1 at 2"]);
+}
+
+/// Their claims say that the two do not conflict, and a server knows better.
+#[test]
+fn an_older_transaction_that_waits_inside_a_server_undoes_the_younger_one() {
+    let mut stage = Stage::new(PREVENTIVE);
+    stage.call(S1, &[7]);
+    for (session, row) in [(S2, 8), (S3, 9)] {
+        assert_eq!(stage.call(session, &[row]).len(), 1, "each has a home of its own");
+    }
+    let waits = |edges| Event::ServerWaits { edges };
+    assert_eq!(stage.feed(waits(vec![(S1, S2), (S3, S1)])), NONE, "a wait counts when it is told twice");
+    assert_eq!(stage.feed(waits(vec![(S1, S2), (S3, S1)])), ["again 2"], "and 1 is older than 3");
+    assert_eq!(stage.feed(Event::Undone { session: S2 }), ["execute 2 at 2"]);
 }
