@@ -2,6 +2,7 @@
 
 mod against_model;
 mod figures;
+mod instance;
 mod stage;
 
 use std::sync::Arc;
