@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use cluster::parts::stamps::Start;
 use cluster::protocols::StampCounts;
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
-use cluster::protocols::preventive::{PREVENTIVE, PREVENTIVE_BASIC};
+use cluster::protocols::preventive::PREVENTIVE;
 use cluster::protocols::round_robin::ROUND_ROBIN;
 use cluster::protocols::rows::{Choices, Order, Rule, See};
 use cluster::protocols::tashkent_plus::TASHKENT_PLUS;
@@ -39,6 +40,9 @@ struct Options {
     /// What makes transactions conflict that are known beforehand; read-write with every client at SERIALIZABLE.
     #[arg(long, value_name = "RULE", value_parser = ["write-write", "read-write"])]
     rule: Option<String>,
+    /// Under `preventive`, when a transaction starts of which all is known.
+    #[arg(long, value_name = "WHEN", value_parser = ["on-arrival", "ordered"])]
+    start: Option<String>,
     /// What reads see outside of update transactions.
     #[arg(long, value_name = "WHAT", value_parser = ["fresh", "local"])]
     see: Option<String>,
@@ -94,14 +98,13 @@ const RARE: [&str; 16] = [
 ];
 
 /// The protocols that `--protocol` knows.
-const PROTOCOLS: [Choices; 7] = [
+const PROTOCOLS: [Choices; 6] = [
     ONECOPY,
     GARGAMEL,
     ROUND_ROBIN,
     Choices { home: schema::BY_MEMORY, ..TASHKENT_PLUS },
     CENTRALISED_WRITES,
     PREVENTIVE,
-    PREVENTIVE_BASIC,
 ];
 
 /// The rules with the protocol of the options.
@@ -112,6 +115,9 @@ fn rules(options: &Options, mut rules: Rules) -> Rules {
         Some("write-write") => rules.protocol.order = Order::Chains(Rule::WriteWrite),
         Some("read-write") => rules.protocol.order = Order::Chains(Rule::ReadWrite),
         _ => {}
+    }
+    if let (Order::Stamps(mode), Some(start)) = (&mut rules.protocol.order, options.start.as_deref()) {
+        mode.start = if start == "ordered" { Start::Ordered } else { Start::OnArrival };
     }
     match options.see.as_deref() {
         Some("fresh") => rules.protocol.see = See::Fresh,

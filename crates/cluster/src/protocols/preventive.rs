@@ -32,8 +32,9 @@
 //! - Certification and visibility of the family stay underneath. They never fail a known transaction
 //!   ([`super::Protocol::known_misjudged`] counts, the simulator requires 0).
 //!
-//! Guarantee: updates are serializable in the order of stamps, which is that of the log and of their replies. With fresh reads all is
-//! strictly serializable that asks for it.
+//! Guarantee: updates that are known as a whole are strictly serializable in the order of stamps, which is that of the log, whatever
+//! level their clients ask for. Other transactions have the level that they ask for. With stale reads, a read sees a prefix of that
+//! order that may be old.
 
 use super::rows::{Choices, HomePolicy, Order, PATIENCE_US, Perform, Retry, See};
 use crate::parts::stamps::{Mode, Start};
@@ -52,9 +53,8 @@ pub const PREVENTIVE: Choices = Choices {
     patience_us: PATIENCE_US,
 };
 
-/// Transactions start when they are ordered (section 4).
+/// The same, but transactions start when they are ordered (section 4).
 pub const PREVENTIVE_BASIC: Choices = Choices {
-    name: "preventive-basic",
     order: Order::Stamps(Mode { start: Start::Ordered, wait_us: WAIT_US, skew_us: 0 }),
     ..PREVENTIVE
 };

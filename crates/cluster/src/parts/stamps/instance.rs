@@ -1,9 +1,9 @@
 //! The stamps of one instance of a protocol: an agent for each replica, the stamps of all, and the order of the log.
 //!
 //! A transaction is submitted at its home, the *origin* of the paper. Its stamp goes to the agents of the other replicas in
-//! messages, each of which takes its time. What the leader knows anyway, all agents hear at once: that a transaction is in the log,
-//! or over without a record. So a record stands for the message of a transaction that has not arrived yet, and a late message can
-//! neither be waited for in vain nor let a younger transaction pass.
+//! messages, each of which takes its time. The leader tells all agents at once that a transaction is in the log, or over without a
+//! record. So a record stands for a message that has not arrived yet: no agent waits for a late message, and no younger transaction
+//! passes because of it.
 //!
 //! ```text
 //!   submit(T1) at 0     Run(T1)   Send 0 -> 1, Send 0 -> 2

@@ -9,8 +9,8 @@
 //!   it has not ended                                       waited for, for a while             [`PERFORMER_PATIENCE_US`]
 //! ```
 //!
-//! So the log decides what a replica shows, and whatever an execution did there costs time only. A refresh, or a statement, that
-//! waits for a lock of a performer makes it give way at once.
+//! So the log decides what a replica shows, and a wrong execution costs time only. A performer gives way at once to a refresh, or to
+//! a statement of another transaction, that waits for one of its locks.
 //!
 //! Invariants: what is performed commits in its turn, when its record is durable, and only with the rows of the record. No replica
 //! shows a record twice, because an execution that does not commit is rolled back before the record is applied.

@@ -13,8 +13,8 @@
 //! Steps are collected during an event and carried out at its end ([`Rows::follow_stamps`]), so none of them happens in the middle
 //! of another change.
 //!
-//! Invariants: only the oldest open transaction is appended, so one that will not be appended always loses its stamp. Nothing that
-//! a session reports of an execution counts after that was to be undone, until the session says [`Event::Undone`].
+//! Invariants: only the oldest open transaction is appended, so one that will not be appended always loses its stamp. After
+//! [`Effect::RunAgain`], reports of the session do not count until it says [`Event::Undone`] or ends the transaction.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
