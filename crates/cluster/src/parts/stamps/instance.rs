@@ -177,8 +177,9 @@ impl Instance {
         let (mut agent, clock, mut acts) =
             (Agent::new(id(replica), rules), self.clock(replica, now), Vec::new());
         for (stamp, session) in &self.sessions {
-            let claims = Arc::clone(&self.open[session].submission.claims);
-            acts.extend(agent.arrived(clock, *stamp, claims, Can::NeedsRefresh));
+            let Submission { home, claims, can, .. } = &self.open[session].submission;
+            let can = if *home == replica { *can } else { Can::NeedsRefresh };
+            acts.extend(agent.arrived(clock, *stamp, Arc::clone(claims), can));
         }
         self.agents[replica] = Some(agent);
         self.steps(replica, acts)

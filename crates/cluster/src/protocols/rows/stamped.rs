@@ -369,10 +369,11 @@ impl Rows {
         }
     }
 
-    /// A replica is up. Its agent knows nothing.
+    /// A replica is up. It has no executions, and its agent knows nothing.
     pub(super) fn agent_up(&mut self, index: usize, now: Time) {
         let applied = self.replicas[index].applied;
         if let Some(stamped) = &mut self.stamped {
+            stamped.performers.lost(index);
             stamped.shown.insert(index, applied);
             let steps = stamped.instance.up(now, index);
             stamped.steps.extend(steps);
