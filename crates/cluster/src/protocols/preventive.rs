@@ -25,7 +25,9 @@
 //! - Only younger transactions that conflict are undone, at once and not when they end (5.1: all running ones).
 //! - Ties of stamps are decided by the origin.
 //! - A transaction that is not known as a whole claims everything, starts when it is ordered, and runs at its home alone, since its
-//!   statements are not known elsewhere. If a late message undoes it after its client has seen rows, it fails with 40001.
+//!   statements are not known elsewhere.
+//! - A transaction is undone unseen only if its client has seen nothing of it. Otherwise it fails with 40001: a declared block when an
+//!   older transaction arrives after its start, and one that is not known as a whole when a message takes longer than Max.
 //! - When its home is lost, a transaction that is not in the log fails there, and runs again elsewhere under a new stamp, unseen if its
 //!   client has seen nothing of it. The paper's equivalent node would go on with what it has performed. So no client is answered twice.
 //! - Reads see everything acknowledged ([`See::Fresh`]), unless the operator chooses the paper's stale reads ([`See::Local`]).
