@@ -242,7 +242,8 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
                 first => split(COLUMNS[0], [first, draw()]),
             };
             // A replica that joins later holds the tables without a restriction.
-            if copies != Copies::Whole(ReplicaSet::first(replicas)) {
+            let everyone = ReplicaSet::first(replicas);
+            if copies.of_all_rows(everyone) != everyone {
                 placement.restrict(DATABASE.table(u32::from(table)), copies);
             }
         }

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::event::{Digest, Message, Performance, Whole};
-use crate::ids::FragmentId;
-use crate::placement::ReplicaSet;
+use crate::placement::{Copies, ReplicaSet};
 use crate::protocols::preventive::{PREVENTIVE, PREVENTIVE_BASIC, WAIT_US};
 use crate::protocols::rows::PERFORMER_PATIENCE_US;
 
@@ -240,7 +239,7 @@ fn a_lost_home_ends_what_is_not_in_the_log_and_keeps_no_one_waiting() {
 #[test]
 fn a_replica_that_lacks_a_table_waits_for_the_record_and_lets_others_pass() {
     let mut placement = Placement::full(3);
-    placement.restrict(FragmentId::whole(DatabaseId::FIRST.table(9)), ReplicaSet::first(2));
+    placement.restrict(DatabaseId::FIRST.table(9), Copies::Whole(ReplicaSet::first(2)));
     let mut stage = Stage::placed(PREVENTIVE, placement);
     let touches = Touches::Tables([TABLE, DatabaseId::FIRST.table(9)].into());
     let needs = Needs { touches, ..writing(Level::ReadCommitted, &[7]) };
