@@ -123,6 +123,12 @@ impl Claims {
         self
     }
 
+    /// The tables of which rows may be written, some of them more than once.
+    pub fn written_tables(&self) -> impl Iterator<Item = TableId> {
+        let rows = self.rows.iter().chain(&self.groups).map(|(table, _)| *table);
+        rows.chain(self.tables.iter().copied()).filter(|table| !is_definitions(*table))
+    }
+
     /// Adds the claims of another one.
     pub fn add(&mut self, other: &Self) {
         self.rows.extend(&other.rows);

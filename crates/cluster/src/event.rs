@@ -4,15 +4,17 @@
 //! it, and carries out the [`Effect`]s in the order given. Each effect states its ordering duty. The promises of
 //! DESIGN section 3 rest on these duties and on nothing else that the driver does.
 
+mod abort_cause;
 mod needs;
 mod stamped;
 
-use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
+use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
-use crate::placement::{Copies, Touches};
+use crate::placement::{Copies, ReplicaSet, Touches};
 use crate::record::SealedBody;
 use crate::time::Time;
 
+pub use abort_cause::{AbortCause, Rival};
 pub use needs::{Foreseen, Home, Kind, Level, Needs, Reads, Whole};
 pub use stamped::{Digest, Message, Performance, Role, Stamp};
 
@@ -217,6 +219,13 @@ pub enum Event {
         /// Its holders. If none are given, replicas that have yet to join will hold it, too, provided that every present one does.
         copies: Option<Copies>,
     },
+    /// Updates of a table begin at these replicas from now on, as long as one of them can; at any holder if none are given.
+    Mastered {
+        /// The table.
+        table: TableId,
+        /// The replicas.
+        masters: ReplicaSet,
+    },
     /// A refresh was committed.
     Applied {
         /// The replica.
@@ -276,32 +285,6 @@ pub enum Event {
         /// What has become of it.
         performance: Performance,
     },
-}
-
-/// Why a session's transaction cannot go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AbortCause {
-    /// The replica where it was open is lost, and nothing of it was logged.
-    HomeLost,
-    /// Another transaction has meanwhile written what this one has written or read.
-    Conflict(Rival),
-    /// It waits for a transaction that waits for it.
-    Deadlock(Rival),
-    /// Its home does not hold a table that its statement needs. It may begin again where all is held.
-    NotHeld,
-    /// It is known as a whole, and has waited for this transaction as long as it may.
-    Impatience(Rival),
-}
-
-/// The other transaction of a conflict, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rival {
-    /// The claims in which the two meet.
-    pub meeting: Option<Meeting>,
-    /// The version of its record.
-    pub version: Option<Version>,
-    /// Its session.
-    pub session: Option<SessionId>,
 }
 
 /// An output of the state machine: the driver has to do this.

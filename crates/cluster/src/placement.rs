@@ -9,6 +9,9 @@
 //! A transaction has its home where all is held that it [touches](Touches): an empty copy of a table must not answer. One whose
 //! later statement touches more is over, and may begin again elsewhere ([`crate::event::AbortCause::NotHeld`]).
 //!
+//! Of the holders of a table some may be its *masters*: updates of it begin there as long as one of them can (lazy master and bowtie
+//! replication in the paper). That is a preference; any holder will do.
+//!
 //! [`Holdings::must_apply`] is the only rule for whether a record concerns a replica. A replica counts as having applied
 //! every record that it need not apply.
 //!
@@ -100,6 +103,8 @@ struct Map {
     listed: BTreeMap<TableId, Copies>,
     /// The edition since which a table is split as it is, or whole again. Tables that were never split are not there.
     split_since: BTreeMap<TableId, Edition>,
+    /// The replicas where updates of a table begin, if some were chosen.
+    masters: BTreeMap<TableId, ReplicaSet>,
 }
 
 impl Map {
@@ -154,6 +159,35 @@ impl Placement {
         }
     }
 
+    /// Chooses the replicas where updates of a table begin as long as one of them can; none, so that they begin at any holder.
+    pub fn set_masters(&mut self, table: TableId, masters: ReplicaSet) {
+        let all = &mut Arc::make_mut(&mut self.map).masters;
+        if masters == ReplicaSet::EMPTY {
+            all.remove(&table);
+        } else {
+            all.insert(table, masters);
+        }
+    }
+
+    /// The replicas where updates of a table begin, if some were chosen; else none.
+    pub fn masters(&self, table: TableId) -> ReplicaSet {
+        self.map.masters.get(&table).copied().unwrap_or_default()
+    }
+
+    /// The tables with chosen masters.
+    pub fn mastered(&self) -> impl Iterator<Item = (TableId, ReplicaSet)> {
+        self.map.masters.iter().map(|(table, masters)| (*table, *masters))
+    }
+
+    /// Of these replicas, those where updates of all these tables begin, if masters were chosen. There may be none.
+    pub fn masters_among(&self, eligible: ReplicaSet, tables: impl Iterator<Item = TableId>) -> ReplicaSet {
+        if self.map.masters.is_empty() {
+            return eligible;
+        }
+        let chosen = tables.filter_map(|table| self.map.masters.get(&table));
+        chosen.fold(eligible, |set, masters| set.and(*masters))
+    }
+
     /// Whether some table is restricted.
     pub fn is_partial(&self) -> bool {
         !self.map.listed.is_empty()
@@ -195,6 +229,11 @@ impl Placement {
     pub fn leave(&mut self, replica: ReplicaId) -> Result<(), LastHolder> {
         self.may_leave(replica)?;
         self.everyone = self.everyone.without(replica);
+        if !self.map.masters.is_empty() {
+            let masters = &mut Arc::make_mut(&mut self.map).masters;
+            masters.values_mut().for_each(|set| *set = set.without(replica));
+            masters.retain(|_, set| *set != ReplicaSet::EMPTY);
+        }
         if !self.map.listed.is_empty() {
             for copies in Arc::make_mut(&mut self.map).listed.values_mut() {
                 *copies = copies.map(|_, holders| holders.without(replica));

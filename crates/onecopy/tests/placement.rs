@@ -220,6 +220,11 @@ async fn what_cannot_be_placed_is_refused_and_changes_nothing() {
             "table public.line has a foreign key to table public.orders",
         ),
         ("PLACE TABLE orders, line ON replica-3", "55000", "no replica that serves would hold every table"),
+        (
+            "PLACE TABLE stock ON replica-1, replica-2 MASTER replica-3",
+            "22023",
+            "would be a master and not a holder",
+        ),
         ("PLACE TABLE stock ON replica-9", "42704", "there is no replica \"replica-9\""),
         ("PLACE TABLE shelf ON replica-1", "42P01", "there is no table \"shelf\""),
         ("PLACE TABLE stock", "42601", "ON, BY or EVERYWHERE is missing"),

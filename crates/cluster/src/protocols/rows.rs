@@ -428,11 +428,7 @@ impl Rows {
             Event::ReplicaUp { replica, incarnation, applied } => {
                 self.replica_up(replica, incarnation, applied, out);
             }
-            Event::ReplicaLost { replica, incarnation } => {
-                if self.replicas[usize::from(replica.0)].is_up(incarnation) {
-                    self.replica_lost(replica, State::Down, out);
-                }
-            }
+            Event::ReplicaLost { replica, incarnation } => self.connections_lost(replica, incarnation, out),
             Event::Suspect { replica, incarnation, is_suspect } => {
                 self.replicas[usize::from(replica.0)].suspect(incarnation, is_suspect);
             }
@@ -443,6 +439,7 @@ impl Rows {
             Event::Left { replica } => self.left(replica, out),
             Event::Drained { replica, is_drained } => self.drained(replica, is_drained, out),
             Event::Placed { table, copies } => self.placed(table, copies),
+            Event::Mastered { table, masters } => self.placement.set_masters(table, masters),
             Event::Applied { replica, incarnation, upto } => {
                 if self.replicas[usize::from(replica.0)].is_up(incarnation) {
                     self.has_applied(usize::from(replica.0), upto, out);

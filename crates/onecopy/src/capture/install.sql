@@ -1010,7 +1010,8 @@ $$;
 
 -- What must be held together: for each foreign key the tables with rows on both sides and its columns, and the tables of each
 -- materialized view, each with our number; and all tables with their numbers, their names, the names of the tables that they are
--- partitions of, the columns by which they can be split, and the columns of what is unique in them.
+-- partitions of, the columns by which they can be split, and the columns of what is unique in them. (Rows of any values can exclude
+-- each other: such an index has no columns here.)
 CREATE OR REPLACE FUNCTION onecopy.held_together() RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(top, oid) AS (
@@ -1043,7 +1044,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             (SELECT COALESCE(json_agg(json_build_object('name', ic.relname, 'columns', (SELECT COALESCE(json_agg(a.attname ORDER BY u.at), '[]')
                 FROM unnest(i.indkey::int2[], i.indcollation::oid[]) WITH ORDINALITY AS u(attnum, compared, at)
                 JOIN pg_attribute a ON a.attrelid = n.oid AND a.attnum = u.attnum AND a.attcollation = u.compared
-                WHERE u.at <= i.indnkeyatts)) ORDER BY ic.relname), '[]')
+                WHERE u.at <= i.indnkeyatts AND NOT i.indisexclusion)) ORDER BY ic.relname), '[]')
              FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid
              WHERE i.indrelid = n.oid AND (i.indisunique OR i.indisexclusion)) AS keys
         FROM numbered n JOIN partitions p ON p.oid = n.oid JOIN pg_class t ON t.oid = p.top JOIN pg_namespace s ON s.oid = t.relnamespace

@@ -1,7 +1,5 @@
 //! Tests: which notices count as captured, and how texts become images.
 
-use std::sync::Arc;
-
 use cluster::ids::DatabaseId;
 use cluster::record::{Change, RecordBuilder};
 use wire::backend::Fields;
@@ -42,7 +40,7 @@ fn escaped(bytes: &[u8]) -> String {
 fn captured(text: &str, context: &str) -> (Captured, RecordBuilder) {
     let mut record = RecordBuilder::new(DatabaseId::FIRST);
     let body = notice("OC001", text, context);
-    let captured = Decoder::default().capture(Fields::new(&body), &Splits::none(Arc::default()), &mut record);
+    let captured = Decoder::default().capture(Fields::new(&body), &Splits::none(), &mut record);
     (captured, record)
 }
 
@@ -144,7 +142,7 @@ fn what_is_not_from_our_function_is_not_ours() {
     let other_state = notice("00000", "7|T|1", OURS);
     let outcome = Decoder::default().capture(
         Fields::new(&other_state),
-        &Splits::none(Arc::default()),
+        &Splits::none(),
         &mut RecordBuilder::new(DatabaseId::FIRST),
     );
     assert_eq!(outcome, Captured::NotOurs);

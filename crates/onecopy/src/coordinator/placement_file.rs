@@ -1,7 +1,8 @@
 //! Which tables, or parts of tables, only some replicas hold, over a restart: one file beside the log.
 //!
 //! Example: `{"version":1,"tables":[{"table":7,"name":"public.audit","holders":["replica-1","replica-3"]}]}`. Every replica holds
-//! what is not listed. A split table has `column` and `parts`, a list of holders for each part. Tables go by the numbers that Onecopy gives them, which outlive a change of their names; the name is for
+//! what is not listed. A split table has `column` and `parts`, a list of holders for each part; `masters` has the tables whose updates
+//! begin at some replicas. Tables go by the numbers that Onecopy gives them, which outlive a change of their names; the name is for
 //! people who read the file.
 //!
 //! Invariant: a replica in the file has the rows of the table. One that is left out may have some; its agent empties the table there
@@ -26,7 +27,7 @@ const FILE: &str = "placement";
 /// The version of its form.
 const VERSION: u32 = 1;
 
-/// The only version of a file with parts. One without is still of the first, so that earlier releases read it.
+/// The version of a file with parts or masters. One without is still of the first, so that earlier releases read it.
 const VERSION_WITH_PARTS: u32 = 2;
 
 /// Names of replicas.
@@ -42,6 +43,8 @@ pub(crate) struct Placed {
     pub(crate) tables: Restricted,
     /// The holders of each part, for tables that are yet to be split. Empty before PLACE PARTS.
     pub(crate) parts: Vec<Names>,
+    /// Where updates of a table begin, if that was chosen, by the number of the table.
+    pub(crate) masters: BTreeMap<u32, Names>,
 }
 
 /// A table that only some replicas hold.
@@ -107,6 +110,8 @@ struct Contents {
     version: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Names>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    masters: BTreeMap<u32, Names>,
     tables: Vec<Entry>,
 }
 
@@ -162,7 +167,8 @@ impl PlacementFile {
             return Err(damaged("a part has no holder, or there are too many parts".to_owned()));
         }
         let table = |Entry { table, name, holders }| (table, PlacedTable { name, holders });
-        Ok(Placed { tables: contents.tables.into_iter().map(table).collect(), parts: contents.parts })
+        let tables = contents.tables.into_iter().map(table).collect();
+        Ok(Placed { tables, parts: contents.parts, masters: contents.masters })
     }
 
     /// The placement at the start of a term, without replicas that are no members any more.
@@ -175,7 +181,7 @@ impl PlacementFile {
         let mut placed = self.read().map_err(OpenError::kind)?;
         let mut has_left = false;
         let sets = placed.tables.values_mut().flat_map(|table| table.holders.sets_mut());
-        for names in sets.chain(&mut placed.parts) {
+        for names in sets.chain(&mut placed.parts).chain(placed.masters.values_mut()) {
             let before = names.len();
             names.retain(|name| named(name).is_some());
             has_left |= names.len() < before;
@@ -188,6 +194,10 @@ impl PlacementFile {
             }
             let copies = placed.holders.copies(|name| named(name).map(|member| member.replica));
             placement.restrict(database.table(*table), copies);
+        }
+        for (table, masters) in &placed.masters {
+            let masters = masters.iter().filter_map(named).map(|member| member.replica).collect();
+            placement.set_masters(database.table(*table), masters);
         }
         if has_left {
             // A later member of the same name holds nothing of this.
@@ -208,9 +218,11 @@ impl PlacementFile {
         };
         let is_split = |placed: &PlacedTable| matches!(placed.holders, Holders::Parts { .. });
         let has_parts = !placed.parts.is_empty() || placed.tables.values().any(is_split);
-        let version = if has_parts { VERSION_WITH_PARTS } else { VERSION };
+        let is_new = has_parts || !placed.masters.is_empty();
+        let version = if is_new { VERSION_WITH_PARTS } else { VERSION };
         let tables = placed.tables.iter().map(entry).collect();
-        let contents = Contents { version, parts: placed.parts.clone(), tables };
+        let (parts, masters) = (placed.parts.clone(), placed.masters.clone());
+        let contents = Contents { version, parts, masters, tables };
         let text = serde_json::to_string_pretty(&contents)?;
         let unfinished = self.folder.join(format!("{FILE}.new"));
         let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
@@ -242,6 +254,7 @@ mod tests {
         placed.parts = vec![names(&["replica-1"]), names(&["replica-2"])];
         let parts = Holders::Parts { column: "w_id".to_owned(), parts: placed.parts.clone() };
         placed.tables.insert(8, table("public.stock", parts));
+        placed.masters.insert(7, names(&["replica-3"]));
         file.write(&placed).unwrap();
         assert_eq!(file.read().unwrap(), placed);
         assert!(written().contains("\"version\": 2"));

@@ -44,13 +44,30 @@ impl Coordinator {
     pub(super) fn holds_nothing(&self, replica: ReplicaId) {
         let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let restricted = self.restricted();
-        if restricted.is_empty() && file.read().is_ok_and(|placed| placed.parts.is_empty()) {
+        let has_none = |placed: Placed| placed.parts.is_empty() && placed.masters.is_empty();
+        if restricted.is_empty() && file.read().is_ok_and(has_none) {
             return;
         }
         if let Err(error) = self.write(&file, &restricted) {
             let name = &self.seats[replica].name;
             tracing::error!(replica = %name, %error, "the file of what each replica holds still has a replica that has left");
         }
+    }
+
+    /// Updates of a table begin at these replicas from now on; at any holder if there are none.
+    pub(crate) fn set_masters(&self, table: TableId, masters: ReplicaSet) -> io::Result<()> {
+        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut placed = file.read()?;
+        let former = if masters == ReplicaSet::EMPTY {
+            placed.masters.remove(&table.number)
+        } else {
+            placed.masters.insert(table.number, self.names(masters))
+        };
+        if former != placed.masters.get(&table.number).cloned() {
+            file.write(&placed)?;
+            self.core.tell(Event::Mastered { table, masters });
+        }
+        Ok(())
     }
 
     /// The holders of each part of tables that are yet to be split, as PLACE PARTS has given them; empty before that.
@@ -90,14 +107,16 @@ impl Coordinator {
             (table.number, PlacedTable { name: self.table_name(*table), holders })
         };
         let members: BTreeSet<String> = self.seats.iter().map(|seat| seat.name.clone()).collect();
-        let mut parts = file.read()?.parts;
+        let Placed { mut parts, mut masters, .. } = file.read()?;
+        masters.values_mut().for_each(|names| names.retain(|name| members.contains(name)));
+        masters.retain(|_, names| !names.is_empty());
         for names in &mut parts {
             names.retain(|name| members.contains(name));
         }
         if parts.iter().any(BTreeSet::is_empty) {
             parts.clear();
         }
-        file.write(&Placed { tables: restricted.iter().map(named).collect(), parts })
+        file.write(&Placed { tables: restricted.iter().map(named).collect(), parts, masters })
     }
 
     fn names(&self, holders: ReplicaSet) -> BTreeSet<String> {

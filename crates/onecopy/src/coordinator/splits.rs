@@ -35,14 +35,23 @@ pub(crate) struct Splits {
     columns: BTreeMap<TableId, SplitColumn>,
 }
 
-/// The splits that were asked for last.
-#[derive(Debug, Default)]
-pub(crate) struct LastSplits(Mutex<Option<Arc<Splits>>>);
+/// The splits that were asked for last, and those where no table is split.
+#[derive(Debug)]
+pub(crate) struct LastSplits {
+    last: Mutex<Option<Arc<Splits>>>,
+    none: Arc<Splits>,
+}
+
+impl Default for LastSplits {
+    fn default() -> Self {
+        Self { last: Mutex::default(), none: Arc::new(Splits::none()) }
+    }
+}
 
 impl Splits {
     /// No table is split.
-    pub(crate) fn none(catalogue: Arc<Catalogue>) -> Self {
-        Self { edition: Edition::default(), catalogue, columns: BTreeMap::new() }
+    pub(crate) fn none() -> Self {
+        Self { edition: Edition::default(), catalogue: Arc::default(), columns: BTreeMap::new() }
     }
 
     /// The generation of the catalogue.
@@ -93,11 +102,11 @@ impl TellsParts for Splits {
 impl Coordinator {
     /// The tables that are split, by the present catalogue.
     pub(crate) fn splits(&self) -> Arc<Splits> {
-        let catalogue = self.database.catalogue();
         if !self.view.is_partial() {
-            return Arc::new(Splits::none(catalogue));
+            return Arc::clone(&self.last_splits.none);
         }
-        let mut last = self.last_splits.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let catalogue = self.database.catalogue();
+        let mut last = self.last_splits.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_present = |splits: &&Arc<Splits>| {
             splits.edition == self.view.edition() && splits.generation() == catalogue.generation()
         };

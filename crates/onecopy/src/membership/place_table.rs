@@ -70,16 +70,18 @@ type Targets = BTreeMap<TableId, Copies>;
 /// A table, or a part of it.
 type Piece = (TableId, Option<PartId>);
 
-/// Has other replicas hold these tables. Returns the tables.
+/// Has other replicas hold these tables, and updates of them begin at the masters if some are named. Returns the tables.
 pub(crate) async fn run(
     coordinator: Arc<Coordinator>,
     names: Vec<Name>,
     wish: Wish,
+    masters: BTreeSet<String>,
 ) -> Result<Vec<TableId>, PlaceError> {
     let parking = &coordinator.lead.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
     await_catalogue(&coordinator).await;
     let tables = tables_of(&coordinator, &names)?;
+    let masters = masters_of(&coordinator, &wish, &masters)?;
     match &wish {
         Wish::Everywhere => everywhere(&coordinator, &tables).await?,
         Wish::On(names) => {
@@ -94,7 +96,24 @@ pub(crate) async fn run(
         }
         Wish::By(column) => return parts::split(&coordinator, &tables, column).await,
     }
+    for table in &tables {
+        coordinator.set_masters(*table, masters).map_err(PlaceError::Unwritten)?;
+    }
     Ok(tables.into_iter().collect())
+}
+
+/// The masters by name, which have to be among the holders.
+fn masters_of(
+    coordinator: &Coordinator,
+    wish: &Wish,
+    masters: &BTreeSet<String>,
+) -> Result<ReplicaSet, PlaceError> {
+    if let Wish::On(holders) = wish
+        && let Some(other) = masters.difference(holders).next()
+    {
+        return Err(PlaceError::NoHolder { replica: other.clone() });
+    }
+    masters.iter().map(|name| member(coordinator, name)).collect()
 }
 
 /// Has every replica hold these tables, those that have yet to join included.

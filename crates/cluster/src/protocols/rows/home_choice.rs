@@ -5,12 +5,15 @@
 //! the home of the last version that it conflicts with, as long as the others lack that version; else the replica with the least
 //! expected wait.
 //!
+//! Masters come before all that, and so do replicas that hold only some parts before those that hold everything.
+//!
 //! Example: two `CALL payment(3, ..)` begin at one replica, so the second one need not wait for the first one's rows to travel.
 //!
 //! Invariant: a transaction runs nowhere but where all is held that it needs. The anchor holds everything.
 
 use super::updates::Known;
 use super::{HomePolicy, Rows};
+use crate::claims::Claims;
 use crate::event::{Foreseen, Home, Needs};
 use crate::ids::{ReplicaId, SessionId};
 use crate::parts::balancer::Wish;
@@ -39,6 +42,7 @@ impl Rows {
             return self.anchor;
         }
         let eligible = self.sparing_full(eligible, &needs.touches);
+        let eligible = self.preferring_masters(eligible, needs, foreseen);
         let mut near = needs.near;
         if let Home::Drawing { last } = choice {
             let has_room = self.anchor_has_room(eligible, needs, now);
@@ -99,6 +103,18 @@ impl Rows {
         let partial = everything.iter().fold(eligible, ReplicaSet::without);
         let is_up = |id: ReplicaId| self.replicas[usize::from(id.0)].state == State::Up;
         if !parts.is_empty() && partial.iter().any(is_up) { partial } else { eligible }
+    }
+
+    /// Of these replicas, the masters of what is written, if one of them is up.
+    fn preferring_masters(&self, eligible: ReplicaSet, needs: &Needs, foreseen: &Foreseen) -> ReplicaSet {
+        let later = match foreseen {
+            Foreseen::Likely(claims) => claims,
+            Foreseen::Whole(whole) => &whole.writes,
+        };
+        let written = [&needs.writes, later].into_iter().flat_map(Claims::written_tables);
+        let masters = self.placement.masters_among(eligible, written);
+        let is_up = |id: ReplicaId| self.replicas[usize::from(id.0)].state == State::Up;
+        if masters.iter().any(is_up) { masters } else { eligible }
     }
 
     /// Whether the session's transaction has its home where its statement cannot run.

@@ -40,6 +40,13 @@ impl Rows {
         self.advance(index, out);
     }
 
+    /// The replica is lost, unless these are connections of before.
+    pub(super) fn connections_lost(&mut self, id: ReplicaId, incarnation: Incarnation, out: &mut Out<'_>) {
+        if self.replicas[usize::from(id.0)].is_up(incarnation) {
+            self.replica_lost(id, State::Down, out);
+        }
+    }
+
     pub(super) fn replica_lost(&mut self, id: ReplicaId, state: State, out: &mut Out<'_>) {
         let index = usize::from(id.0);
         self.replicas[index].down(state);

@@ -42,6 +42,17 @@ impl Core {
         found.unwrap_or(Copies::Whole(ReplicaSet::EMPTY))
     }
 
+    /// Where updates of a table begin, if that was chosen.
+    pub(crate) fn masters(&self, table: TableId) -> ReplicaSet {
+        self.query(|core| core.placement().map(|placement| placement.masters(table)).unwrap_or_default())
+    }
+
+    /// The tables of which that was chosen.
+    pub(crate) fn mastered(&self) -> Vec<TableId> {
+        let tables = |placement: &Placement| placement.mastered().map(|(table, _)| table).collect();
+        self.query(|core| core.placement().map(tables).unwrap_or_default())
+    }
+
     /// Who holds what. In a kind of node without a core each replica holds everything.
     pub(crate) fn placement(&self) -> Option<Placement> {
         self.query(|core| core.placement().cloned())

@@ -26,6 +26,8 @@ pub(crate) enum PlaceError {
     NoTable(String),
     /// There is no replica of this name.
     NoReplica(String),
+    /// This replica is to be a master, and would hold nothing.
+    NoHolder { replica: String },
     /// This replica is being rebuilt, or is joining.
     Underway { replica: String },
     /// A replica has joined meanwhile that does not hold it.
@@ -76,6 +78,7 @@ impl fmt::Display for PlaceError {
             Self::Busy => f.write_str("the cluster is being changed by another command or by its load"),
             Self::NoTable(name) => write!(f, "there is no table \"{name}\""),
             Self::NoReplica(name) => write!(f, "there is no replica \"{name}\""),
+            Self::NoHolder { replica } => write!(f, "{replica} would be a master and not a holder"),
             Self::Underway { replica } => write!(f, "{replica} is being given data just now"),
             Self::Joined => f.write_str("a replica has joined meanwhile that does not hold them"),
             Self::NoFullReplica => f.write_str("no replica that serves would hold every table"),
@@ -134,6 +137,7 @@ impl PlaceError {
         let state = match self {
             Self::NoTable(_) => sqlstate::UNDEFINED_TABLE,
             Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
+            Self::NoHolder { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
             Self::Breach(_) => sqlstate::FEATURE_NOT_SUPPORTED,
             Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
@@ -145,6 +149,7 @@ impl PlaceError {
                 "Write a table of the database that is served, with its schema if other schemas have one of the name. A view has no rows of its own."
             }
             Self::NoReplica(_) => "SHOW REPLICAS lists their names.",
+            Self::NoHolder { .. } => "Name it among the replicas after ON, too.",
             Self::NoFullReplica => {
                 "Nothing has changed. Leave at least one replica that serves with every table; two are better."
             }

@@ -53,7 +53,10 @@ pub(crate) async fn deal(
     let dealt: Vec<ReplicaSet> =
         spread(dealing.count, dealing.copies, among).into_iter().map(|holders| holders.or(others)).collect();
     let mut targets = Targets::new();
-    for (table, copies) in coordinator.restricted() {
+    let catalogue = coordinator.database.catalogue();
+    // A table that was dropped has no rows.
+    let is_there = |(table, _): &(TableId, Copies)| catalogue.table(*table).is_some();
+    for (table, copies) in coordinator.restricted().into_iter().filter(is_there) {
         let Copies::Parts { column, holders } = copies else { continue };
         if holders.len() != dealt.len() {
             let table = coordinator.table_name(table);

@@ -134,11 +134,9 @@ impl Home {
             let (tag, total) = self.connection.message().await.unwrap();
             let body = &self.connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
-                tag::NOTICE_RESPONSE => captured.push(self.decoder.capture(
-                    Fields::new(body),
-                    &Splits::none(Arc::default()),
-                    builder,
-                )),
+                tag::NOTICE_RESPONSE => {
+                    captured.push(self.decoder.capture(Fields::new(body), &Splits::none(), builder))
+                }
                 tag::ERROR_RESPONSE => panic!("{sql}: {}", Fields::new(body).message()),
                 _ => {}
             }

@@ -114,8 +114,11 @@ const ACTIONS: [(&str, &str); 19] = [
     ("UNDRAIN REPLICA name", "sends statements to a drained replica again"),
     ("PARK REPLICA name", "drains a replica and stops its server; its data is kept"),
     ("WAKE REPLICA name", "starts the server of a parked replica, which serves when it has caught up"),
-    ("PLACE TABLE table, .. ON replica, ..", "has only these replicas hold the tables; clients go on"),
-    ("PLACE TABLE table, .. EVERYWHERE", "has every replica hold the tables"),
+    (
+        "PLACE TABLE table, .. ON replica, .. MASTER replica, ..",
+        "has only these replicas hold the tables; updates begin at the masters, if some are named",
+    ),
+    ("PLACE TABLE table, .. EVERYWHERE", "has every replica hold the tables; MASTER may follow"),
     ("PLACE PARTS n COPIES m ON replica, ..", "deals n parts of rows to these replicas; the others hold all"),
     ("PLACE TABLE table, .. BY column", "has a replica hold only the rows of its parts, by a column's value"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),

@@ -34,12 +34,14 @@ pub(super) enum Placing {
         tables: Vec<Name>,
         /// Where.
         wish: Wish,
+        /// Where updates of them begin; empty for any holder.
+        masters: BTreeSet<String>,
     },
     /// The parts of tables that are split.
     Parts(Dealing),
 }
 
-/// Reads `PLACE TABLE a, b ON replica-1, replica-2`, `PLACE TABLE a EVERYWHERE`, `PLACE TABLE a BY column` or
+/// Reads `PLACE TABLE a, b ON replica-1, replica-2 [MASTER replica-1]`, `PLACE TABLE a EVERYWHERE`, `PLACE TABLE a BY column` or
 /// `PLACE PARTS 16 COPIES 2 ON replica-2, replica-3`; `None` if it is no such command.
 pub(super) fn parse(sql: &[u8]) -> Result<Option<Placing>, Refusal> {
     let text = String::from_utf8_lossy(sql).into_owned();
@@ -49,6 +51,10 @@ pub(super) fn parse(sql: &[u8]) -> Result<Option<Placing>, Refusal> {
         return dealing(rest).map(Placing::Parts).map(Some);
     }
     let Some(rest) = after_word(rest, "TABLE") else { return Ok(None) };
+    let (rest, masters) = match split_at_word(rest, "MASTER") {
+        Some((rest, names)) => (rest.trim_end(), replica_names(names)?),
+        None => (rest, BTreeSet::new()),
+    };
     let (tables, wish) = if let Some(tables) = before_word(rest, "EVERYWHERE") {
         (tables, Wish::Everywhere)
     } else if let Some((tables, column)) = split_at_word(rest, "BY").filter(|(_, name)| !name.is_empty()) {
@@ -59,7 +65,10 @@ pub(super) fn parse(sql: &[u8]) -> Result<Option<Placing>, Refusal> {
         (tables, Wish::On(replica_names(names)?))
     };
     let tables = table_names(tables).map_err(|error| malformed(&format!("in the list of tables {error}")))?;
-    Ok(Some(Placing::Tables { tables, wish }))
+    if matches!(wish, Wish::By(_)) && !masters.is_empty() {
+        return Err(malformed("tables that are placed BY a column have no masters"));
+    }
+    Ok(Some(Placing::Tables { tables, wish, masters }))
 }
 
 fn dealing(text: &str) -> Result<Dealing, Refusal> {
@@ -155,8 +164,8 @@ enum Outcome {
 
 async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Outcome, PlaceError> {
     match placing {
-        Placing::Tables { tables, wish } => {
-            place_table::run(coordinator, tables, wish).await.map(Outcome::Tables)
+        Placing::Tables { tables, wish, masters } => {
+            place_table::run(coordinator, tables, wish, masters).await.map(Outcome::Tables)
         }
         Placing::Parts(dealing) => place_table::parts::deal(coordinator, dealing).await.map(Outcome::Parts),
     }
@@ -179,6 +188,9 @@ pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let restricted = coordinator.restricted();
     let mut rows: Vec<Vec<String>> =
         restricted.iter().flat_map(|(table, copies)| table_rows(coordinator, *table, copies)).collect();
+    let is_restricted = |table: TableId| restricted.iter().any(|(other, _)| *other == table);
+    let mastered = coordinator.core.mastered().into_iter().filter(|table| !is_restricted(*table));
+    rows.extend(mastered.flat_map(|table| table_rows(coordinator, table, &coordinator.core.copies(table))));
     rows.sort();
     let members: Vec<ReplicaId> = coordinator.seats.iter().map(|seat| seat.replica).collect();
     let is_full = |replica: &ReplicaId| coordinator.core.holdings(*replica).is_everything();
@@ -192,7 +204,9 @@ pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
 fn table_rows(coordinator: &Coordinator, table: TableId, copies: &Copies) -> Vec<Vec<String>> {
     let name = coordinator.table_name(table);
     match copies {
-        Copies::Whole(holders) => vec![vec![name, names(coordinator, *holders)]],
+        Copies::Whole(holders) => {
+            vec![vec![name, with_masters(coordinator, *holders, coordinator.core.masters(table))]]
+        }
         Copies::Parts { column, holders } => {
             part_rows(coordinator, &format!("{name} by {}, parts", quoted(column)), holders)
         }
@@ -211,6 +225,15 @@ fn part_rows(coordinator: &Coordinator, what: &str, holders: &[ReplicaSet]) -> V
     groups.into_iter().map(row).collect()
 }
 
+fn with_masters(coordinator: &Coordinator, holders: ReplicaSet, masters: ReplicaSet) -> String {
+    let held = coordinator.seats.iter().filter(|seat| holders.contains(seat.replica));
+    let names = held.map(|seat| {
+        let word = if masters.contains(seat.replica) { " (master)" } else { "" };
+        format!("{}{word}", seat.name)
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
 fn names(coordinator: &Coordinator, set: ReplicaSet) -> String {
     let held = coordinator.seats.iter().filter(|seat| set.contains(seat.replica));
     held.map(|seat| seat.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -221,7 +244,7 @@ mod tests {
     use super::*;
 
     fn parsed(sql: &str) -> Option<(String, Wish)> {
-        let Placing::Tables { tables, wish } = parse(sql.as_bytes()).unwrap()? else { return None };
+        let Placing::Tables { tables, wish, .. } = parse(sql.as_bytes()).unwrap()? else { return None };
         Some((tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), wish))
     }
 
@@ -237,7 +260,14 @@ mod tests {
         let by = |column: &str| Wish::By(column.to_owned());
         assert_eq!(parsed("PLACE TABLE stock BY S_W_id"), Some(("stock".to_owned(), by("s_w_id"))));
         assert_eq!(parsed("PLACE TABLE a, b BY \"W id\""), Some(("a b".to_owned(), by("W id"))));
+        let mastered = parse(b"place table t everywhere master b, c").unwrap();
+        let Some(Placing::Tables { wish: Wish::Everywhere, masters, .. }) = mastered else {
+            panic!("{mastered:?}")
+        };
+        assert_eq!(masters, ["b", "c"].map(str::to_owned).into());
         for wrong in [
+            "PLACE TABLE t ON a MASTER",
+            "PLACE TABLE t BY a MASTER b",
             "PLACE PARTS 16",
             "PLACE PARTS COPIES 2",
             "PLACE PARTS 16 COPIES 0",

@@ -1,0 +1,30 @@
+//! Why transactions end that their clients did not end.
+
+use crate::claims::Meeting;
+use crate::ids::{SessionId, Version};
+
+/// Why a session's transaction cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AbortCause {
+    /// The replica where it was open is lost, and nothing of it was logged.
+    HomeLost,
+    /// Another transaction has meanwhile written what this one has written or read.
+    Conflict(Rival),
+    /// It waits for a transaction that waits for it.
+    Deadlock(Rival),
+    /// Its home does not hold a table that its statement needs. It may begin again where all is held.
+    NotHeld,
+    /// It is known as a whole, and has waited for this transaction as long as it may.
+    Impatience(Rival),
+}
+
+/// The other transaction of a conflict, as far as it is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rival {
+    /// The claims in which the two meet.
+    pub meeting: Option<Meeting>,
+    /// The version of its record.
+    pub version: Option<Version>,
+    /// Its session.
+    pub session: Option<SessionId>,
+}
