@@ -231,7 +231,9 @@ impl Placement {
         self.everyone = self.everyone.without(replica);
         if !self.map.masters.is_empty() {
             let masters = &mut Arc::make_mut(&mut self.map).masters;
-            masters.values_mut().for_each(|set| *set = set.without(replica));
+            for set in masters.values_mut() {
+                *set = set.without(replica);
+            }
             masters.retain(|_, set| *set != ReplicaSet::EMPTY);
         }
         if !self.map.listed.is_empty() {
@@ -244,7 +246,7 @@ impl Placement {
 
     /// Whether everything would still have a holder without this replica.
     pub fn may_leave(&self, replica: ReplicaId) -> Result<(), LastHolder> {
-        for (table, copies) in self.map.listed.iter() {
+        for (table, copies) in &self.map.listed {
             let last = copies.sets().find(|(_, holders)| holders.without(replica) == ReplicaSet::EMPTY);
             if let Some((part, _)) = last {
                 return Err(LastHolder { replica, table: *table, part });
@@ -276,7 +278,6 @@ impl Placement {
     pub fn holders_of(&self, touches: &Touches) -> ReplicaSet {
         match touches {
             Touches::Anything => self.holders_of_everything(),
-            Touches::Tables(tables) => self.holders_of_all(tables),
             Touches::Parts { tables, parts, edition } if self.map.tells(*edition, tables) => {
                 let listed = tables.iter().filter_map(|table| self.map.listed.get(table));
                 listed.flat_map(Copies::sets).fold(self.everyone, |set, (part, holders)| match part {
@@ -284,7 +285,7 @@ impl Placement {
                     _ => set.and(holders),
                 })
             }
-            Touches::Parts { tables, .. } => self.holders_of_all(tables),
+            Touches::Tables(tables) | Touches::Parts { tables, .. } => self.holders_of_all(tables),
         }
     }
 

@@ -103,7 +103,9 @@ pub fn spread(count: u8, copies: u16, replicas: ReplicaSet) -> Vec<ReplicaSet> {
         let is_full = |replica: &ReplicaId| held.get(replica).copied().unwrap_or_default() >= room;
         order.sort_by_key(|replica| (is_full(replica), std::cmp::Reverse(weight(replica)), *replica));
         order.truncate(usize::from(copies));
-        order.iter().for_each(|replica| *held.entry(*replica).or_default() += 1);
+        for replica in &order {
+            *held.entry(*replica).or_default() += 1;
+        }
         order.into_iter().collect()
     };
     (0..count).map(&mut holders).collect()

@@ -126,10 +126,9 @@ pub(super) fn build(steps: &[Step]) -> RecordBuilder {
 fn change_of(step: &Step) -> Option<RowChange<'_>> {
     let (table, change) = match step {
         Step::Insert(t, new) => (t, Change::Insert { new }),
-        Step::Update(t, old, new) => (t, Change::Update { old, new }),
+        Step::Update(t, old, new) | Step::Moved(t, _, old, new) => (t, Change::Update { old, new }),
         Step::Delete(t, old) => (t, Change::Delete { old }),
         Step::Truncate(t) => (t, Change::Truncate),
-        Step::Moved(t, _, old, new) => (t, Change::Update { old, new }),
         _ => return None,
     };
     let parts = match step {
@@ -412,7 +411,7 @@ fn records_of_every_format_are_read() {
     let records = [(1, sample()), (2, spilled.finish(sample_header())), (3, in_parts)];
     for (format, record) in records {
         let path = format!("{}/tests/golden/record-{format}.hex", env!("CARGO_MANIFEST_DIR"));
-        let hex: String = record.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = record.bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, format!("{hex}\n")).unwrap();
         }

@@ -108,7 +108,9 @@ impl Coordinator {
         };
         let members: BTreeSet<String> = self.seats.iter().map(|seat| seat.name.clone()).collect();
         let Placed { mut parts, mut masters, .. } = file.read()?;
-        masters.values_mut().for_each(|names| names.retain(|name| members.contains(name)));
+        for names in masters.values_mut() {
+            names.retain(|name| members.contains(name));
+        }
         masters.retain(|_, names| !names.is_empty());
         for names in &mut parts {
             names.retain(|name| members.contains(name));

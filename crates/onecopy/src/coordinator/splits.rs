@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::ids::{PartId, TableId};
-use cluster::placement::{Edition, PartSet, Touches, part_of};
+use cluster::placement::{Edition, PartSet, Placement, Touches, part_of};
 use cluster::record::Image;
 use sql::Catalogue;
 use sql::accesses::{Accesses, named_values, split_value};
@@ -114,7 +114,7 @@ impl Coordinator {
             return Arc::clone(splits);
         }
         let placement = self.core.placement();
-        let restricted = placement.iter().flat_map(|placement| placement.restricted());
+        let restricted = placement.iter().flat_map(Placement::restricted);
         let columns = restricted.filter_map(|(table, copies)| {
             let (name, count) = copies.split()?;
             let known = catalogue.table(table)?;
@@ -122,7 +122,7 @@ impl Coordinator {
             Some((table, SplitColumn { position, count }))
         });
         let columns = columns.collect();
-        let edition = placement.as_ref().map(|placement| placement.edition()).unwrap_or_default();
+        let edition = placement.as_ref().map(Placement::edition).unwrap_or_default();
         let splits = Arc::new(Splits { edition, catalogue, columns });
         *last = Some(Arc::clone(&splits));
         splits

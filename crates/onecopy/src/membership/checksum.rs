@@ -158,21 +158,16 @@ pub(crate) async fn checksums(
     connection.query(PIN_TEXT).await?;
     let mut found = Checksums::default();
     for table in &shared {
-        match &table.split {
-            Some(split) => {
-                let sql = format!(
-                    "SELECT {}, {SUM} FROM ONLY {} AS onecopy_row GROUP BY 1",
-                    split.part, table.name
-                );
-                note_parts(&connection.query(&sql).await?, table, split.count, &mut found)?;
+        if let Some(split) = &table.split {
+            let sql =
+                format!("SELECT {}, {SUM} FROM ONLY {} AS onecopy_row GROUP BY 1", split.part, table.name);
+            note_parts(&connection.query(&sql).await?, table, split.count, &mut found)?;
+        } else {
+            let name = format!("table {}", table.name);
+            if !connection.query(&a_row_sql(&table.name, "true")).await?.is_empty() {
+                found.planted.insert(name.clone());
             }
-            None => {
-                let name = format!("table {}", table.name);
-                if !connection.query(&a_row_sql(&table.name, "true")).await?.is_empty() {
-                    found.planted.insert(name.clone());
-                }
-                found.not_held.insert(name);
-            }
+            found.not_held.insert(name);
         }
     }
     for row in connection.query(TABLES).await? {

@@ -101,7 +101,9 @@ pub(crate) async fn run(
             Share::Nothing => source.tables.retain(|table| table.name() != shared.name),
             Share::Parts(_) => {
                 let meant = source.tables.iter_mut().find(|table| table.name() == shared.name);
-                meant.into_iter().for_each(|table| table.restrict(shared.held()));
+                if let Some(table) = meant {
+                    table.restrict(shared.held());
+                }
             }
         }
     }

@@ -54,7 +54,7 @@ impl World {
                 true => holders.without(id),
                 false => holders.with(id),
             };
-            self.change_copies(table_id, before.map(toggled));
+            self.change_copies(table_id, &before.map(toggled));
         }
         self.agent(replica).is_quarantined = false;
         self.tell(Event::Rebuilt { replica: id });
@@ -68,17 +68,17 @@ impl World {
             Copies::Whole(holders) => {
                 let column = *self.dice.pick(&COLUMNS);
                 self.split_at.insert(table.number as u8, self.disk.records.len());
-                self.change_copies(table, schema::split(column, [holders; PARTS as usize]));
+                self.change_copies(table, &schema::split(column, [holders; PARTS as usize]));
             }
             Copies::Parts { holders, .. } if holders.iter().all(|set| *set == holders[0]) => {
-                self.change_copies(table, Copies::Whole(holders[0]));
+                self.change_copies(table, &Copies::Whole(holders[0]));
             }
             Copies::Parts { .. } => {}
         }
     }
 
-    fn change_copies(&mut self, table: TableId, copies: Copies) {
-        let is_everywhere = copies == Copies::Whole(ReplicaSet::first(self.plan.replicas));
+    fn change_copies(&mut self, table: TableId, copies: &Copies) {
+        let is_everywhere = *copies == Copies::Whole(ReplicaSet::first(self.plan.replicas));
         self.placement.restrict(table, copies.clone());
         if is_everywhere {
             self.placement.lift(table);

@@ -137,10 +137,9 @@ impl PlaceError {
         let state = match self {
             Self::NoTable(_) => sqlstate::UNDEFINED_TABLE,
             Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
-            Self::NoHolder { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
             Self::Breach(_) => sqlstate::FEATURE_NOT_SUPPORTED,
-            Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
+            Self::NoHolder { .. } | Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             _ => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
         };
         let hint = match self {

@@ -135,7 +135,7 @@ impl Home {
             let body = &self.connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
                 tag::NOTICE_RESPONSE => {
-                    captured.push(self.decoder.capture(Fields::new(body), &Splits::none(), builder))
+                    captured.push(self.decoder.capture(Fields::new(body), &Splits::none(), builder));
                 }
                 tag::ERROR_RESPONSE => panic!("{sql}: {}", Fields::new(body).message()),
                 _ => {}
