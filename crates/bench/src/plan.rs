@@ -14,7 +14,7 @@ use testbed::fault::Fault;
 
 use crate::drive::{Isolation, Pace};
 use crate::load::{Load, Size};
-pub(crate) use entrant::Entrant;
+pub(crate) use entrant::{Entrant, Prepared};
 
 /// Bounds of what a plan may ask for.
 const ROUNDS_MAX: u32 = 1_000;
@@ -219,6 +219,10 @@ impl Plan {
         must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
         let pools = self.contestants.iter().filter_map(Entrant::pool_size);
         must(pools.into_iter().all(|size| (1..=POOL_MAX).contains(&size)), "pool_size: from 1 to 1,000")?;
+        let tables: Vec<&str> =
+            self.loads.iter().map(|load| load.which().map(Load::tables)).collect::<Result<_, _>>()?;
+        let mut prepares = self.contestants.iter().flat_map(Entrant::prepares);
+        must(prepares.all(|name| tables.contains(&name)), "prepared: for tables of one of the loads")?;
         let others = self.failures.iter().map(|failure| &failure.course);
         let others = others.chain(self.waves.iter().map(|wave| &wave.course));
         for course in self.loads.iter().chain(others) {
@@ -319,11 +323,7 @@ mod tests {
         let plan = Plan::parse(TEXT).unwrap();
         let names: Vec<String> = plan.contestants.iter().map(Entrant::name).collect();
         assert_eq!(names, ["PostgreSQL", "onecopy x2"]);
-        let eager = |pool_size| Entrant::Onecopy {
-            replicas: 4,
-            pool_size,
-            arguments: vec!["--protocol".into(), "eager".into()],
-        };
+        let eager = |pool_size| Entrant::onecopy(4, pool_size, vec!["--protocol".into(), "eager".into()]);
         let called = |entrant: Entrant| (entrant.name(), entrant.family(), entrant.words().join(" "));
         let say = |texts: [&str; 3]| (texts[0].to_owned(), texts[1].to_owned(), texts[2].to_owned());
         assert_eq!(
@@ -349,6 +349,23 @@ mod tests {
         let limited =
             Plan::parse(&TEXT.replace("seconds = 3", "seconds = 3\ncores_per_server = 0.1")).unwrap();
         assert_eq!(limited.measured(), plan.measured() + SETTLING * (3 * 2 * 2));
+    }
+
+    #[test]
+    fn a_contestant_prepares_tables_that_a_load_has() {
+        let text = |tables| {
+            TEXT.replace(
+                "replicas = 2\n",
+                &format!(
+                    "replicas = 2\ncalled = 'split'\n[contestant.prepared.{tables}]\nadmin = ['SHOW STATS']\n"
+                ),
+            )
+        };
+        let plan = Plan::parse(&text("tpcc")).unwrap();
+        assert_eq!(plan.contestants[1].name(), "onecopy x2, split");
+        assert_eq!(plan.contestants[1].prepared("tpcc").unwrap().admin, ["SHOW STATS"]);
+        assert_eq!(plan.contestants[1].prepared("tpcw"), None);
+        assert!(matches!(Plan::parse(&text("rubis")), Err(Fault::Missing(_))));
     }
 
     #[test]

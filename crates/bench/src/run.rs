@@ -390,7 +390,7 @@ impl Bench<'_> {
                 populate(&*workload, &to, self.plan.seed, self.environment.interrupt, &|_| {}).await?;
                 probe::prepare(&to).await?;
             }
-            Ok::<(), Fault>(())
+            contestant.prepare(entrant.prepared(load.which()?.tables())).await
         })?;
         if self.plan.cores_per_server.is_some() {
             contestant.enclose(number)?;
@@ -401,7 +401,7 @@ impl Bench<'_> {
     /// The loss of a replica.
     fn failure(&mut self, failure: &plan::Failure, results: &mut Results) -> Result<(), Fault> {
         let plan::Failure { replicas, arguments, .. } = failure;
-        let entrant = Entrant::Onecopy { replicas: *replicas, pool_size: None, arguments: arguments.clone() };
+        let entrant = Entrant::onecopy(*replicas, None, arguments.clone());
         let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), &failure.course)? else {
             return Ok(());
         };
@@ -414,7 +414,7 @@ impl Bench<'_> {
     /// A load that grows and falls.
     fn wave(&mut self, wave: &plan::Wave, results: &mut Results) -> Result<(), Fault> {
         let plan::Wave { replicas, arguments, course, phases, .. } = wave;
-        let entrant = Entrant::Onecopy { replicas: *replicas, pool_size: None, arguments: arguments.clone() };
+        let entrant = Entrant::onecopy(*replicas, None, arguments.clone());
         let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), course)? else {
             return Ok(());
         };

@@ -1,5 +1,7 @@
 //! The contestants of a plan, and their names in reports.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 /// A contestant.
@@ -36,10 +38,45 @@ pub(crate) enum Entrant {
         /// Further words for `onecopy up`.
         #[serde(default)]
         arguments: Vec<String>,
+        /// What tells it apart in reports from others with the same words.
+        called: Option<String>,
+        /// What is done once when the tables are filled and before any load: lists by the name of the tables, as
+        /// [`crate::load::Load::tables`] has it.
+        #[serde(default)]
+        prepared: BTreeMap<String, Prepared>,
     },
 }
 
+/// Statements that prepare filled tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prepared {
+    /// In the database with the tables.
+    #[serde(default)]
+    pub(crate) sql: Vec<String>,
+    /// In the admin database, after those.
+    #[serde(default)]
+    pub(crate) admin: Vec<String>,
+}
+
 impl Entrant {
+    /// Ourselves, with nothing out of the ordinary.
+    pub(crate) fn onecopy(replicas: u16, pool_size: Option<u16>, arguments: Vec<String>) -> Self {
+        Self::Onecopy { replicas, pool_size, arguments, called: None, prepared: BTreeMap::new() }
+    }
+
+    /// The statements that prepare these tables when they are filled.
+    pub(crate) fn prepared(&self, tables: &str) -> Option<&Prepared> {
+        let Self::Onecopy { prepared, .. } = self else { return None };
+        prepared.get(tables)
+    }
+
+    /// The names of tables for which it has statements.
+    pub(crate) fn prepares(&self) -> impl Iterator<Item = &str> {
+        let prepared = if let Self::Onecopy { prepared, .. } = self { Some(prepared) } else { None };
+        prepared.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
     /// Its name in reports.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -54,9 +91,10 @@ impl Entrant {
 
     /// The rest of its name, after the number of servers.
     fn further(&self) -> String {
-        let Self::Onecopy { arguments, .. } = self else { return self.pools() };
+        let Self::Onecopy { arguments, called, .. } = self else { return self.pools() };
         let gap = if arguments.is_empty() { "" } else { " " };
-        format!("{gap}{}{}", arguments.join(" "), self.pools())
+        let called = called.as_ref().map_or_else(String::new, |called| format!(", {called}"));
+        format!("{gap}{}{}{called}", arguments.join(" "), self.pools())
     }
 
     fn pools(&self) -> String {

@@ -24,7 +24,7 @@ use crate::bulk::peak_bytes;
 use crate::cpu;
 use crate::drive::Endpoints;
 use crate::load::open;
-use crate::plan::Entrant;
+use crate::plan::{Entrant, Prepared};
 use crate::proxy::pooler::{Pooler, Size};
 use crate::quota::{Group, Limit};
 
@@ -192,6 +192,24 @@ impl Contestant {
             Running::Pgpool(pgpool) => pgpool.configs(),
             _ => vec![self.endpoints.main.clone()],
         }
+    }
+
+    /// Runs the statements with which a plan prepares filled tables.
+    pub(crate) async fn prepare(&self, prepared: Option<&Prepared>) -> Result<(), Fault> {
+        let Some(Prepared { sql, admin }) = prepared else { return Ok(()) };
+        let mut administered = self.endpoints.main.clone();
+        administered.dbname("onecopy");
+        for (to, statements) in [(&self.endpoints.main, sql), (&administered, admin)] {
+            let client = open(to).await?;
+            for statement in statements {
+                let said = |error: tokio_postgres::Error| {
+                    let why = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
+                    Fault::Database(format!("`{statement}`: {why}"))
+                };
+                client.simple_query(statement).await.map_err(said)?;
+            }
+        }
+        Ok(())
     }
 
     /// The processor time of what is in between.
