@@ -30,6 +30,7 @@ use testbed::scratch::Scratch;
 use tokio::runtime::Builder;
 
 use crate::soundness::{Answer, Contents, Draft, Session, World, asking};
+use crate::split::{DEALINGS, Holdings, Placement, Split, split};
 use values::Odd;
 
 /// How many replicas there are.
@@ -58,7 +59,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pg_bin: Option<PathBuf>,
 
-    /// Where new tables are held: `random`, `few` (at two replicas), or a seed [default: everywhere].
+    /// Where tables are held: `parts` (split by a column of their key), `few` (at two replicas), a seed, or `random`, which is
+    /// one of these by the seed [default: everywhere].
     #[arg(long, value_name = "WORD")]
     placement: Option<String>,
 
@@ -77,6 +79,10 @@ struct Counts {
     looks: u64,
     /// Schemas that were left because a unique index objected on one side alone.
     ambiguous: u64,
+    /// Tables that were split, not counting those that followed them.
+    split: u64,
+    /// How often a table could not be split by a column of its key.
+    unsplit: u64,
 }
 
 /// The two systems under comparison.
@@ -85,6 +91,9 @@ struct Sides {
     plain: Session,
     replicas: Vec<Session>,
     admin: Session,
+    port: u16,
+    /// Draws how tables are split, if they are.
+    splitting: Option<Dice>,
 }
 
 /// One schema's course.
@@ -92,10 +101,16 @@ struct Course {
     asked: String,
     /// All statements that were run, to look into a difference.
     script: String,
-    /// The tables with their numbers in `asked`.
-    tables: Vec<(u32, String)>,
+    tables: Vec<Table>,
     /// From here on the plain server may differ.
     is_ambiguous: bool,
+}
+
+/// A table, with its number in what is asked.
+struct Table {
+    number: u32,
+    name: String,
+    columns: Vec<String>,
 }
 
 /// Draws, runs and compares; `news` hears what goes on.
@@ -111,8 +126,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let plain = Plain::start(&binaries, account, &Likeness::bare(), &scratch, interrupt)?;
     // On a busy machine a server may answer late, which is nothing that is looked for here.
     let arguments = ["--health-deadline-ms", "60000"].map(str::to_owned);
-    let seed = options.seed.to_string();
-    let placement = options.placement.as_deref().map(|words| if words == "random" { &seed } else { words });
+    let chosen = Placement::chosen(options.placement.as_deref(), options.seed);
+    let placement = chosen.variable();
     let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments, placement };
     let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
@@ -122,6 +137,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
             plain: Session::open(plain.endpoint.port).await?,
             replicas: Vec::new(),
             admin: Session::open_admin(node.port).await?,
+            port: node.port,
+            splitting: (chosen == Placement::Parts).then(|| Dice::new(options.seed ^ 0x7061_7274)),
         };
         for replica in 1..=REPLICAS {
             let server = server(node.data(), replica)
@@ -135,6 +152,9 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
             if counts.schemas.is_multiple_of(NEWS_SCHEMAS) {
                 news(&counts.report(options.seed));
             }
+        }
+        if chosen == Placement::Parts && counts.split == 0 {
+            return Err(Fault::Wrong(format!("no table was split: {}", counts.report(options.seed))));
         }
         Ok(counts.report(options.seed))
     })
@@ -150,8 +170,11 @@ impl Sides {
         let unreadable = |said| Fault::Unreadable { what: "a drawn schema".to_owned(), said };
         let schema = Schema::from_ddl(&text).map_err(|error| unreadable(format!("{error:?}: {text}")))?;
         let catalogue = schema.catalogue();
-        let named =
-            |table: &sql::Table| (table.id.number, format!("\"{}\".\"{}\"", table.schema, table.name));
+        let named = |table: &sql::Table| Table {
+            number: table.id.number,
+            name: format!("\"{}\".\"{}\"", table.schema, table.name),
+            columns: table.columns.iter().map(|column| column.name.clone()).collect(),
+        };
         let mut course = Course {
             asked: asking(&catalogue),
             script: format!("{text};\n"),
@@ -164,7 +187,14 @@ impl Sides {
                 side.order(ddl).await?;
             }
         }
-        for row in &world.rows {
+        // Tables are split empty, or with their first rows.
+        let split_after =
+            self.splitting.as_mut().map(|dice| if dice.percent(50) { 0 } else { world.rows.len() });
+        for number in 0..=world.rows.len() {
+            if split_after == Some(number) {
+                self.split(&mut course, counts).await?;
+            }
+            let Some(row) = world.rows.get(number) else { break };
             let draft = Draft { text: row.clone(), parameters: Vec::new() };
             self.transaction(&[draft], false, &mut course, counts).await?;
         }
@@ -180,6 +210,22 @@ impl Sides {
             }
         }
         self.look(&mut course, counts).await
+    }
+
+    /// Splits all tables that can be split.
+    async fn split(&mut self, course: &mut Course, counts: &mut Counts) -> Result<(), Fault> {
+        let Some(dice) = &mut self.splitting else { return Ok(()) };
+        let dealing = *dice.pick(&DEALINGS);
+        _ = writeln!(course.script, "-- {dealing}");
+        let Split { tables, refused } = split(self.port, dealing)
+            .await
+            .map_err(|fault| Fault::Wrong(format!("{fault}, after\n{}", course.script)))?;
+        counts.split += tables.len() as u64;
+        counts.unsplit += refused;
+        for wish in tables {
+            _ = writeln!(course.script, "-- PLACE TABLE {wish}");
+        }
+        Ok(())
     }
 
     /// Runs statements through onecopy, in a block or alone, and then on the plain server.
@@ -277,17 +323,15 @@ impl Sides {
         if through != plain && !course.is_ambiguous {
             return Err(Fault::Wrong(differs("a read through onecopy", &through, &plain, course)));
         }
-        let placed = self.admin.texts("SHOW PLACEMENT").await?;
+        let holdings = Holdings::read(&self.admin.texts("SHOW PLACEMENT").await?)?;
         for (number, replica) in self.replicas.iter().enumerate() {
             let name = format!("replica-{}", number + 1);
-            let lacks = |table: &str| {
-                placed.iter().any(|row| row[0] == table && !row[1].split(", ").any(|holder| holder == name))
-            };
-            let unheld: Vec<u32> =
-                course.tables.iter().filter(|(_, table)| lacks(table)).map(|(number, _)| *number).collect();
-            // Where a table is not held it is empty.
-            let expected: Contents =
-                through.iter().filter(|(table, _)| !unheld.contains(table)).cloned().collect();
+            // Where a row is not held it is not there.
+            let expected: Contents = through
+                .iter()
+                .filter(|(table, row)| course.holds(&holdings, &name, *table, row))
+                .cloned()
+                .collect();
             let deadline = Instant::now() + PATIENCE;
             loop {
                 // A replica that has not applied the schema yet cannot answer.
@@ -304,6 +348,18 @@ impl Sides {
         }
         course.script += "-- all alike\n";
         Ok(())
+    }
+}
+
+impl Course {
+    /// Whether a replica holds a row of the table with this number.
+    fn holds(&self, holdings: &Holdings, replica: &str, number: u32, row: &[Option<String>]) -> bool {
+        let Some(table) = self.tables.iter().find(|table| table.number == number) else { return true };
+        let value = |column: &str| {
+            let at = table.columns.iter().position(|name| name == column)?;
+            row.get(at)?.as_deref()
+        };
+        holdings.holds(replica, &table.name, value)
     }
 }
 
@@ -367,14 +423,16 @@ impl Counts {
     fn report(&self, seed: u64) -> String {
         format!(
             "seed {seed}: {} schemas, {} transactions ({} refused), {} statements ({} with an error), tables compared {} \
-             times, {} schemas left for the order of rows",
+             times, {} schemas left for the order of rows, {} tables split ({} times refused)",
             self.schemas,
             self.transactions,
             self.refused,
             self.statements,
             self.errors,
             self.looks,
-            self.ambiguous
+            self.ambiguous,
+            self.split,
+            self.unsplit
         )
     }
 }

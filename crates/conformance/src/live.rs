@@ -40,6 +40,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
 use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
 use session::Session;
@@ -118,7 +119,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     calm_ms: u32,
 
-    /// Where new tables are held: `random` (by the seed), `few` (at two replicas), or a seed [default: everywhere].
+    /// Where tables are held: `parts` (split by their key; with --chaos their placement changes under load, too), `few` (at two
+    /// replicas), a seed, or `random`, which is one of these by the seed [default: everywhere].
     #[arg(long, value_name = "WORD", conflicts_with = "port")]
     placement: Option<String>,
 
@@ -170,7 +172,16 @@ impl Course {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        if self.chaos { fault_injector::KINDS.to_vec() } else { self.strikes.clone() }
+        let chaos = |kind: &Kind| *kind != Kind::Place || self.placement() == Placement::Parts;
+        if self.chaos {
+            fault_injector::KINDS.into_iter().filter(chaos).collect()
+        } else {
+            self.strikes.clone()
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        Placement::chosen(self.placement.as_deref(), self.seed)
     }
 
     /// Whether errors are to be expected.
@@ -195,6 +206,9 @@ struct Run {
 
 /// Runs it; the report, which is a fault if anything is wrong.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    if options.strikes.contains(&Kind::Place) && options.placement() != Placement::Parts {
+        return Err(Fault::Missing("`--strikes place` needs `--placement parts`".to_owned()));
+    }
     let scratch = Scratch::new()?;
     let mut node = match options.port {
         Some(_) => None,
@@ -229,8 +243,8 @@ fn start(
     let chosen = chosen.filter_map(|(flag, value)| Some([flag, value.as_deref()?])).flatten();
     let arguments: Vec<String> = words.into_iter().chain(chosen).map(str::to_owned).collect();
     let folder = options.data.as_deref();
-    let seed = options.seed.to_string();
-    let placement = options.placement.as_deref().map(|words| if words == "random" { &seed } else { words });
+    let chosen = options.placement();
+    let placement = chosen.variable();
     let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments, placement };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
@@ -245,6 +259,10 @@ async fn drive(
     let session = Session::open(port, "postgres").await?;
     prepare(&session, rows).await?;
     drop(session);
+    let split = match options.placement() {
+        Placement::Parts => parted(port).await?,
+        _ => Split::default(),
+    };
     let shelf = Arc::new(Shelf::new(options.keys, rows));
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
     let ships = SHIP_STATEMENTS.contains(&options.protocol.as_str());
@@ -271,8 +289,8 @@ async fn drive(
         Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
         Some(node) if !options.kinds().is_empty() => {
             let calm_ms = u64::from(options.calm_ms);
-            let injector =
-                FaultInjector { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
+            let (kinds, clock, tables) = (options.kinds(), shelf.clock(), split.tables);
+            let injector = FaultInjector { node, kinds, calm_ms, clock, tables, interrupt };
             let struck = injector.work(&course).await;
             (run.strikes, run.counted) = struck.map_err(|fault| Refusal::Told(fault.to_string()))?;
         }
@@ -309,6 +327,15 @@ async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
         session.simple(&sql).await?;
     }
     Ok(())
+}
+
+/// Splits the tables.
+async fn parted(port: u16) -> Result<Split, Refusal> {
+    let split = split(port, DEALINGS[0]).await.map_err(|fault| Refusal::Told(fault.to_string()))?;
+    if split.tables.is_empty() {
+        return Err(Refusal::Told(format!("no table was split, {} times onecopy refused", split.refused)));
+    }
+    Ok(split)
 }
 
 /// Kills until the course is over; which ones.
@@ -429,9 +456,15 @@ fn tell(options: &Options, run: &Run) -> String {
     }
     if !run.strikes.is_empty() {
         text.push_str(&stall::table(&run.strikes, &run.history));
-        let Counted { retried, takeovers } = run.counted;
+        let Counted { retried, takeovers, placed, unplaced } = &run.counted;
         let _ =
             writeln!(text, "{retried} run again unseen, {takeovers} times another replica became the anchor");
+        if run.strikes.iter().any(|strike| strike.kind == Kind::Place) {
+            let _ = writeln!(text, "{placed} changes of a placement");
+        }
+        for (why, count) in unplaced {
+            let _ = writeln!(text, "{count} times no change of a placement: {why}");
+        }
     }
     let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
     let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));

@@ -10,6 +10,7 @@ mod differential;
 mod live;
 mod predict;
 mod soundness;
+mod split;
 
 use std::process::ExitCode;
 

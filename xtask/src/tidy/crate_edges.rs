@@ -21,7 +21,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("study", &["chart", "cluster", "sim"]),
     ("onecopy", &["cluster", "commitlog", "owner_only", "pgserver", "sql", "wire"]),
     ("testbed", &["pgserver"]),
-    ("conformance", &["sim", "sql", "testbed"]),
+    ("conformance", &["cluster", "sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),

@@ -3,10 +3,12 @@
 //! Every kind comes once before one comes again. A killed server loses all its processes. All processes of a hung one are
 //! stopped. A server that is cut off has its socket out of reach, and every connection to it ends. A full one has no free
 //! connection left. A replica is drained and takes part again, or gets the data of another one. The node is killed and
-//! started again; at worst everything is killed at once.
+//! started again; at worst everything is killed at once. Where tables are split, their parts move, and a table becomes whole and is
+//! split again.
 //!
 //! Not here: the observations of the clients. A full disk needs a file system of its own: see [`KINDS`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,10 +18,12 @@ use sim::dice::Dice;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node};
+use testbed::refusal::Refusal;
 use tokio::time::sleep;
 
 use super::session::Session;
 use super::{Course, LOOK};
+use crate::split::DEALINGS;
 
 /// How long a server hangs, is cut off or full.
 const LASTS: Duration = Duration::from_secs(4);
@@ -51,10 +55,19 @@ pub(crate) enum Kind {
     Node,
     /// kill -9 of everything at once.
     All,
+    /// Parts move, or a table is made whole and split again. Needs tables that are split.
+    Place,
+}
+
+impl Kind {
+    /// Whether it strikes one replica.
+    pub(super) fn is_of_a_replica(self) -> bool {
+        !matches!(self, Self::Node | Self::All | Self::Place)
+    }
 }
 
 /// All of them. A full disk is left out: it would need a mounted file system of its own.
-pub(super) const KINDS: [Kind; 10] = [
+pub(super) const KINDS: [Kind; 11] = [
     Kind::Kill,
     Kind::Hang,
     Kind::Backend,
@@ -65,6 +78,7 @@ pub(super) const KINDS: [Kind; 10] = [
     Kind::Rebuild,
     Kind::Node,
     Kind::All,
+    Kind::Place,
 ];
 
 impl fmt::Display for Kind {
@@ -80,6 +94,7 @@ impl fmt::Display for Kind {
             Self::Rebuild => "rebuilt",
             Self::Node => "node killed",
             Self::All => "all killed at once",
+            Self::Place => "placed anew",
         })
     }
 }
@@ -88,17 +103,29 @@ impl fmt::Display for Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InjectedFault {
     pub(super) kind: Kind,
-    /// At the replica that was the anchor then; of the node and of all it says nothing.
+    /// At the replica that was the anchor then; says nothing unless the kind strikes one replica.
     pub(super) at_anchor: bool,
     /// By the clients' clock.
     pub(super) at_us: u64,
 }
 
-/// The counters of the node, over all its lives.
-#[derive(Clone, Copy, Default, Debug)]
+/// The counters of the node, over all its lives, and of what it was told to place.
+#[derive(Clone, Default, Debug)]
 pub(super) struct Counted {
     pub(super) retried: u64,
     pub(super) takeovers: u64,
+    /// Commands that changed a placement.
+    pub(super) placed: u64,
+    /// The errors of the others, with their numbers.
+    pub(super) unplaced: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// Adds what a node counted until it ends.
+    fn add(&mut self, life: &Self) {
+        self.retried += life.retried;
+        self.takeovers += life.takeovers;
+    }
 }
 
 /// Injects faults until the course is over.
@@ -108,6 +135,8 @@ pub(super) struct FaultInjector<'a> {
     /// How long the clients are left alone after a fault is over: from this to twice as long.
     pub(super) calm_ms: u64,
     pub(super) clock: Instant,
+    /// The tables that are split, each with its column as in PLACE TABLE.
+    pub(super) tables: Vec<String>,
     pub(super) interrupt: &'a Interrupt,
 }
 
@@ -130,8 +159,7 @@ impl FaultInjector<'_> {
                 None => None,
             };
             if course.is_over() {
-                counted.retried += now.retried;
-                counted.takeovers += now.takeovers;
+                counted.add(&now);
                 return Ok((strikes, counted));
             }
             if bag.is_empty() {
@@ -142,15 +170,43 @@ impl FaultInjector<'_> {
             let at_us = u64::try_from(self.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
             strikes.push(InjectedFault { kind, at_anchor: anchor == Some(replica), at_us });
             if matches!(kind, Kind::Node | Kind::All) {
-                counted.retried += now.retried;
-                counted.takeovers += now.takeovers;
+                counted.add(&now);
                 now = Counted::default();
             }
-            self.inject(kind, replica, &mut dice).await?;
+            self.inject(kind, replica, &mut dice, &mut counted).await?;
         }
     }
 
-    async fn inject(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), Fault> {
+    /// Moves parts, or makes a table whole and splits it again.
+    async fn place(&self, dice: &mut Dice, counted: &mut Counted) -> Result<(), Fault> {
+        let orders = if dice.percent(50) {
+            vec![(*dice.pick(&DEALINGS)).to_owned()]
+        } else {
+            let wish = dice.pick(&self.tables);
+            let table = wish.split_once(" BY ").map_or(wish.as_str(), |(table, _)| table);
+            vec![format!("PLACE TABLE {table} EVERYWHERE"), format!("PLACE TABLE {wish}")]
+        };
+        for sql in orders {
+            let Some(admin) = Session::try_open(self.node.port, "onecopy").await else { continue };
+            match admin.simple(&sql).await {
+                Ok(_) => counted.placed += 1,
+                Err(Refusal::Told(why)) if is_for_later(&why) => {
+                    *counted.unplaced.entry(why).or_default() += 1;
+                }
+                Err(refusal) => return Err(Fault::Wrong(format!("onecopy answers `{sql}` with {refusal}"))),
+            }
+            sleep(Duration::from_millis(dice.below(2_000))).await;
+        }
+        Ok(())
+    }
+
+    async fn inject(
+        &mut self,
+        kind: Kind,
+        replica: u64,
+        dice: &mut Dice,
+        counted: &mut Counted,
+    ) -> Result<(), Fault> {
         let folder = self.node.data().join(format!("replica-{replica}"));
         match kind {
             Kind::Kill => node::signal_all(&folder, Signal::KILL),
@@ -173,6 +229,7 @@ impl FaultInjector<'_> {
                 order(self.node.port, &format!("UNDRAIN REPLICA replica-{replica}")).await;
             }
             Kind::Rebuild => order(self.node.port, &format!("REBUILD REPLICA replica-{replica}")).await,
+            Kind::Place => self.place(dice, counted).await?,
             Kind::Node | Kind::All => {
                 self.node.kill();
                 if kind == Kind::All {
@@ -184,6 +241,11 @@ impl FaultInjector<'_> {
         }
         Ok(())
     }
+}
+
+/// The SQLSTATE at the beginning of a text, if it says that a placement cannot change now.
+fn is_for_later(text: &str) -> bool {
+    ["55000 ", "55006 "].iter().any(|state| text.starts_with(state))
 }
 
 /// The node's counters since its start, and the anchor.
@@ -198,7 +260,8 @@ async fn look(port: u16) -> Option<(Counted, Option<u64>)> {
     };
     let replicas = admin.simple("SHOW REPLICAS").await.ok()?;
     let anchor = replicas.iter().position(|row| row.iter().any(|cell| cell == "anchor"));
-    let counted = Counted { retried: count("retried_unseen")?, takeovers: count("takeovers")? };
+    let counted =
+        Counted { retried: count("retried_unseen")?, takeovers: count("takeovers")?, ..Counted::default() };
     Some((counted, anchor.and_then(|index| u64::try_from(index + 1).ok())))
 }
 

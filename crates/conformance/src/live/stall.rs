@@ -14,17 +14,17 @@ pub(super) fn table(strikes: &[InjectedFault], history: &History) -> String {
     let mut kinds: BTreeMap<(Kind, bool), (u64, u64)> = BTreeMap::new();
     for (index, strike) in strikes.iter().enumerate() {
         let until = strikes.get(index + 1).map_or(u64::MAX, |next| next.at_us);
-        let is_of_a_replica = !matches!(strike.kind, Kind::Node | Kind::All);
-        let entry = kinds.entry((strike.kind, strike.at_anchor && is_of_a_replica)).or_default();
+        let at_anchor = strike.at_anchor && strike.kind.is_of_a_replica();
+        let entry = kinds.entry((strike.kind, at_anchor)).or_default();
         entry.0 += 1;
         entry.1 = entry.1.max(longest(&commits, strike.at_us, until));
     }
     let mut text = format!("{:<24}{:<10}{:>8}{:>18}\n", "strike", "at", "times", "longest stall, ms");
     for ((kind, at_anchor), (times, stall_us)) in kinds {
-        let place = match kind {
-            Kind::Node | Kind::All => "",
-            _ if at_anchor => "anchor",
-            _ => "replica",
+        let place = match (kind.is_of_a_replica(), at_anchor) {
+            (false, _) => "",
+            (true, true) => "anchor",
+            (true, false) => "replica",
         };
         let _ = writeln!(text, "{kind:<24}{place:<10}{times:>8}{:>18}", stall_us / 1_000);
     }
