@@ -92,8 +92,24 @@ struct Sides {
     replicas: Vec<Session>,
     admin: Session,
     port: u16,
-    /// Draws how tables are split, if they are.
-    splitting: Option<Dice>,
+    /// Where the servers have their data.
+    data: PathBuf,
+    splitting: Option<Splitting>,
+}
+
+/// How tables are split.
+struct Splitting {
+    dice: Dice,
+    /// One for all schemas: a split table that was dropped cannot get other holders.
+    dealing: &'static str,
+}
+
+impl Splitting {
+    fn draw(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x7061_7274);
+        let dealing = *dice.pick(&DEALINGS);
+        Self { dice, dealing }
+    }
 }
 
 /// One schema's course.
@@ -138,13 +154,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
             replicas: Vec::new(),
             admin: Session::open_admin(node.port).await?,
             port: node.port,
-            splitting: (chosen == Placement::Parts).then(|| Dice::new(options.seed ^ 0x7061_7274)),
+            data: node.data().to_owned(),
+            splitting: (chosen == Placement::Parts).then(|| Splitting::draw(options.seed)),
         };
-        for replica in 1..=REPLICAS {
-            let server = server(node.data(), replica)
-                .ok_or_else(|| Fault::Missing(format!("replica-{replica} does not run")))?;
-            sides.replicas.push(Session::open(server.port).await?);
-        }
+        sides.open_replicas().await?;
         let (mut dice, mut counts) = (Dice::new(options.seed), Counts::default());
         while counts.schemas < options.schemas {
             interrupt.check()?;
@@ -161,6 +174,16 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
 }
 
 impl Sides {
+    async fn open_replicas(&mut self) -> Result<(), Fault> {
+        self.replicas.clear();
+        for replica in 1..=REPLICAS {
+            let server = server(&self.data, replica)
+                .ok_or_else(|| Fault::Missing(format!("replica-{replica} does not run")))?;
+            self.replicas.push(Session::open(server.port).await?);
+        }
+        Ok(())
+    }
+
     async fn schema(&mut self, dice: &mut Dice, counts: &mut Counts) -> Result<(), Fault> {
         counts.schemas += 1;
         let mut world = World::draw(dice);
@@ -188,8 +211,10 @@ impl Sides {
             }
         }
         // Tables are split empty, or with their first rows.
-        let split_after =
-            self.splitting.as_mut().map(|dice| if dice.percent(50) { 0 } else { world.rows.len() });
+        let split_after = self
+            .splitting
+            .as_mut()
+            .map(|splitting| if splitting.dice.percent(50) { 0 } else { world.rows.len() });
         for number in 0..=world.rows.len() {
             if split_after == Some(number) {
                 self.split(&mut course, counts).await?;
@@ -214,8 +239,7 @@ impl Sides {
 
     /// Splits all tables that can be split.
     async fn split(&mut self, course: &mut Course, counts: &mut Counts) -> Result<(), Fault> {
-        let Some(dice) = &mut self.splitting else { return Ok(()) };
-        let dealing = *dice.pick(&DEALINGS);
+        let Some(Splitting { dealing, .. }) = self.splitting else { return Ok(()) };
         _ = writeln!(course.script, "-- {dealing}");
         let Split { tables, refused } = split(self.port, dealing)
             .await
@@ -225,7 +249,8 @@ impl Sides {
         for wish in tables {
             _ = writeln!(course.script, "-- PLACE TABLE {wish}");
         }
-        Ok(())
+        // A replica that is given other rows ends the connections of others.
+        self.open_replicas().await
     }
 
     /// Runs statements through onecopy, in a block or alone, and then on the plain server.
