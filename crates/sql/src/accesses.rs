@@ -47,7 +47,7 @@ pub use group::{Groups, any_group, groups, groups_beside, row_groups};
 pub use image::{Told, is_keyed, key_digest, parent_digest, referenced_keys, row_digests};
 pub use named::{KEY_TEXT_BYTES_MAX, named};
 pub use outline::Outline;
-pub use split::{looked_into, may_split, named_values, split_value};
+pub use split::{may_split, named_values, split_value};
 pub(crate) use value::Form;
 pub use value::{Decimal, Value};
 

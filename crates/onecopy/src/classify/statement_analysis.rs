@@ -9,7 +9,7 @@ use cluster::event::Reads;
 use cluster::ids::{DatabaseId, KindId, SequenceId, SessionId, TableId, Version};
 use cluster::placement::Touches;
 use rustc_hash::FxHasher;
-use sql::accesses::{Accesses, looked_into};
+use sql::accesses::Accesses;
 use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Verb};
 
 use super::effects::{Execution, HiddenCode, RowEffects, Scope, SequenceEffects, SessionEffects};
@@ -249,8 +249,7 @@ impl StatementAnalysis {
             return Touches::Tables([].into());
         }
         let is_known = !self.knowledge.has_unparsed && !self.knowledge.is_outdated;
-        let by_rows = self.touched.as_deref().map(|touched| looked_into(touched, &self.catalogue));
-        match by_rows.or_else(|| self.tables()).filter(|_| is_known) {
+        match self.tables().filter(|_| is_known) {
             Some(tables) => splits.touches(tables, self.touched.as_deref()),
             None => Touches::Anything,
         }

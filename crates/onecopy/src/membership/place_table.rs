@@ -143,7 +143,10 @@ pub(crate) async fn give(
     await_catalogue(&coordinator).await;
     let named = names.map(|names| tables_of(&coordinator, &names)).transpose()?;
     let is_meant = |table: &TableId| named.as_ref().is_none_or(|named| named.contains(table));
-    let restricted = coordinator.restricted().into_iter();
+    // A table that was dropped has no rows.
+    let catalogue = coordinator.database.catalogue();
+    let is_there = |(table, _): &(TableId, Copies)| catalogue.table(*table).is_some();
+    let restricted = coordinator.restricted().into_iter().filter(is_there);
     let lacks = |copies: &Copies| copies.sets().any(|(_, holders)| !holders.contains(replica));
     let targets: Targets = restricted
         .filter(|(table, copies)| is_meant(table) && lacks(copies))

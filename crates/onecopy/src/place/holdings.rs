@@ -17,7 +17,7 @@ use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::placement::{Holdings, Touches};
 use sql::Isolation;
-use sql::accesses::looked_into;
+use sql::accesses::Accesses;
 
 use super::whole;
 use crate::classify::requirements::Requirements;
@@ -56,8 +56,7 @@ impl<'a> HomeTables<'a> {
         let predicted = together.or_else(|| self.view.prediction().map(|prediction| prediction.accesses));
         match predicted {
             Some(mut accesses) if accesses.unbounded.is_none() => {
-                let catalogue = self.view.link.database().catalogue();
-                let tables = first.iter().copied().chain(looked_into(&accesses, &catalogue)).collect();
+                let tables = first.iter().copied().chain(tables_of(&accesses)).collect();
                 // Without the rows of the first statement any part may be touched.
                 let own = self.analysis.touched.as_deref().cloned();
                 let all = own.map(|own| {
@@ -134,4 +133,11 @@ fn takes(holdings: &Holdings, written: &BTreeSet<TableId>, touches: &Touches) ->
         _ => holdings.holds_row(*table, None),
     };
     written.iter().any(holds_some)
+}
+
+/// The tables of which something is read, written, claimed or locked.
+fn tables_of(accesses: &Accesses) -> impl Iterator<Item = TableId> {
+    let rows = accesses.reads.iter().chain(&accesses.writes).map(|access| access.table);
+    let claims = accesses.claims.iter().map(|claim| claim.table);
+    rows.chain(claims).chain(accesses.locks.iter().map(|lock| lock.table))
 }

@@ -105,8 +105,19 @@ impl Load {
     }
 }
 
+/// A server that is killed while a client logs in can end that.
+async fn connected(port: u16) -> Client {
+    for _ in 0..TRIES {
+        match connect("127.0.0.1", port, "postgres").await {
+            Ok(client) => return client,
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    panic!("no client can log in")
+}
+
 async fn client(port: u16, number: u64, works: u64, is_over: &AtomicBool, count: &AtomicU64) -> Done {
-    let client = connect("127.0.0.1", port, "postgres").await.unwrap();
+    let client = connected(port).await;
     // Half of the clients let blocks begin anywhere at once, the others as they were seen to go on.
     if number.is_multiple_of(2) {
         client.batch_execute("set onecopy.home = 'any'").await.unwrap();

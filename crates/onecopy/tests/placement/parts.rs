@@ -218,6 +218,12 @@ async fn what_cannot_be_split_is_refused_and_schema_changes_keep_what_a_split_ne
     run(&client, "alter table unit drop n").await;
     run(&client, "update unit set first = 2 where s = 4").await;
     let counted = counts(&cluster, "log").await;
+    run(&client, "create table gone (s int primary key)").await;
+    cluster.caught_up().await;
+    run(&admin, "PLACE TABLE gone BY s").await;
+    run(&client, "drop table gone").await;
+    cluster.caught_up().await;
+    run(&admin, "PLACE PARTS 8 COPIES 2").await;
     assert!(counted[0] == 40 && counted[1] == 40, "two replicas and one copy: {counted:?}");
     cluster.verify().await;
     cluster.stop().await;

@@ -9,8 +9,6 @@
 //!
 //! Not here: which part a value is in.
 
-use std::collections::BTreeSet;
-
 use super::value::{Form, Value};
 use super::{Accesses, Claim, Columns, Rows};
 use crate::catalogue::{Catalogue, Column, Table, TableId};
@@ -71,22 +69,6 @@ pub fn named_values(
     (!accesses.writes.iter().any(reaches_any)).then_some(values)
 }
 
-/// The tables that must have their rows where a statement runs: those of its accesses, and those whose rows the server looks up because
-/// they may refer to what is removed or gets other keys.
-pub fn looked_into(accesses: &Accesses, catalogue: &Catalogue) -> BTreeSet<TableId> {
-    let rows = accesses.reads.iter().chain(&accesses.writes).map(|access| access.table);
-    let claims = accesses.claims.iter().map(|claim| claim.table);
-    let mut tables: BTreeSet<TableId> =
-        rows.chain(claims).chain(accesses.locks.iter().map(|lock| lock.table)).collect();
-    for write in accesses.writes.iter().filter(|write| !write.new) {
-        let children = catalogue.referenced_by(write.table);
-        let looked_up =
-            children.filter(|(_, reference)| is_followed(write.columns, &reference.parent_columns));
-        tables.extend(looked_up.map(|(child, _)| child.id));
-    }
-    tables
-}
-
 /// Whether a write of these columns can leave rows without the parent that they refer to by these.
 fn is_followed(written: Columns, parent_columns: &[usize]) -> bool {
     match written {
@@ -122,7 +104,7 @@ fn reaches_split(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accesses::{Access, Equality, Match, tests};
+    use crate::accesses::{Access, Equality, Match};
 
     #[test]
     fn a_value_has_one_text() {
@@ -151,24 +133,6 @@ mod tests {
         assert_eq!(split_value(&table, 4, &row), None, "numeric has several texts for one value");
         let long = "x".repeat(5_000);
         assert_eq!(split_value(&table, 2, &[None, None, Some(long.as_bytes())]), Some(Some(long.clone())));
-    }
-
-    /// `t`, and `child` that refers to it.
-    #[test]
-    fn rows_that_refer_to_others_are_looked_up_when_these_go_or_get_other_keys() {
-        for (text, wanted) in [
-            ("update t set a = 1 where id = 1", &[1][..]),
-            ("insert into t values (1, 2, 3)", &[1]),
-            ("select * from ones", &[1]),
-            ("update t set id = 2 where id = 1", &[1, 2]),
-            ("delete from t where id = 1", &[1, 2]),
-            ("insert into child (t_id) values (7)", &[1, 2]),
-            ("update child set n = 1 where id = 1", &[2]),
-        ] {
-            let found = looked_into(&tests::accesses(text), &tests::catalogue());
-            let found: Vec<u32> = found.iter().map(|table| table.number).collect();
-            assert_eq!(found, wanted, "{text}");
-        }
     }
 
     #[test]

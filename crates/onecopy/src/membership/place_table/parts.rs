@@ -13,7 +13,7 @@ use cluster::ids::{ReplicaId, TableId};
 use cluster::parts::replica::State;
 use cluster::placement::{Copies, PARTS_MAX, ReplicaSet, spread};
 
-use super::{PlaceError, Targets, apply, await_catalogue, change, check, closure, member, members, told};
+use super::{PlaceError, Targets, await_catalogue, change, check, closure, member, members, told};
 use crate::coordinator::Coordinator;
 use crate::membership::verify::at_one_version;
 
@@ -64,8 +64,9 @@ pub(crate) async fn deal(
         }
         targets.insert(table, Copies::Parts { column, holders: dealt.clone().into() });
     }
+    check(&coordinator, &targets, everyone).await?;
     coordinator.set_parts(&dealt).map_err(PlaceError::Unwritten)?;
-    apply(&coordinator, &targets).await?;
+    change(&coordinator, &targets).await?;
     Ok(dealt)
 }
 

@@ -119,7 +119,10 @@ const ACTIONS: [(&str, &str); 19] = [
         "has only these replicas hold the tables; updates begin at the masters, if some are named",
     ),
     ("PLACE TABLE table, .. EVERYWHERE", "has every replica hold the tables; MASTER may follow"),
-    ("PLACE PARTS n COPIES m ON replica, ..", "deals n parts of rows to these replicas; the others hold all"),
+    (
+        "PLACE PARTS 16 COPIES 2 ON replica, ..",
+        "deals 16 parts of rows to these replicas, 2 copies of each; the others hold all",
+    ),
     ("PLACE TABLE table, .. BY column", "has a replica hold only the rows of its parts, by a column's value"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
