@@ -9,7 +9,7 @@ use super::node::newest;
 use super::{Happening, Message, Owner, Reply, World};
 use crate::check::Anomaly;
 use crate::history::Element;
-use crate::schema::Row;
+use crate::schema::{Key, Row};
 use crate::server::{Connection, Op};
 use crate::trace::Stage;
 
@@ -136,8 +136,11 @@ impl World {
         }
     }
 
-    /// Whether the replica holds the row, as the record tells its part.
+    /// Whether the replica holds the row, as the record tells its part. Definitions are at every replica.
     fn holds(&self, replica: usize, change: cluster::record::RowChange<'_>) -> bool {
+        if change.table == Key::VIEW.table_id() {
+            return true;
+        }
         let holdings = self.placement.holdings(ReplicaId(replica as u16));
         let part = change.parts.new.filter(|_| self.rules.unheld_parts_left_out);
         holdings.holds_row(change.table, part)
