@@ -109,7 +109,7 @@ impl World {
         if has > self.disk.durable || self.disk.records[has..].iter().any(is_later) {
             return false;
         }
-        // Records from before the split do not tell the parts of their rows, so one who has only some parts cannot apply them.
+        // A record of before the split does not say in which part a row is. A replica that holds only some parts cannot apply it.
         let split_at = self.split_at.get(&table).copied().unwrap_or_default();
         if part.is_some() && has < split_at {
             return false;
