@@ -19,6 +19,7 @@
 //!
 //! Not here: the connection, the transaction, the identities of what was applied.
 
+mod digest;
 mod encode;
 mod fold;
 mod net;
@@ -36,6 +37,7 @@ use wire::encode::Format;
 use crate::ids::TableId;
 use crate::record::{Image, ImageError};
 
+pub use digest::digest;
 pub use encode::{copy_footer, copy_header, copy_row, unnested};
 pub use plan::{RowImages, Step, plan};
 pub use sandbox::{Sandbox, StagedColumn};

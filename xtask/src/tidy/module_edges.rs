@@ -28,7 +28,7 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("parts", &["time", "ids", "placement", "record", "claims", "event"]),
     ("protocols", &["time", "ids", "placement", "record", "claims", "event", "parts"]),
     ("service", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols"]),
-    ("refresh", &["ids", "placement", "record"]),
+    ("refresh", &["ids", "placement", "record", "event"]),
 ];
 
 const ORDERED: &str = "crates/onecopy";
@@ -55,6 +55,7 @@ const ORDER: &[&str] = &[
     "writeset",
     "relay",
     "link",
+    "perform",
     "transaction",
     "connect",
     "drive",

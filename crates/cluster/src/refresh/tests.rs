@@ -1,6 +1,7 @@
 //! The statements and the plans, as texts; and the binary forms, read back.
 
 mod columns;
+mod digests;
 mod few;
 mod outcome;
 mod sandboxed;
