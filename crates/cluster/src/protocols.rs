@@ -159,6 +159,10 @@ pub trait Protocol: fmt::Debug + Send {
 /// What became of transactions that are ordered by stamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StampCounts {
+    /// Messages that were sent to other replicas.
+    pub sent: u64,
+    /// Messages that came after one of a younger transaction.
+    pub unordered: u64,
     /// Messages that took longer than Max.
     pub late: u64,
     /// Executions that were undone for an older transaction.
@@ -169,23 +173,32 @@ pub struct StampCounts {
     pub differed: u64,
     /// Executions of performers that took too long, so that the record was applied.
     pub outrun: u64,
+    /// Executions of performers that failed, or gave way to what waited for their locks.
+    pub failed: u64,
 }
 
 impl StampCounts {
     /// Adds the counts of another instance.
     pub fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.unordered += other.unordered;
         self.late += other.late;
         self.undone += other.undone;
         self.performed += other.performed;
         self.differed += other.differed;
         self.outrun += other.outrun;
+        self.failed += other.failed;
     }
 }
 
 impl fmt::Display for StampCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { late, undone, performed, differed, outrun } = self;
-        write!(f, "{performed} performed, {differed} differed, {outrun} outrun, {undone} undone, {late} late")
+        let Self { sent, unordered, late, undone, performed, differed, outrun, failed } = self;
+        write!(
+            f,
+            "{performed} performed, {differed} differed, {outrun} outrun, {failed} failed, {undone} undone, "
+        )?;
+        write!(f, "{sent} messages, {unordered} unordered, {late} late")
     }
 }
 

@@ -167,7 +167,12 @@ pub(crate) fn whole(program: &Program, done: Done<'_>, rules: &Rules) -> Option<
     }
     let views = vec![Some(0); program.statements.len()];
     let Reads::Rows(reads) = reads_so_far(program, &views) else { return None };
-    Some(Whole { writes: foreseen(program, done, rules), reads: relied_on(&reads), is_sure: true })
+    Some(Whole {
+        writes: foreseen(program, done, rules),
+        reads: relied_on(&reads),
+        is_sure: true,
+        is_performable: true,
+    })
 }
 
 /// Records in the history what the client learns from the reply.

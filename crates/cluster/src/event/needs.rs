@@ -113,6 +113,8 @@ pub struct Whole {
     pub reads: Claims,
     /// It cannot write anything else. If it is only likely to write nothing else, it may fail all the same.
     pub is_sure: bool,
+    /// Another replica can execute it, too: its session can tell all its statements, which only change rows.
+    pub is_performable: bool,
 }
 
 impl Whole {

@@ -106,6 +106,10 @@ struct Open {
 /// What the agents of an instance have seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
+    /// Messages that were sent.
+    pub sent: u64,
+    /// Messages that came after one of a younger transaction (section 6.5).
+    pub unordered: u64,
     /// Messages that took longer than Max.
     pub late: u64,
     /// Executions that were undone for an older transaction.
@@ -119,6 +123,8 @@ pub struct Instance {
     guards: Guards,
     /// `None` where a replica is not up.
     agents: Vec<Option<Agent>>,
+    /// The youngest transaction of which each replica has heard.
+    youngest: BTreeMap<usize, Stamp>,
     appends: Appends,
     open: BTreeMap<SessionId, Open>,
     sessions: BTreeMap<Stamp, SessionId>,
@@ -136,6 +142,7 @@ impl Instance {
             mode,
             guards,
             agents: Vec::new(),
+            youngest: BTreeMap::new(),
             appends: Appends::default(),
             open: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -211,6 +218,8 @@ impl Instance {
                 Step::Send { from, to, message }
             })
             .collect();
+        self.seen.sent += steps.len() as u64;
+        self.heard(home, stamp);
         if let Some(agent) = self.agent(home) {
             let acts = agent.arrived(clock, stamp, claims, can);
             steps.extend(self.steps(home, acts));
@@ -223,6 +232,7 @@ impl Instance {
         let Message::Submitted { stamp, session, claims, role } = message;
         let clock = self.clock(replica, now);
         self.seen.late += u64::from(stamp.delivery(self.mode.wait_us) < clock);
+        self.seen.unordered += u64::from(!self.heard(replica, stamp));
         let is_open = self.sessions.get(&stamp) == Some(&session);
         let Some(agent) = self.agent(replica).filter(|agent| is_open && !agent.has(stamp)) else {
             return Vec::new();
@@ -233,6 +243,14 @@ impl Instance {
         };
         let acts = agent.arrived(clock, stamp, claims, can);
         self.steps(replica, acts)
+    }
+
+    /// A replica hears of a transaction. Returns whether it is younger than all those of which it has heard before.
+    fn heard(&mut self, replica: usize, stamp: Stamp) -> bool {
+        let youngest = self.youngest.entry(replica).or_insert(stamp);
+        let is_younger = *youngest <= stamp;
+        *youngest = (*youngest).max(stamp);
+        is_younger
     }
 
     /// The session's transaction has finished its statements at its home.

@@ -81,6 +81,11 @@ impl Order {
     pub fn chains_all(self) -> bool {
         matches!(self, Self::Chains(_) | Self::Stamps(_))
     }
+
+    /// Whether a transaction that runs may have to run again after an older one ([`crate::event::Effect::RunAgain`]).
+    pub fn recalls(self) -> bool {
+        matches!(self, Self::Stamps(_))
+    }
 }
 
 /// When two transactions that are known as a whole have to follow each other.

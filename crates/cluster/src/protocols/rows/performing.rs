@@ -168,12 +168,16 @@ impl Rows {
                 stamped.steps.extend(steps);
             }
             Performance::Failed => {
+                stamped.performers.counts.failed += 1;
                 let stamp = performer.stamp;
                 stamped.performers.all.remove(&(index, identity));
                 let steps = stamped.instance.gives_up(index, stamp);
                 stamped.steps.extend(steps);
             }
-            Performance::Blocks => self.take_record(index, identity, out),
+            Performance::Blocks => {
+                stamped.performers.counts.failed += 1;
+                self.take_record(index, identity, out);
+            }
         }
         self.advance(index, out);
     }

@@ -29,7 +29,7 @@ use crate::ids::{ReplicaId, SessionId, Version};
 use crate::parts::in_flight::Place;
 use crate::parts::order::Go;
 use crate::parts::replica::State;
-use crate::parts::stamps::{Can, Guards, Instance, Mode, Stamp, Step, Submission};
+use crate::parts::stamps::{Can, Guards, Instance, Mode, Seen, Stamp, Step, Submission};
 use crate::placement::ReplicaSet;
 use crate::protocols::StampCounts;
 use crate::time::Time;
@@ -79,8 +79,8 @@ impl Stamped {
     }
 
     pub(super) fn counts(&self) -> StampCounts {
-        let seen = self.instance.seen();
-        StampCounts { late: seen.late, undone: seen.undone, ..self.performers.counts }
+        let Seen { sent, unordered, late, undone } = self.instance.seen();
+        StampCounts { sent, unordered, late, undone, ..self.performers.counts }
     }
 
     pub(super) fn is_stamped(&self, session: SessionId) -> bool {
@@ -147,11 +147,12 @@ impl Rows {
     ) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_whole = known.is_some();
+        let is_performable = known.as_ref().is_some_and(|known| known.is_performable);
         let claims = known.map_or_else(Claims::everything, |known| known.chained);
         transaction.seen = Some(Box::new(claims.clone()));
         let table = table_of(&needs.writes).or_else(|| table_of(&claims));
         transaction.pending = Some(Pending { needs: needs.clone(), since: out.now, table });
-        let is_performed = transaction.is_sure && self.choices.perform == Perform::AllHolders;
+        let is_performed = is_performable && self.choices.perform == Perform::AllHolders;
         let can = if is_whole { Can::Perform } else { Can::PerformInOrder };
         let Some(stamped) = &mut self.stamped else { return };
         let first = First { needs, claims: Arc::new(claims), can, is_performed };

@@ -27,6 +27,7 @@ pub(super) struct Known {
     /// It follows the transactions before it, in chains or by stamps, with these.
     pub(super) chained: Claims,
     is_sure: bool,
+    pub(super) is_performable: bool,
 }
 
 impl Rows {
@@ -78,7 +79,7 @@ impl Rows {
             whole.writes.clone()
         };
         let chained = if rule == Rule::AllUpdates { Claims::everything() } else { seen.clone() };
-        Some(Known { seen, chained, is_sure: whole.is_sure })
+        Some(Known { seen, chained, is_sure: whole.is_sure, is_performable: whole.is_performable })
     }
 
     /// The transaction is over, since its session has to wait for a connection to its home.

@@ -45,7 +45,8 @@ impl Stage {
 
     /// Begins in turn: the first transaction at replica 1, the next at 2, then at 0. It is a single statement that writes these rows.
     fn call(&mut self, session: SessionId, written: &[u64]) -> Vec<String> {
-        let whole = Whole { writes: rows(written), reads: Claims::default(), is_sure: true };
+        let whole =
+            Whole { writes: rows(written), reads: Claims::default(), is_sure: true, is_performable: true };
         let touches = Touches::Tables([TABLE].into());
         let needs =
             Needs { reads: Reads::Tables([].into()), touches, ..writing(Level::ReadCommitted, written) };
@@ -243,7 +244,7 @@ fn a_replica_that_lacks_a_table_waits_for_the_record_and_lets_others_pass() {
     let mut stage = Stage::placed(PREVENTIVE, placement);
     let touches = Touches::Tables([TABLE, DatabaseId::FIRST.table(9)].into());
     let needs = Needs { touches, ..writing(Level::ReadCommitted, &[7]) };
-    let whole = Whole { writes: rows(&[7]), reads: Claims::default(), is_sure: true };
+    let whole = Whole { writes: rows(&[7]), reads: Claims::default(), is_sure: true, is_performable: true };
     let began = stage.feed(Event::Begin {
         session: S1,
         level: Level::ReadCommitted,
