@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod external;
 pub(crate) mod log;
 pub(crate) mod placement;
+pub(crate) mod protocol;
 pub(crate) mod replica;
 mod schema;
 pub(crate) mod top;
@@ -18,13 +19,13 @@ pub(crate) mod verify;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use pgserver::MAX_REPLICAS;
 
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::protocol::{self, MEMORY_DEFAULT, RULES, SIGHTS};
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
 use crate::config::{ElasticFlags, Given};
+use protocol::ProtocolFlags;
 
 pub(crate) const DEFAULT_PORT: u16 = 6432;
 /// Default of `reader_patience`.
@@ -38,7 +39,6 @@ pub(crate) const DEFAULT_DRAIN_PATIENCE_MS: u32 = 10_000;
 /// Default of `takeover_after`.
 pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
 /// Default of `chain_patience`.
-pub(crate) const DEFAULT_CHAIN_PATIENCE_MS: u32 = 10_000;
 /// Default of `pool_size`.
 pub(crate) const DEFAULT_POOL_SIZE: u16 = 20;
 /// Default of `pool_wait`.
@@ -131,25 +131,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LOGINS_MAX, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) logins_max: u16,
 
-    /// Replication protocol: Onecopy's own, or a scheduler that ships statements to all replicas. A data
-    /// folder keeps its kind.
-    #[arg(long, value_name = "NAME", default_value_t, value_enum)]
-    pub(crate) protocol: Protocol,
-
-    /// Which transactions wait for each other under gargamel: those that write the same, or also those that
-    /// read what another writes, with REPEATABLE READ as SERIALIZABLE.
-    #[arg(long, value_name = "RULE", value_parser = RULES, default_value = RULES[0])]
-    pub(crate) rule: String,
-
-    /// Memory of one server for tables, such as 512MB: under tashkent+, kinds of transactions whose tables fit
-    /// into it together share a group of replicas.
-    #[arg(long, value_name = "SIZE", value_parser = protocol::memory, default_value = MEMORY_DEFAULT)]
-    pub(crate) memory: u64,
-
-    /// Whether reads see all acknowledged transactions, or whatever their replica has at the moment. For
-    /// protocols that propagate rows.
-    #[arg(long, value_name = "WHAT", value_parser = SIGHTS, default_value = SIGHTS[0])]
-    pub(crate) see: String,
+    #[command(flatten)]
+    pub(crate) protocol: ProtocolFlags,
 
     #[command(flatten)]
     pub(crate) patience: PatienceFlags,
@@ -220,12 +203,6 @@ pub(crate) struct PatienceFlags {
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
-
-    /// How long a transaction at REPEATABLE READ or SERIALIZABLE waits in a chain, in milliseconds, before it
-    /// fails with 40001 after all.
-    #[arg(long, value_name = "MS", default_value_t = DEFAULT_CHAIN_PATIENCE_MS,
-          value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
-    pub(crate) chain_patience_ms: u32,
 }
 
 /// Flags of `onecopy up`: how sessions use server connections.
@@ -243,42 +220,6 @@ pub(crate) struct PoolFlags {
     #[arg(id = "pool_wait_ms", long = "pool-wait-ms", value_name = "MS", default_value_t = DEFAULT_POOL_WAIT_MS,
           value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
     pub(crate) wait_ms: u32,
-}
-
-/// The replication protocol.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Protocol {
-    /// Row changes are captured where a transaction executes, and applied elsewhere in log order.
-    #[default]
-    Onecopy,
-    /// Rows travel, too; transactions that are known beforehand and conflict follow each other in chains.
-    Gargamel,
-    /// Rows travel, too; replicas take transactions in turn, and those that conflict fail. For benchmarks.
-    RoundRobin,
-    /// Rows travel, too; kinds of transactions run where their tables fit into memory, and those that conflict
-    /// fail. For benchmarks.
-    #[value(name = "tashkent+")]
-    TashkentPlus,
-    /// Rows travel, too; one replica executes all updates that are known beforehand one after another.
-    CentralisedWrites,
-    /// Statements go to all replicas; the client gets the last reply.
-    Eager,
-    /// As eager, but all reads of a transaction go to the replica that had least load when it began.
-    FrL,
-    /// As eager, but they go to the replica that granted the locks first.
-    FrC,
-    /// As eager, but each read goes to the replica with least load.
-    VrL,
-    /// As eager, but each read goes to a replica without conflicts, and among these to the one with least
-    /// load.
-    ConflictAware,
-}
-
-impl Protocol {
-    /// Its name.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
 }
 
 /// Flags of `onecopy serve` and `onecopy check`.

@@ -73,8 +73,10 @@ pub(crate) struct Client {
     /// Time of the next check. One timer serves all statements, because a new timer for each would wake the thread
     /// each time.
     look: Pin<Box<Sleep>>,
-    /// Calls the session to its end.
-    call: Arc<Call>,
+    /// Calls the session to its end, and recalls its transaction.
+    pub(crate) call: Arc<Call>,
+    /// By its protocol the core may recall a transaction that is open.
+    pub(crate) may_be_recalled: bool,
     /// Requests of this session to end other sessions, where it may.
     pub(crate) signals: Option<Signals>,
 }
@@ -95,6 +97,7 @@ impl Client {
             sent: 0,
             look: Box::pin(tokio::time::sleep(LOOK_EVERY)),
             call: Arc::default(),
+            may_be_recalled: false,
             signals: None,
         }
     }

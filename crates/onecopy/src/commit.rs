@@ -17,6 +17,7 @@ use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Version};
 use cluster::placement::Touches;
 use cluster::record::RecordBuilder;
+use cluster::refresh::digest;
 use commitlog::LogRefusal;
 use sql::Isolation;
 use wire::frontend::Target;
@@ -29,10 +30,12 @@ use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal, broken};
+use crate::link::SessionRegistration;
 use crate::local::memory_budget::Phase;
 use crate::logging::{in_stage, stage_span};
 use crate::propagate::{Recorder, Survey};
 use crate::relay::Expected;
+use crate::replica::lock_wait_probe::{FIRST_LOOK, NEXT_LOOK};
 use crate::transaction::open::{RETRY_PAUSE, Transaction};
 use crate::transaction::stage::stage;
 use crate::transaction::view::View;
@@ -299,6 +302,9 @@ impl Committer<'_> {
         if let Some(lsn) = lock_lsn {
             self.link.worker.coordinator.core.tell(Event::LockLsn { session: self.link.id, lsn });
         }
+        if let Some(digest) = self.txn.script.as_ref().and_then(|_| digest(&body)) {
+            self.link.worker.coordinator.core.tell(Event::Digest { session: self.link.id, digest });
+        }
         let reads = if is_analysis_outdated { Reads::All } else { read };
         self.link.worker.coordinator.core.tell(Event::Finish {
             session: self.link.id,
@@ -309,7 +315,13 @@ impl Committer<'_> {
         });
         self.link.settling = Some(home);
         loop {
-            match self.link.session_registration.mailbox.next().await {
+            if self.driver().is_recalled() {
+                self.link.settling = None;
+                let fault = self.driver().follow_recall().await;
+                self.driver().end_local(false);
+                return Err(fault);
+            }
+            match self.next_of_record().await {
                 Note::Effect(Effect::DrawLockLsn { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { version, .. }) => {
                     tracing::debug!(version = version.0, "the record is durable");
@@ -327,10 +339,29 @@ impl Committer<'_> {
                     self.driver().end_local(false);
                     return Err(fault);
                 }
+                // It was found at the head of the loop, or is from before the last one was followed.
+                Note::Effect(Effect::RunAgain { .. }) => {}
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel | Note::Drained => {}
                 Note::End(end) => self.link.session_registration.note_end(end),
             }
+        }
+    }
+
+    /// The next note for a session that waits for its record. Where an older transaction may wait in a server for this one, which waits
+    /// for that one, the servers are asked for their lock waits now and then.
+    async fn next_of_record(&self) -> Note {
+        let SessionRegistration { mailbox, .. } = &self.link.session_registration;
+        if !self.link.client.may_be_recalled {
+            return mailbox.next().await;
+        }
+        let mut patience = FIRST_LOOK;
+        loop {
+            if let Ok(note) = tokio::time::timeout(patience, mailbox.next()).await {
+                return note;
+            }
+            self.link.coordinator().lead.deadlock_search.notify_one();
+            patience = NEXT_LOOK;
         }
     }
 

@@ -16,9 +16,11 @@ pub(crate) mod log_retention;
 pub(crate) mod mailbox;
 mod mailboxes;
 mod members;
+pub(crate) mod messages;
 pub(crate) mod node_kind;
 pub(crate) mod open_error;
 pub(crate) mod parking;
+pub(crate) mod performances;
 mod placement_file;
 mod placing;
 pub(crate) mod plan;
@@ -54,8 +56,10 @@ use identities::Identities;
 use lead::{Lead, MemberFiles};
 use mailbox::Mailbox;
 use mailboxes::Mailboxes;
+use messages::Messages;
 use node_kind::NodeKind;
 use parking::ParkedFiles;
+use performances::{Performance, PerformanceQueue, Performances};
 use placement_file::PlacementFile;
 use quarantines::Quarantines;
 use splits::LastSplits;
@@ -119,6 +123,7 @@ pub(crate) struct Coordinator {
     pub(crate) log: Arc<dyn LogEngine>,
     /// The version of each identity in the log.
     pub(crate) identities: Arc<Identities>,
+    performances: Arc<Performances>,
     /// The database that is served.
     pub(crate) database: Arc<Database>,
     last_splits: LastSplits,
@@ -137,13 +142,15 @@ impl Coordinator {
         let files = MemberFiles { quarantines, parked, placement, usage };
         let lead = Lead::new(members, files, limits);
         let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
-        let identities = Arc::new(identities);
+        let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
         let outputs = Outputs {
             cluster_id: term.cluster_id,
             view: Arc::clone(&view),
             mailboxes: Arc::clone(&mailboxes),
             seats: Arc::clone(&seats),
             identities: Arc::clone(&identities),
+            messages: Messages::new(),
+            performances: Arc::clone(&performances),
             log: Arc::clone(&log),
             database: Arc::clone(&database),
             local: Arc::clone(&local),
@@ -161,6 +168,7 @@ impl Coordinator {
             kind,
             log,
             identities,
+            performances,
             database,
             last_splits: LastSplits::default(),
             local,
@@ -172,10 +180,20 @@ impl Coordinator {
         coordinator
     }
 
-    /// A new session and its mailbox.
+    /// A new session and its mailbox, whose transactions other replicas do not perform.
     pub(crate) fn open_session(&self) -> (SessionId, Arc<Mailbox>) {
+        self.open_session_with(Arc::default())
+    }
+
+    /// A new session and its mailbox. Other replicas perform its transactions through this queue.
+    pub(crate) fn open_session_with(&self, performances: Arc<PerformanceQueue>) -> (SessionId, Arc<Mailbox>) {
         self.local.stats.sessions.fetch_add(1, Ordering::Relaxed);
-        self.mailboxes.open()
+        self.mailboxes.open(performances)
+    }
+
+    /// An execution at a replica that is not the home of its transaction is over.
+    pub(crate) fn close_performance(&self, performance: &Arc<Performance>) {
+        self.performances.ended(performance);
     }
 
     /// The session has ended: its wait and its transaction end, too.

@@ -9,6 +9,7 @@ pub(crate) mod ending;
 pub(crate) mod gate;
 pub(crate) mod profile;
 pub(crate) mod reading;
+pub(crate) mod recall;
 
 use std::sync::Arc;
 
@@ -70,6 +71,9 @@ impl Driver<'_> {
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
         self.link.session_registration.cancel.set(CancelState::Nothing);
         self.txn.wait_stats.worked(sent);
+        if self.is_recalled() && !matches!(result, Err(Fault::Client | Fault::Fatal(_))) {
+            return Err(self.follow_recall().await);
+        }
         match result {
             Ok(ended) => Ok(ended),
             Err(fault) => {

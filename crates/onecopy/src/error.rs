@@ -68,6 +68,9 @@ pub(crate) enum Fault {
     /// The core has aborted the transaction in favour of another one. The work can be retried if the client has not
     /// seen any of it.
     Rival(Refusal),
+    /// The core has recalled the transaction, and it is rolled back at its home. It runs again in its place in the order; its client has
+    /// seen nothing of it.
+    Recalled,
     /// The work was not sent yet: its place was lost, or a newer catalogue exists. It has to be placed again.
     Unplaced(ReplicaId),
     /// The client gets this error. The session ends.
@@ -107,6 +110,8 @@ impl Fault {
                 "the statement was cancelled because it held up a schema change at its replica for too long",
                 "Run the transaction again. `onecopy up --reader-patience` sets how long a read may take then.",
             )),
+            // The caller that opened the transaction runs it again, so no client gets to see this.
+            Self::Recalled => Some(Refusal::retry("an older transaction goes first")),
             Self::Client | Self::Server(_) => None,
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod lost_state;
 pub(crate) mod node_kind;
 pub(crate) mod parsing;
 pub(crate) mod prepared;
+pub(crate) mod scripts;
 pub(crate) mod settling;
 pub(crate) mod wait;
 
@@ -18,7 +19,7 @@ use std::sync::atomic::AtomicU64;
 
 use cluster::event::Event;
 use cluster::ids::{ReplicaId, SessionId};
-use cluster::protocols::rows::{Order, Retry, Rule};
+use cluster::protocols::rows::{Order, Perform, Retry, Rule};
 use sql::{Analyzer, Isolation, TransactionOptions};
 use wire::encode;
 
@@ -32,6 +33,7 @@ use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
+use crate::coordinator::performances::PerformanceQueue;
 use crate::database::Database;
 use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
@@ -41,6 +43,7 @@ use crate::pool::leftovers::Inquiry;
 use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
 use node_kind::ServesClients;
+use scripts::Scripts;
 
 /// The state that all sessions of one thread share.
 pub(crate) struct Worker {
@@ -57,6 +60,12 @@ pub(crate) struct Worker {
     /// The number of the thread.
     pub(crate) thread: Thread,
     pub(crate) credentials: Credentials,
+    /// The transactions that other replicas may perform.
+    pub(crate) scripts: Scripts,
+    /// Those that have to be performed.
+    pub(crate) performances: Arc<PerformanceQueue>,
+    /// The connections on which they are performed.
+    pub(crate) performing_pools: Arc<Pools>,
 }
 
 /// Both ends of a session, and the settings of its client.
@@ -129,6 +138,11 @@ impl Link {
         let by_protocol =
             || self.coordinator().kind.choices().is_some_and(|choices| choices.order.chains_all());
         self.settings.noted.chains.unwrap_or_else(by_protocol)
+    }
+
+    /// Whether replicas other than its home perform a transaction that is known as a whole.
+    pub(crate) fn performs_elsewhere(&self) -> bool {
+        self.coordinator().kind.choices().is_some_and(|choices| choices.perform == Perform::AllHolders)
     }
 
     /// Whether the core has to know the kind of what begins.

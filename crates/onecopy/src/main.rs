@@ -25,6 +25,7 @@ mod local;
 mod logging;
 mod membership;
 mod node;
+mod perform;
 mod place;
 mod pool;
 mod propagate;

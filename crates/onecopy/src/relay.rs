@@ -11,6 +11,8 @@ pub(crate) mod expected;
 pub(crate) mod position;
 pub(crate) mod work;
 
+use std::sync::Arc;
+
 use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
 use wire::{encode, frame, sqlstate};
@@ -77,6 +79,8 @@ pub(crate) struct Relay<'a> {
     pub(crate) run: usize,
     /// Ids that no server could resolve. A column of such a relation counts as computed.
     pub(crate) nameless: Vec<(Kind, u32)>,
+    /// The core has recalled the transaction, so the statement was cancelled.
+    is_recalled: bool,
 }
 
 impl<'a> Relay<'a> {
@@ -86,7 +90,7 @@ impl<'a> Relay<'a> {
         capture: Option<&'a mut Capture>,
     ) -> Self {
         let (expected, ended) = (Expected::default(), Ended::default());
-        Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new() }
+        Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new(), is_recalled: false }
     }
 
     /// Reads the replies to our own statements that were sent ahead, then one unit. After an error the connection
@@ -193,15 +197,27 @@ impl<'a> Relay<'a> {
 
     /// Waits for more of the reply, and sends the rest of the request meanwhile. About once a second it checks that
     /// the client is still connected and the session was not killed. Otherwise it cancels the statement, which would
-    /// keep its locks.
+    /// keep its locks. It also cancels the statement if the core recalls the transaction.
     async fn receive(&mut self) -> Result<(), Fault> {
         loop {
+            let listens = self.capture.is_some() && self.client.may_be_recalled && !self.is_recalled;
+            let call = listens.then(|| Arc::clone(&self.client.call));
             tokio::select! {
                 biased;
                 filled = self.server.connection.fill() => {
                     return filled.map_err(|_| Fault::Lost(self.server.replica));
                 }
-                () = self.client.time_to_look() => self.look_after_client().await?,
+                () = async { if let Some(call) = &call { call.recalled().await } }, if listens => {
+                    self.is_recalled = true;
+                    self.server.backend_registration.running.cancel().await;
+                }
+                () = self.client.time_to_look() => {
+                    if self.is_recalled {
+                        // The first request may have come before the statement.
+                        self.server.backend_registration.running.cancel().await;
+                    }
+                    self.look_after_client().await?;
+                }
             }
         }
     }

@@ -15,7 +15,9 @@ use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ReplicaId, Version};
 use cluster::placement::{Placement, REPLICAS_MAX, ReplicaSet};
-use cluster::protocols::rows::{Choices, KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules};
+use cluster::protocols::rows::{
+    Choices, KEYS_MAX, Options, Perform, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules,
+};
 use cluster::protocols::{ReplicaStatus, rows};
 use cluster::time::Time;
 use tokio::sync::mpsc;
@@ -112,6 +114,10 @@ impl NodeKind for Rows {
             tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
             tokio::spawn(async move { waking.core.wake_up_in_time().await }),
         ];
+        if self.choices.perform == Perform::AllHolders {
+            let bringing = Arc::clone(coordinator);
+            tasks.push(tokio::spawn(async move { bringing.core.bring_messages().await }));
+        }
         if self.choices.home.asks_kinds() {
             tasks.push(tokio::spawn(table_size_probe::run(Arc::clone(coordinator))));
         }

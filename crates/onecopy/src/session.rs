@@ -129,9 +129,11 @@ impl Session {
                     Note::Effect(Effect::Abort { cause, .. }) => {
                         let fault = self.view().aborted(cause, self.txn.last_home);
                         self.driver().step_back().await;
-                        self.link.keep_state()?;
-                        self.txn.must_tell_loss = matches!(self.txn.state, Transaction::Lost(_));
-                        self.txn.loss = if let Fault::Rival(why) = fault { Some(why) } else { None };
+                        self.lose_while_idle(fault)?;
+                    }
+                    Note::Effect(Effect::RunAgain { .. }) if self.driver().is_recalled() => {
+                        let fault = self.driver().follow_recall().await;
+                        self.lose_while_idle(fault)?;
                     }
                     Note::Drained => {
                         self.connector().leave_drained();
@@ -141,6 +143,14 @@ impl Session {
                 },
             }
         }
+    }
+
+    /// The transaction was lost while the client was silent.
+    fn lose_while_idle(&mut self, fault: Fault) -> Result<(), Fault> {
+        self.link.keep_state()?;
+        self.txn.must_tell_loss = matches!(self.txn.state, Transaction::Lost(_));
+        self.txn.loss = if let Fault::Rival(why) = fault { Some(why) } else { None };
+        Ok(())
     }
 
     /// Begins work for the client. While the node is paused, work waits for RESUME.

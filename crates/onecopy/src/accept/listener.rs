@@ -25,7 +25,10 @@ use crate::client::credentials::Credentials;
 use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
+use crate::link::scripts::Scripts;
 use crate::local::half_open::HalfOpen;
+use crate::local::limits::Pooling;
+use crate::perform;
 use crate::pool::Pools;
 use crate::pool::pools::REAP_EVERY;
 use crate::pool::request::Thread;
@@ -57,29 +60,37 @@ impl Workers {
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
-        let reaped = Arc::clone(pools);
+        let performing_pools = Pools::new(Pooling { is_shared: true, ..pools.pooling });
+        let reaped = [Arc::clone(pools), Arc::clone(&performing_pools)];
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REAP_EVERY).await;
-                reaped.reap();
+                reaped.iter().for_each(|pools| pools.reap());
             }
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let worker = Worker {
-                coordinator: Arc::clone(coordinator),
+            let (coordinator, pools, kind) = (Arc::clone(coordinator), Arc::clone(pools), Arc::clone(kind));
+            let (parsers, keys) = (Arc::clone(&parsers), Arc::clone(&keys));
+            let performing_pools = Arc::clone(&performing_pools);
+            // Made on its thread, where some of it stays.
+            let worker = move || Worker {
                 local: Arc::clone(&coordinator.local),
-                pools: Arc::clone(pools),
-                kind: Arc::clone(kind),
+                coordinator,
+                pools,
+                kind,
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
-                parsers: Arc::clone(&parsers),
-                keys: Arc::clone(&keys),
+                parsers,
+                keys,
                 thread: Thread(index),
                 credentials: Credentials::default(),
+                scripts: Scripts::default(),
+                performances: Arc::default(),
+                performing_pools,
             };
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
-                .spawn(move || work(worker, receiver))?;
+                .spawn(move || work(worker(), receiver))?;
             senders.push(sender);
         }
         Ok(Self { senders, half_open: Arc::clone(&coordinator.local.half_open), turn: AtomicUsize::new(0) })
@@ -125,6 +136,7 @@ fn work(worker: Worker, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
     };
     let worker = Rc::new(worker);
     runtime.block_on(async {
+        tokio::task::spawn_local(perform::serve(Rc::clone(&worker)));
         while let Some(socket) = sockets.recv().await {
             match TcpStream::from_std(socket) {
                 Ok(stream) => {

@@ -92,6 +92,9 @@ impl Committer<'_> {
         {
             return Ok(rival.map(|rival| (rival, written)));
         }
+        if self.driver().is_recalled() {
+            return Err(self.driver().follow_recall().await);
+        }
         // The core has ended the transaction.
         let cause = self.driver().why_aborted();
         let fault = cause

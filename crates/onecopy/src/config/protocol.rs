@@ -5,6 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use cluster::parts::stamps::Start;
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::conflict_aware::CONFLICT_AWARE;
 use cluster::protocols::eager::EAGER;
@@ -12,8 +13,9 @@ use cluster::protocols::fr_c::FR_C;
 use cluster::protocols::fr_l::FR_L;
 use cluster::protocols::gargamel::GARGAMEL;
 use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::preventive::{self, PREVENTIVE};
 use cluster::protocols::round_robin::ROUND_ROBIN;
-use cluster::protocols::rows::{self, HomePolicy, Order, Rule, See};
+use cluster::protocols::rows::{self, HomePolicy, Order, Perform, Rule, See};
 use cluster::protocols::shipping;
 use cluster::protocols::tashkent_plus::{MEMORY_BYTES, TASHKENT_PLUS};
 use cluster::protocols::vr_l::VR_L;
@@ -31,18 +33,20 @@ pub(crate) enum Propagation {
 }
 
 /// The protocols that propagate rows.
-const OF_ROWS: [rows::Choices; 5] = [ONECOPY, GARGAMEL, ROUND_ROBIN, TASHKENT_PLUS, CENTRALISED_WRITES];
+const OF_ROWS: [rows::Choices; 6] =
+    [ONECOPY, GARGAMEL, ROUND_ROBIN, TASHKENT_PLUS, CENTRALISED_WRITES, PREVENTIVE];
 
 /// The protocols that ship statements.
 pub(crate) const OF_STATEMENTS: [shipping::Choices; 5] = [EAGER, FR_L, FR_C, VR_L, CONFLICT_AWARE];
 
 /// The names of all protocols, the default first.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     ONECOPY.name,
     GARGAMEL.name,
     ROUND_ROBIN.name,
     TASHKENT_PLUS.name,
     CENTRALISED_WRITES.name,
+    PREVENTIVE.name,
     EAGER.name,
     FR_L.name,
     FR_C.name,
@@ -55,6 +59,18 @@ pub(crate) const RULES: [&str; 3] = [OWN, "write-write", "read-write"];
 
 /// The values of `see`.
 pub(crate) const SIGHTS: [&str; 2] = ["fresh", "local"];
+
+/// The values of `start`.
+pub(crate) const STARTS: [&str; 2] = ["arrival", "ordered"];
+
+/// The values of `perform`.
+pub(crate) const PERFORMERS: [&str; 2] = ["holders", "home"];
+
+/// The values of `message_max`.
+pub(super) const MESSAGE_MAX: Kind = Kind::Duration(0, 60_000);
+
+/// The default of `message_max`.
+pub(super) const MESSAGE_MAX_DEFAULT: &str = "2ms";
 
 /// The values of `memory`.
 pub(super) const MEMORY: Kind = Kind::Size(1 << 20, 1 << 50);
@@ -80,6 +96,11 @@ pub(crate) enum ProtocolError {
         /// The protocol.
         protocol: &'static str,
     },
+    /// Only `preventive` orders by the times of submission.
+    HasNoStamps {
+        /// The protocol.
+        protocol: &'static str,
+    },
     /// A protocol that ships statements has no stale reads.
     SeesFresh {
         /// The protocol.
@@ -98,6 +119,11 @@ impl fmt::Display for ProtocolError {
                 f,
                 "\"memory\" is for protocol {}, and this is {protocol}: leave it out",
                 TASHKENT_PLUS.name
+            ),
+            Self::HasNoStamps { protocol } => write!(
+                f,
+                "\"start\", \"message_max\" and \"perform\" are for protocol {}, and this is {protocol}: leave them out",
+                PREVENTIVE.name
             ),
             Self::SeesFresh { protocol } => {
                 write!(f, "reads of protocol {protocol} are always fresh: leave \"see\" out")
@@ -127,13 +153,26 @@ pub(crate) struct Adjustments<'a> {
     pub(crate) memory_bytes: u64,
     /// How long transactions wait in chains.
     pub(crate) patience: Duration,
+    /// One of [`STARTS`].
+    pub(crate) start: &'a str,
+    /// How long after its submission a transaction is ordered.
+    pub(crate) message_max: Duration,
+    /// One of [`PERFORMERS`].
+    pub(crate) perform: &'a str,
+}
+
+impl Adjustments<'_> {
+    /// Whether those that only `preventive` has are left at their defaults.
+    fn are_without_stamps(self) -> bool {
+        let (start, perform) = (STARTS[0], PERFORMERS[0]);
+        (self.start, self.perform) == (start, perform)
+            && self.message_max == Duration::from_micros(preventive::WAIT_US)
+    }
 }
 
 /// The protocol of this name, adjusted.
-pub(crate) fn named(
-    name: &str,
-    Adjustments { rule, see, memory_bytes, patience }: Adjustments<'_>,
-) -> Result<Propagation, ProtocolError> {
+pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagation, ProtocolError> {
+    let Adjustments { rule, see, memory_bytes, patience, .. } = adjustments;
     let rule = match rule {
         "write-write" => Some(Rule::WriteWrite),
         "read-write" => Some(Rule::ReadWrite),
@@ -154,6 +193,14 @@ pub(crate) fn named(
             }
             _ => {}
         }
+        if let Order::Stamps(mode) = &mut choices.order {
+            mode.start = if adjustments.start == STARTS[1] { Start::Ordered } else { Start::OnArrival };
+            mode.wait_us = u64::try_from(adjustments.message_max.as_micros()).unwrap_or(u64::MAX);
+            choices.perform =
+                if adjustments.perform == PERFORMERS[1] { Perform::Home } else { Perform::AllHolders };
+        } else if !adjustments.are_without_stamps() {
+            return Err(ProtocolError::HasNoStamps { protocol: choices.name });
+        }
         choices.see = see;
         choices.patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         return Ok(Propagation::Rows(choices));
@@ -163,6 +210,7 @@ pub(crate) fn named(
     match (rule, see) {
         (Some(_), _) => Err(ProtocolError::HasNoRule { protocol: choices.name }),
         _ if memory_bytes != MEMORY_BYTES => Err(ProtocolError::HasNoGroups { protocol: choices.name }),
+        _ if !adjustments.are_without_stamps() => Err(ProtocolError::HasNoStamps { protocol: choices.name }),
         (None, See::Local) => Err(ProtocolError::SeesFresh { protocol: choices.name }),
         (None, See::Fresh) => Ok(Propagation::Statements(choices)),
     }
@@ -171,9 +219,17 @@ pub(crate) fn named(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::parts::stamps::Mode;
 
-    const PLAIN: Adjustments<'static> =
-        Adjustments { rule: OWN, see: "fresh", memory_bytes: MEMORY_BYTES, patience: Duration::from_secs(3) };
+    const PLAIN: Adjustments<'static> = Adjustments {
+        rule: OWN,
+        see: "fresh",
+        memory_bytes: MEMORY_BYTES,
+        patience: Duration::from_secs(3),
+        start: "arrival",
+        message_max: Duration::from_micros(preventive::WAIT_US),
+        perform: "holders",
+    };
 
     #[test]
     fn every_name_is_a_protocol_and_settings_that_do_not_fit_are_refused() {
@@ -189,6 +245,13 @@ mod tests {
             assert_eq!(tried(|one| one.rule = "read-write").is_ok(), name == GARGAMEL.name, "{name}");
             let has_groups = tried(|one| one.memory_bytes = 64 << 20);
             assert_eq!(has_groups.is_ok(), name == TASHKENT_PLUS.name, "{name}");
+            for change in [
+                (|one| one.start = "ordered") as fn(&mut Adjustments<'_>),
+                |one| one.message_max = Duration::from_millis(200),
+                |one| one.perform = "home",
+            ] {
+                assert_eq!(tried(change).is_ok(), name == PREVENTIVE.name, "{name}");
+            }
             if let Err(error) = has_groups {
                 assert_eq!(error, ProtocolError::HasNoGroups { protocol: name });
             }
@@ -205,6 +268,20 @@ mod tests {
             panic!("tashkent+ takes the memory of a replica");
         };
         assert_eq!(choices.home, HomePolicy::ByMemory { memory_bytes: 64 << 20 });
+        let basic = Adjustments {
+            start: "ordered",
+            message_max: Duration::from_millis(200),
+            perform: "home",
+            ..PLAIN
+        };
+        let Ok(Propagation::Rows(choices)) = named("preventive", basic) else {
+            panic!("preventive has two ways to start, and its own Max");
+        };
+        assert_eq!(
+            choices.order,
+            Order::Stamps(Mode { start: Start::Ordered, wait_us: 200_000, skew_us: 0 })
+        );
+        assert_eq!(choices.perform, Perform::Home);
         assert_eq!(named("galera", PLAIN).unwrap_err(), ProtocolError::Unknown);
         assert_eq!(memory(MEMORY_DEFAULT), Ok(MEMORY_BYTES), "the protocol's own");
         assert!(memory("1kB").is_err() && memory("plenty").is_err());

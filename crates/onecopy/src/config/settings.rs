@@ -241,7 +241,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "onecopy",
         can_reload: false,
         about: "Replication protocol (docs/explanation/protocols). `onecopy`, `gargamel`, `round-robin`, \
-                `tashkent+` and `centralised-writes` propagate rows; the others are schedulers that ship statements to all replicas \
+                `tashkent+`, `centralised-writes` and `preventive` propagate rows; the others are schedulers that ship statements to all replicas \
                 under table locks. A data folder keeps its kind.",
     },
     Setting {
@@ -280,6 +280,33 @@ pub(crate) const SETTINGS: &[Setting] = &[
         can_reload: false,
         about: "How long a transaction at REPEATABLE READ or SERIALIZABLE waits in a chain (`onecopy.ordering`, protocol \
                 `gargamel`) before it fails with 40001 after all.",
+    },
+    Setting {
+        name: "start",
+        flag: "start",
+        kind: Kind::Word(&protocol::STARTS),
+        default: "arrival",
+        can_reload: false,
+        about: "When a transaction starts under protocol `preventive`: on arrival, to run again if an older one comes \
+                (`arrival`), or when no older one can come any more (`ordered`).",
+    },
+    Setting {
+        name: "message_max",
+        flag: "message-max",
+        kind: protocol::MESSAGE_MAX,
+        default: protocol::MESSAGE_MAX_DEFAULT,
+        can_reload: false,
+        about: "How long after its submission a transaction may commit under protocol `preventive`: the paper's Max and \
+                epsilon. A message that takes longer costs time only, and is counted.",
+    },
+    Setting {
+        name: "perform",
+        flag: "perform",
+        kind: Kind::Word(&protocol::PERFORMERS),
+        default: "holders",
+        can_reload: false,
+        about: "Whether each replica that holds its data performs a transaction under protocol `preventive` (`holders`), or \
+                its home alone, and the others apply its rows (`home`).",
     },
     Setting {
         name: "pool_mode",

@@ -3,7 +3,7 @@
 //! Sessions, agents and the writer thread of the log hand their events to [`Core::tell`] or [`Core::ask`]. The core
 //! decides under one lock, and its effects are carried out under that lock, in the order given: a record enters the
 //! queue of the log, a note enters the mailbox of a session, an order enters the queue of an agent. None of these
-//! waits, so the lock is held for microseconds. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is
+//! waits, so the lock is held for microseconds. A message from one agent to another is an event that follows at once. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is
 //! in the session's mailbox before the lock is free.
 //!
 //! Invariant: the [`View`] shows the changes of an event before any effect of the event can be seen. So a session that
@@ -13,6 +13,7 @@ mod clock;
 mod outputs;
 mod questions;
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::Cluster;
@@ -70,12 +71,18 @@ impl Core {
         let now = self.clock.now();
         let mut state = self.state();
         let mut granted = None;
-        for effect in state.handle(now, event, &self.outputs.view) {
-            match effect {
-                effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
-                Effect::WakeAt { at } => self.clock.wake_at(at),
-                other => self.outputs.carry_out(other),
+        // What effects bring about at once: messages between agents.
+        let mut next = VecDeque::new();
+        let mut event = Some(event);
+        while let Some(present) = event {
+            for effect in state.handle(now, present, &self.outputs.view) {
+                match effect {
+                    effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
+                    Effect::WakeAt { at } => self.clock.wake_at(at),
+                    other => next.extend(self.outputs.carry_out(other)),
+                }
             }
+            event = next.pop_front();
         }
         granted
     }
@@ -85,6 +92,14 @@ impl Core {
         loop {
             self.clock.due().await;
             self.tell(Event::WakeUp);
+        }
+    }
+
+    /// Brings the messages that are delayed, for as long as the node runs.
+    pub(crate) async fn bring_messages(&self) {
+        loop {
+            let message = self.outputs.messages.next().await;
+            self.tell(message);
         }
     }
 

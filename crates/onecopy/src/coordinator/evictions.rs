@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cluster::ids::SessionId;
 use tokio::sync::watch;
 
+use super::performances::Performance;
+
 /// The number of evictions kept for sessions that have not asked about them yet.
 const EVICTIONS_MAX: usize = 10_000;
 
@@ -21,10 +23,19 @@ pub(crate) struct Evictions {
     tenants: Mutex<BTreeMap<i32, Tenant>>,
 }
 
-/// The session whose update transaction is open on a backend.
+/// Whose transaction is open on a backend.
+#[derive(Clone, Debug)]
+pub(crate) enum Occupant {
+    /// The update transaction of a session.
+    Session(SessionId),
+    /// A replica performs a transaction of another home.
+    Performer(Arc<Performance>),
+}
+
+/// A backend with an open transaction.
 #[derive(Clone, Debug)]
 struct Tenant {
-    session: SessionId,
+    occupant: Occupant,
     present: Arc<watch::Sender<Present>>,
 }
 
@@ -102,9 +113,9 @@ impl Evictions {
         self.evicted.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid)
     }
 
-    pub(crate) fn move_in(self: &Arc<Self>, pid: i32, session: SessionId) -> Tenancy {
+    pub(crate) fn move_in(self: &Arc<Self>, pid: i32, occupant: Occupant) -> Tenancy {
         let present: Arc<watch::Sender<Present>> = Arc::default();
-        let tenant = Tenant { session, present: Arc::clone(&present) };
+        let tenant = Tenant { occupant, present: Arc::clone(&present) };
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, tenant);
         Tenancy { of: Arc::clone(self), pid, present }
     }
@@ -113,9 +124,13 @@ impl Evictions {
         !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The session whose update transaction is open on a backend.
-    pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).map(|tenant| tenant.session)
+    /// Whose transaction is open on a backend.
+    pub(crate) fn occupant(&self, pid: i32) -> Option<Occupant> {
+        self.tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&pid)
+            .map(|tenant| tenant.occupant.clone())
     }
 
     /// Whether the last statement on a backend has ended and may still be rolled back.
@@ -158,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn a_statement_ends_when_no_cancel_is_under_way_to_it() {
         let evictions: Arc<Evictions> = Arc::default();
-        let tenancy = evictions.move_in(7, SessionId(1));
+        let tenancy = evictions.move_in(7, Occupant::Session(SessionId(1)));
         assert!(evictions.begin_cancel(7).is_none(), "nothing runs that can be undone");
         tenancy.guard();
         let under_way = evictions.begin_cancel(7).expect("it can be undone");

@@ -4,16 +4,18 @@
 //! A session has at most one transaction and one wait at a time, so its queue holds a handful of effects; the bound is
 //! an invariant of the core, not back-pressure.
 //!
-//! A session learns in two ways that it has to end. A note tells it while it waits for the cluster. A [`Call`] tells it
-//! while it waits for its client or for a server.
+//! A session learns in two ways that it has to end, or to run its transaction again. A note tells it while it waits for the
+//! cluster. A [`Call`] tells it while it waits for its client or for a server.
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::event::Effect;
 use tokio::sync::Notify;
+
+use super::performances::PerformanceQueue;
 
 /// More notes than this for one session mean that the core is broken.
 const NOTES_MAX: usize = 64;
@@ -44,10 +46,11 @@ pub(crate) enum End {
     Killed,
 }
 
-/// The most urgent end that a session was called to.
+/// The most urgent end that a session was called to, and whether its transaction was recalled.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     end: AtomicU8,
+    is_recalled: AtomicBool,
     wake: Notify,
 }
 
@@ -55,6 +58,35 @@ impl Call {
     fn make(&self, end: End) {
         self.end.fetch_max(end as u8, Ordering::SeqCst);
         self.wake.notify_waiters();
+    }
+
+    /// The core wants the session's transaction to be rolled back and to run again ([`Effect::RunAgain`]).
+    fn recall(&self) {
+        self.is_recalled.store(true, Ordering::SeqCst);
+        self.wake.notify_waiters();
+    }
+
+    /// Whether the core has recalled the session's transaction, and the session has not followed yet.
+    pub(crate) fn is_recalled(&self) -> bool {
+        self.is_recalled.load(Ordering::SeqCst)
+    }
+
+    /// The session follows the recall, or its transaction is over.
+    pub(crate) fn forget_recall(&self) {
+        self.is_recalled.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until the core recalls the session's transaction. Cancel-safe.
+    pub(crate) async fn recalled(&self) {
+        loop {
+            let mut woken = pin!(self.wake.notified());
+            // Registered before the check, so no recall is missed.
+            woken.as_mut().enable();
+            if self.is_recalled() {
+                return;
+            }
+            woken.await;
+        }
     }
 
     /// Whether the session was called to this end, or to a more urgent one.
@@ -83,11 +115,21 @@ pub(crate) struct Mailbox {
     wake: Notify,
     /// Shared with the waits for the client.
     pub(crate) call: Arc<Call>,
+    /// Executions of the session's transaction at other replicas.
+    pub(super) performances: Arc<PerformanceQueue>,
 }
 
 impl Mailbox {
+    /// The mailbox of a session. Its transaction is performed elsewhere through this queue.
+    pub(super) fn of(performances: Arc<PerformanceQueue>) -> Self {
+        Self { performances, ..Self::default() }
+    }
+
     /// Puts a note in.
     pub(crate) fn push(&self, note: Note) {
+        if let Note::Effect(Effect::RunAgain { .. }) = &note {
+            self.call.recall();
+        }
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(notes.len() < NOTES_MAX, "a session has a handful of notes at most");
         notes.push_back(note);
@@ -156,6 +198,7 @@ impl Mailbox {
 
     /// Drops all notes but calls to end: the session has told the cluster that its transaction or wait is over.
     pub(crate) fn clear(&self) {
+        self.call.forget_recall();
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).retain(|note| matches!(note, Note::End(_)));
     }
 }

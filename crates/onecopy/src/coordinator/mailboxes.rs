@@ -11,6 +11,7 @@ use cluster::ids::SessionId;
 use rustc_hash::FxHashMap;
 
 use super::mailbox::{End, Mailbox, Note};
+use super::performances::PerformanceQueue;
 
 /// The mailboxes of the open sessions.
 #[derive(Debug)]
@@ -26,10 +27,10 @@ impl Default for Mailboxes {
 }
 
 impl Mailboxes {
-    /// A new session and its mailbox.
-    pub(super) fn open(&self) -> (SessionId, Arc<Mailbox>) {
+    /// A new session and its mailbox. Its transactions are performed elsewhere through this queue.
+    pub(super) fn open(&self, performances: Arc<PerformanceQueue>) -> (SessionId, Arc<Mailbox>) {
         let id = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mailbox = Arc::new(Mailbox::default());
+        let mailbox = Arc::new(Mailbox::of(performances));
         self.all().insert(id, Arc::clone(&mailbox));
         (id, mailbox)
     }
@@ -44,6 +45,11 @@ impl Mailboxes {
         if let Some(mailbox) = self.all().get(&session) {
             mailbox.push(Note::Effect(effect));
         }
+    }
+
+    /// Where the transactions of a session are performed; `None` if it has ended.
+    pub(super) fn performances(&self, session: SessionId) -> Option<Arc<PerformanceQueue>> {
+        self.all().get(&session).map(|mailbox| Arc::clone(&mailbox.performances))
     }
 
     /// Tells every session to end.
@@ -68,7 +74,8 @@ mod tests {
     #[test]
     fn an_effect_reaches_its_session_and_no_other() {
         let mailboxes = Mailboxes::default();
-        let ((first, one), (second, other)) = (mailboxes.open(), mailboxes.open());
+        let ((first, one), (second, other)) =
+            (mailboxes.open(Arc::default()), mailboxes.open(Arc::default()));
         assert_ne!(first, second);
         mailboxes.deliver(first, Effect::HomeLost { session: first });
         assert!(

@@ -41,7 +41,7 @@ impl View<'_> {
     fn target(self, event: &Event) -> WaitTarget {
         match event {
             Event::Begin { home: Home::Anchor, .. } => WaitTarget::Update(self.link.anchor()),
-            Event::Begin { .. } => WaitTarget::AnyUpdate,
+            Event::Begin { .. } | Event::Undone { .. } => WaitTarget::AnyUpdate,
             Event::Statement { .. } => WaitTarget::Update(self.txn.last_home),
             _ => WaitTarget::Read,
         }
@@ -118,6 +118,7 @@ impl Driver<'_> {
                 self.step_back().await;
                 Err(fault)
             }
+            Ok(Admission::Recalled) => Err(self.follow_recall().await),
             // The statement was not sent. So earlier work of the transaction stands, and a savepoint leads back to it.
             Err(fault @ Fault::Refused(_)) => Err(fault),
             // The core has forgotten the transaction; the server must, too.
@@ -142,6 +143,9 @@ impl Driver<'_> {
             let target = self.view().target(&event);
             let touched = touched(self.link.coordinator(), &event);
             let is_inside = matches!(event, Event::Statement { .. });
+            if is_inside && self.is_recalled() {
+                return Ok(Admission::Recalled);
+            }
             let is_free = is_free(&event);
             if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
                 self.link.worker.coordinator.core.ask(Some(self.link.id), event)
@@ -169,6 +173,9 @@ impl Driver<'_> {
                     }
                     Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
                     Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),
+                    Note::Effect(Effect::RunAgain { .. }) if is_inside => return Ok(Admission::Recalled),
+                    // The session has followed it already.
+                    Note::Effect(Effect::RunAgain { .. }) => {}
                     Note::Effect(other) => {
                         tracing::error!(?other, "a session that waits for a place does not expect this");
                     }

@@ -74,7 +74,7 @@ impl Driver<'_> {
         self.link.session_registration.cancel.set(CancelState::Waiting);
         let place = match self.place(event, false).await? {
             Admission::Granted(place) => place,
-            Admission::Reclassify | Admission::Aborted(_) => {
+            Admission::Reclassify | Admission::Recalled | Admission::Aborted(_) => {
                 return Err(Fault::Unplaced(at.unwrap_or_else(|| self.link.anchor())));
             }
         };

@@ -5,9 +5,10 @@
 //! end once the client has seen any of its reply.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use cluster::claims::Claims;
-use cluster::event::Reads;
+use cluster::event::{Foreseen, Reads};
 use cluster::ids::ReplicaId;
 use sql::TransactionOptions;
 use wire::sqlstate;
@@ -16,13 +17,14 @@ use crate::classify::effects::Verbs;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::drive::reading::WantedRead;
-use crate::error::Fault;
+use crate::error::{Fault, broken};
 use crate::execute::Executor;
+use crate::link::scripts::Script;
 use crate::link::wait::WAIT_MAX;
 use crate::local::count;
 use crate::place::holdings::HomeTables;
-use crate::place::home_choice::{AloneChoice, PlaceDecision};
-use crate::relay::work::Work;
+use crate::place::home_choice::{AloneChoice, PlaceDecision, inside};
+use crate::relay::work::{OwnedWork, Work};
 use crate::relay::{Ended, Expected};
 use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
 use crate::transaction::update::Boundary;
@@ -42,6 +44,17 @@ impl View<'_> {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
             && !self.link.settings.defaults.read_only
+    }
+}
+
+impl View<'_> {
+    /// What other replicas perform of a transaction that begins with this work, if they do.
+    fn script(self, opening: &PlaceDecision, work: Work<'_>) -> Option<Rc<Script>> {
+        let Foreseen::Whole(whole) = &opening.foreseen else { return None };
+        let work = OwnedWork::of(work).filter(|_| whole.is_performable)?;
+        let isolation = inside(self.link.resolve(TransactionOptions::default()));
+        let (settings, secret) = (self.link.settings.clone(), self.link.servers.secret().clone());
+        Some(Rc::new(Script { isolation, work, settings, secret }))
     }
 }
 
@@ -169,8 +182,40 @@ impl Executor<'_> {
         ended
     }
 
-    /// One update transaction for this work alone, or the beginning of an implicit one.
+    /// One update transaction for this work alone, or the beginning of an implicit one. If the core recalls it, it runs again in its
+    /// place in the order.
     async fn update_once(
+        &mut self,
+        analysis: &StatementAnalysis,
+        opening: PlaceDecision,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
+        let mark = self.link.client.out.len();
+        let mut again = self.link.client.may_be_recalled.then(|| opening.clone());
+        self.txn.script = self.view().script(&opening, work);
+        let mut opening = opening;
+        let ended = loop {
+            match self.update_in_place(analysis, opening, work, ends).await {
+                Err(Fault::Recalled) => {
+                    self.link.client.take_back(mark);
+                    let Some(same) = again.take() else {
+                        break Err(broken("nothing recalls transactions here"));
+                    };
+                    again = Some(same.clone());
+                    opening = same;
+                }
+                ended => break ended,
+            }
+        };
+        if self.txn.script.take().is_some() {
+            self.link.worker.scripts.remove(self.link.id);
+        }
+        ended
+    }
+
+    /// One update transaction, or the beginning of an implicit one, as often as it is let run.
+    async fn update_in_place(
         &mut self,
         analysis: &StatementAnalysis,
         opening: PlaceDecision,
@@ -210,7 +255,7 @@ impl Executor<'_> {
     /// Sends BEGIN, the statement and the identity in one flush; COMMIT is the second one.
     async fn update_ahead(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
         let Transaction::Update(update) = &self.txn.state else {
-            return Err(crate::error::broken("no update transaction is open"));
+            return Err(broken("no update transaction is open"));
         };
         let home = update.replica;
         let mut expected = Expected { hold: true, ..work.write(self.link.servers.get(home)) };

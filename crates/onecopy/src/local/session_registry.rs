@@ -147,6 +147,12 @@ impl SessionEntry {
         tracing::info!(role = user, application_name, peer, "the session begins");
     }
 
+    /// An entry that is in no list, for what works on behalf of a session beside it.
+    pub(crate) fn unlisted(id: SessionId) -> Arc<Self> {
+        let (user, application_name) = (String::new(), String::new());
+        Arc::new(Self::new(id, ClientInfo { user, application_name, peer: None, local: None }))
+    }
+
     fn new(id: SessionId, client_info: ClientInfo) -> Self {
         Self {
             id,

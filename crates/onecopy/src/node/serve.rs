@@ -139,6 +139,9 @@ fn propagation(config: &Config) -> Result<Propagation, NodeError> {
         see: config.text("see"),
         memory_bytes: config.number("memory"),
         patience: config.duration("chain_patience"),
+        start: config.text("start"),
+        message_max: config.duration("message_max"),
+        perform: config.text("perform"),
     };
     let propagation = protocol::named(config.text("protocol"), adjustments)?;
     super::check_elastic(&config.elastic(), propagation)?;

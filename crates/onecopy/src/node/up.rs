@@ -37,17 +37,21 @@ use crate::terminal::Progress;
 use server_registry::{ServerRegistry, place};
 
 fn adjustments(up: &Up) -> Adjustments<'_> {
+    let flags = &up.protocol;
     Adjustments {
-        rule: &up.rule,
-        see: &up.see,
-        memory_bytes: up.memory,
-        patience: Duration::from_millis(u64::from(up.patience.chain_patience_ms)),
+        rule: &flags.rule,
+        see: &flags.see,
+        memory_bytes: flags.memory,
+        patience: Duration::from_millis(u64::from(flags.chain_patience_ms)),
+        start: &flags.start,
+        message_max: Duration::from_millis(u64::from(flags.message_max_ms)),
+        perform: &flags.perform,
     }
 }
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
-    let propagation = protocol::named(&up.protocol.name(), adjustments(&up))?;
+    let propagation = protocol::named(&up.protocol.name.name(), adjustments(&up))?;
     super::check_elastic(&up.elastic.config, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));

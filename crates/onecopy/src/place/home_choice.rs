@@ -36,7 +36,7 @@ use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
 /// The request with which an update transaction begins.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PlaceDecision {
     /// Reads of the first statement.
     pub(crate) reads: Reads,

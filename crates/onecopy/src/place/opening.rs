@@ -32,7 +32,11 @@ const HOME_LOSSES_MAX: u32 = 500;
 
 impl View<'_> {
     fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Foreseen) -> Result<Event, Fault> {
-        Ok(Event::Begin { session: self.link.id, level, nonce: nonce()?, home, needs, foreseen })
+        let nonce = nonce()?;
+        if let Some(script) = &self.txn.script {
+            self.link.worker.scripts.add(self.link.id, nonce, script);
+        }
+        Ok(Event::Begin { session: self.link.id, level, nonce, home, needs, foreseen })
     }
 }
 
@@ -56,7 +60,11 @@ impl Placer<'_> {
             loop {
                 let needs = self.view().needs(reads.clone(), touches.clone(), writes.clone());
                 let needs = Needs { kind: kind.clone(), ..needs };
-                let event = self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?;
+                let event = if std::mem::take(&mut self.txn.is_recalled) {
+                    Event::Undone { session: self.link.id }
+                } else {
+                    self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?
+                };
                 self.link.session_registration.cancel.set(CancelState::Waiting);
                 let admission = self.driver().place(event, nowait).await?;
                 let place = match admission {
@@ -64,7 +72,7 @@ impl Placer<'_> {
                     Admission::Aborted(cause @ AbortCause::Impatience(_)) => {
                         return Err(self.view().aborted(cause, self.txn.last_home));
                     }
-                    Admission::Aborted(_) | Admission::Reclassify => continue,
+                    Admission::Aborted(_) | Admission::Reclassify | Admission::Recalled => continue,
                 };
                 if self.view().is_stale_at(place.replica, generation) {
                     self.link.forget_update();

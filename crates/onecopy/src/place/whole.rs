@@ -11,10 +11,11 @@
 //! Invariant: a wrong prediction costs time or 40001 only. Certification sees what was written, not what was predicted.
 
 use cluster::claims::Claims;
-use cluster::event::{Reads, Whole};
+use cluster::event::{Home, Reads, Whole};
 use sql::accesses::Accesses;
 
 use super::home_choice::PlaceDecision;
+use crate::classify::effects::Verbs;
 use crate::classify::footprint::{forecast, relied_on};
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::transaction::profile::{Origin, Prediction};
@@ -38,7 +39,23 @@ pub(super) fn whole_alone(
         (None, Reads::Catalogue) => Claims::default(),
         (None, Reads::Rows(_) | Reads::All) => return None,
     };
-    Some(Whole { writes: opening.writes.clone(), reads, is_sure: analysis.reserves_all_writes() })
+    let is_sure = analysis.reserves_all_writes();
+    let is_performable = is_sure && is_performable(view, analysis, opening);
+    Some(Whole { writes: opening.writes.clone(), reads, is_sure, is_performable })
+}
+
+/// Whether another replica can execute the statement, too, with no other effect than the rows that it changes: it draws from no
+/// sequence and leaves nothing on the connection. One that tells when its transaction began would change other rows there.
+fn is_performable(view: View<'_>, analysis: &StatementAnalysis, opening: &PlaceDecision) -> bool {
+    view.link.performs_elsewhere()
+        && opening.home != Home::Anchor
+        && opening.draws.is_empty()
+        && !opening.asks_draws
+        && analysis.draws().is_empty()
+        && analysis.routings.iter().all(|routing| !routing.transaction_time)
+        && !analysis.may_leave_traces()
+        && analysis.execution.verbs != Verbs::Any
+        && view.link.settings.staged() == 0
 }
 
 /// All that statements will do that came together to the end of their transaction.
@@ -82,5 +99,5 @@ fn whole_by(view: View<'_>, opening: &PlaceDecision, accesses: &Accesses) -> Opt
     let mut writes = forecast(accesses, view.link.id.0, &catalogue);
     writes.add(&opening.writes);
     let reads = relied_on(accesses, &catalogue);
-    (!writes.everything).then_some(Whole { writes, reads, is_sure: false })
+    (!writes.everything).then_some(Whole { writes, reads, ..Whole::default() })
 }

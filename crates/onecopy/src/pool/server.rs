@@ -25,7 +25,8 @@ use super::request::Thread;
 use super::shared_connection::SharedConnection;
 use crate::backend::{BackendError, Connection, ListedConnection, Rows, assert_qualified};
 use crate::client::cancel::Running;
-use crate::coordinator::evictions::{Evictions, Tenancy};
+use crate::coordinator::evictions::{Evictions, Occupant, Tenancy};
+use crate::coordinator::performances::Performance;
 use crate::local::pins::Pins;
 use crate::local::session_registry::Connected;
 
@@ -88,11 +89,17 @@ impl Server {
     /// Notes that an update transaction of the session begins here.
     pub(crate) fn move_in(&self, session: SessionId) -> Tenancy {
         let registration = &self.backend_registration;
-        let tenancy = registration.evictions.move_in(registration.running.pid, session);
+        let tenancy = registration.evictions.move_in(registration.running.pid, Occupant::Session(session));
         if !self.pins.held().is_empty() {
             tenancy.hold();
         }
         tenancy
+    }
+
+    /// Notes that a transaction of another home is performed here.
+    pub(crate) fn perform_here(&self, performance: &Arc<Performance>) -> Tenancy {
+        let registration = &self.backend_registration;
+        registration.evictions.move_in(registration.running.pid, Occupant::Performer(Arc::clone(performance)))
     }
 
     /// Migrates it, so that it wakes the thread of the caller.

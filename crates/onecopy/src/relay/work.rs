@@ -41,6 +41,51 @@ pub(crate) enum Work<'a> {
     },
 }
 
+/// The same, for as long as its session is elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedWork {
+    /// [`Work::Query`].
+    Query { sql: Rc<[u8]>, stand_in_values: Option<Rc<str>> },
+    /// [`Work::Batch`] with a Sync.
+    Batch { messages: Vec<Message>, stand_in_values: Option<Rc<str>> },
+}
+
+impl OwnedWork {
+    /// The work of a whole transaction; `None` if more messages are to follow, or nothing of it is the client's.
+    pub(crate) fn of(work: Work<'_>) -> Option<Self> {
+        match work {
+            Work::Query { sql, stand_in_values, .. } => {
+                Some(Self::Query { sql: sql.into(), stand_in_values: stand_in_values.map(Rc::from) })
+            }
+            Work::Batch { messages, sync: true, stand_in_values } => Some(Self::Batch {
+                messages: messages.to_vec(),
+                stand_in_values: stand_in_values.map(Rc::from),
+            }),
+            Work::Batch { .. } | Work::Unseen { .. } => None,
+        }
+    }
+
+    /// The work.
+    pub(crate) fn as_work(&self) -> Work<'_> {
+        match self {
+            Self::Query { sql, stand_in_values } => {
+                Work::Query { sql, position_offset: 0, stand_in_values: stand_in_values.as_deref() }
+            }
+            Self::Batch { messages, stand_in_values } => {
+                Work::Batch { messages, sync: true, stand_in_values: stand_in_values.as_deref() }
+            }
+        }
+    }
+
+    /// Its messages in the extended protocol.
+    pub(crate) fn messages(&self) -> &[Message] {
+        match self {
+            Self::Query { .. } => &[],
+            Self::Batch { messages, .. } => messages,
+        }
+    }
+}
+
 /// The portal of a statement without a reply to the client. It leaves the client's portals alone.
 const UNSEEN_PORTAL: &[u8] = b"onecopy unseen";
 

@@ -47,6 +47,7 @@ use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::Obstacle;
 use crate::coordinator::evictions::Evictions;
+use crate::coordinator::performances::Performance;
 use crate::security::seal::Seal;
 
 /// The length of the queue of commands.
@@ -186,6 +187,11 @@ pub(crate) enum AgentEvent {
     BlocksApply {
         /// The session.
         session: SessionId,
+    },
+    /// A refresh waits for a transaction that the replica performs for another home.
+    PerformerBlocks {
+        /// The execution.
+        performance: Arc<Performance>,
     },
     /// Records were applied.
     Applied {

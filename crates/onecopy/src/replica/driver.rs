@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Event;
+use cluster::event::{Event, Performance};
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use cluster::record::{Item, Record};
 use commitlog::LogError;
@@ -257,6 +257,9 @@ impl ReplicaDriver {
                     replica,
                     incarnation: self.incarnation,
                 });
+            }
+            AgentEvent::PerformerBlocks { performance } => {
+                self.coordinator.core.tell(performance.reports(Performance::Blocks));
             }
             AgentEvent::Durable { upto, .. } => {
                 self.coordinator.note_durable(replica, upto).await;

@@ -8,6 +8,9 @@
 //! may hold an advisory lock at the anchor while its transaction has its home elsewhere, or while it has no
 //! transaction.
 //!
+//! A transaction that a replica performs for another home gives way to a session that waits for its locks, since the replica can apply
+//! the record instead.
+//!
 //! One task probes for the whole node, on connections of its own that it keeps. Sessions only request a probe, because
 //! they have to hear at once when their wait is over. However slow the servers are, most of the time they are not
 //! asked.
@@ -16,11 +19,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Event;
-use cluster::ids::{ReplicaId, SessionId};
+use cluster::event::{Event, Performance};
+use cluster::ids::ReplicaId;
 use tokio::time::Instant;
 
 use crate::backend::{BackendError, OwnConnection};
+use crate::coordinator::evictions::Occupant;
 use crate::coordinator::{Coordinator, Seat};
 
 /// A session that has waited for this long requests a probe.
@@ -76,11 +80,20 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
         return;
     }
     let owners = coordinator.local.sessions.backends();
-    let session = |seat: &Seat, pid: i32| {
-        seat.evictions.tenant(pid).or_else(|| owners.get(&(seat.replica, pid)).copied())
+    let session = |seat: &Seat, pid: i32| match seat.evictions.occupant(pid) {
+        Some(Occupant::Session(session)) => Some(session),
+        Some(Occupant::Performer(_)) => None,
+        None => owners.get(&(seat.replica, pid)).copied(),
     };
-    let edge = |(seat, pair): (&Seat, Pair)| Some((session(seat, pair.0)?, session(seat, pair.1)?));
-    let edges: Vec<(SessionId, SessionId)> = pairs.into_iter().filter_map(edge).collect();
+    let mut edges = Vec::new();
+    for (seat, (waiter, holder)) in pairs {
+        let Some(waiter) = session(seat, waiter) else { continue };
+        if let Some(Occupant::Performer(performance)) = seat.evictions.occupant(holder) {
+            coordinator.core.tell(performance.reports(Performance::Blocks));
+        } else if let Some(holder) = session(seat, holder) {
+            edges.push((waiter, holder));
+        }
+    }
     if !edges.is_empty() {
         coordinator.core.tell(Event::ServerWaits { edges });
     }

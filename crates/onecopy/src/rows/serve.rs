@@ -40,7 +40,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
     let LoggedIn { client, settings, client_info, secret } = client;
     let keys = Arc::clone(&worker.keys);
     let coordinator = Arc::clone(&worker.coordinator);
-    let (id, mailbox) = coordinator.open_session();
+    let (id, mailbox) = coordinator.open_session_with(Arc::clone(&worker.performances));
     let pid = pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
@@ -57,7 +57,8 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
     let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
     let sharing = Sharing::of(&worker.pools, thread, &settings, &secret);
     let servers = Servers::new(&coordinator, sharing, Arc::clone(&entry), secret);
-    let client = client.of_session(&mailbox).with_signals(signals);
+    let mut client = client.of_session(&mailbox).with_signals(signals);
+    client.may_be_recalled = coordinator.kind.choices().is_some_and(|choices| choices.order.recalls());
     let link = Link {
         worker,
         id,

@@ -1,6 +1,7 @@
 //! The state of a session's open transaction, in addition to its state at a server ([`Transaction`]).
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use cluster::claims::Claims;
@@ -14,6 +15,7 @@ use wire::backend::Status;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal, broken};
+use crate::link::scripts::Script;
 use crate::relay::Ended;
 use crate::transaction::conflict_detail::ConflictDetail;
 use crate::transaction::profile::TxnProfile;
@@ -70,6 +72,8 @@ pub(crate) enum Admission {
     Reclassify,
     /// The transaction is over, or the replica where it is open is lost.
     Aborted(AbortCause),
+    /// An older transaction goes first: it has to be rolled back.
+    Recalled,
 }
 
 /// The open transaction of a session. Without one, the state with which the next transaction begins.
@@ -89,6 +93,10 @@ pub(crate) struct OpenTransaction {
     pub(crate) loss: Option<Refusal>,
     /// The transaction was lost while the client was silent. Its next statement gets the error.
     pub(crate) must_tell_loss: bool,
+    /// What other replicas perform of the transaction that is about to begin, or is open.
+    pub(crate) script: Option<Rc<Script>>,
+    /// The core has recalled the transaction, and waits for the session to run it again.
+    pub(crate) is_recalled: bool,
     /// The home of the present or last update transaction.
     pub(crate) last_home: ReplicaId,
     /// The replica where the session's rows with sequence values are written.
@@ -116,6 +124,8 @@ impl OpenTransaction {
             named_rows: ConflictDetail::default(),
             loss: None,
             must_tell_loss: false,
+            script: None,
+            is_recalled: false,
             last_home: anchor,
             lease_use: LeaseUse::default(),
             retry_hints: RetryHints::default(),

@@ -5,13 +5,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::event::Effect;
+use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, Identity, ReplicaId, Version};
 use cluster::record::SealedBody;
 use commitlog::LogEngine;
 
 use crate::coordinator::identities::Identities;
 use crate::coordinator::mailboxes::Mailboxes;
+use crate::coordinator::messages::Messages;
+use crate::coordinator::performances::Performances;
 use crate::coordinator::requests::AgentOrder;
 use crate::coordinator::seats::Seats;
 use crate::coordinator::view::View;
@@ -25,15 +27,30 @@ pub(in crate::coordinator) struct Outputs {
     pub(in crate::coordinator) mailboxes: Arc<Mailboxes>,
     pub(in crate::coordinator) seats: Arc<Seats>,
     pub(in crate::coordinator) identities: Arc<Identities>,
+    pub(in crate::coordinator) messages: Messages,
+    pub(in crate::coordinator) performances: Arc<Performances>,
     pub(in crate::coordinator) log: Arc<dyn LogEngine>,
     pub(in crate::coordinator) database: Arc<Database>,
     pub(in crate::coordinator) local: Arc<LocalState>,
 }
 
 impl Outputs {
-    /// Any effect but a wake-up of the core itself.
-    pub(super) fn carry_out(&self, effect: Effect) {
+    /// Any effect but a wake-up of the core itself. Returns the event that it brings about at once, if any.
+    pub(super) fn carry_out(&self, effect: Effect) -> Option<Event> {
         match effect {
+            Effect::Send { from, to, message } => {
+                return self.messages.send(Event::Arrived { from, to, message });
+            }
+            Effect::Perform { replica, incarnation, session, identity, attempt } => {
+                let queue = self.mailboxes.performances(session);
+                return self.performances.begin((replica, incarnation), (session, identity), attempt, queue);
+            }
+            Effect::CommitPerformed { replica, incarnation, identity, version } => {
+                return self.performances.commit((replica, incarnation), identity, version);
+            }
+            Effect::UndoPerformed { replica, identity, attempt } => {
+                self.performances.undo(replica, identity, attempt);
+            }
             Effect::Append { version, identity, body } => self.append(version, identity, *body),
             Effect::Apply { replica, incarnation, from, upto } => {
                 self.seats[replica].order(AgentOrder::Apply { incarnation, from, upto });
@@ -47,17 +64,12 @@ impl Outputs {
                 // The state that a session has at the old anchor is lost to it.
                 self.mailboxes.drained();
             }
-            unexpected @ (Effect::Send { .. }
-            | Effect::Perform { .. }
-            | Effect::CommitPerformed { .. }
-            | Effect::UndoPerformed { .. }) => {
-                tracing::error!(?unexpected, "no node runs a protocol that orders by stamps");
-            }
             other => {
                 let session = other.session().expect("the effects without a session are matched above");
                 self.mailboxes.deliver(session, other);
             }
         }
+        None
     }
 
     fn append(&self, version: Version, identity: Identity, body: SealedBody) {

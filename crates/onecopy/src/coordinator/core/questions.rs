@@ -12,7 +12,7 @@ use cluster::event::Rival;
 use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::placement::{Copies, Holdings, LastHolder, Placement, ReplicaSet};
-use cluster::protocols::{ChainStatus, ReplicaStatus, Waiting};
+use cluster::protocols::{ChainStatus, ReplicaStatus, StampCounts, Waiting};
 use cluster::time::Time;
 
 use super::Core;
@@ -87,6 +87,11 @@ impl Core {
     /// The chains of transactions that are known as a whole.
     pub(crate) fn chains(&self) -> Vec<ChainStatus> {
         self.query(Cluster::chains)
+    }
+
+    /// What became of transactions that are ordered by stamps.
+    pub(crate) fn stamps(&self) -> StampCounts {
+        self.query(Cluster::stamps)
     }
 
     /// The number of transactions that failed although all that they would do was known.

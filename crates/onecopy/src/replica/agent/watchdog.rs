@@ -12,6 +12,8 @@
 //!   watchdog cancels that, and the session runs it again behind the applied records. Otherwise the transaction is
 //!   overtaken.
 //!
+//! - So does a transaction that the replica performs for another home: the core has it rolled back.
+//!
 //! - An update transaction that blocks only such a backend gives way when that lasts. It may itself wait for the
 //!   records that are being applied. No server can see that wait, and it would never end.
 //!
@@ -29,7 +31,7 @@ use tokio::time::Instant;
 
 use super::AgentEvent;
 use crate::backend::{BackendError, OwnConnection, Rows};
-use crate::coordinator::evictions::Evictions;
+use crate::coordinator::evictions::{Evictions, Occupant};
 
 /// How long a read or another backend may block the applier before it has to give way.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -146,7 +148,16 @@ impl Watchdog<'_> {
         self.seen.since.retain(|pid, _| blockers.contains_key(pid));
         for (pid, Blocker { is_client, is_direct }) in blockers {
             let since = *self.seen.since.entry(pid).or_insert_with(Instant::now);
-            if let Some(session) = self.way.evictions.tenant(pid) {
+            let occupant = self.way.evictions.occupant(pid);
+            if let Some(Occupant::Performer(performance)) = occupant {
+                // The core has it rolled back. If the owner has gone, the connections are about to end, too.
+                let _ = self.way.events.send(AgentEvent::PerformerBlocks { performance }).await;
+                if since.elapsed() >= PATIENCE {
+                    self.ask(&format!("SELECT pg_terminate_backend({pid})")).await?;
+                }
+                continue;
+            }
+            if let Some(Occupant::Session(session)) = occupant {
                 // An indirect blocker may well end soon, unless it waits for this very refresh.
                 let is_soon = is_direct && since.elapsed() < PATIENCE;
                 if is_soon && self.way.evictions.is_judged(pid) {

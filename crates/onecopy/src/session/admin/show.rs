@@ -218,7 +218,18 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
         ("chains_misjudged", coordinator.core.known_misjudged()),
         ("turns_unended", coordinator.core.turns_unended()),
     ];
-    let all = counted.into_iter().chain(others);
+    let stamps = coordinator.core.stamps();
+    let by_stamps = [
+        ("messages_sent", stamps.sent),
+        ("messages_unordered", stamps.unordered),
+        ("messages_late", stamps.late),
+        ("executions_undone", stamps.undone),
+        ("performed", stamps.performed),
+        ("performed_differently", stamps.differed),
+        ("performers_outrun", stamps.outrun),
+        ("performers_failed", stamps.failed),
+    ];
+    let all = counted.into_iter().chain(others).chain(by_stamps);
     all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
 }
 
