@@ -87,7 +87,7 @@ fn a_record_is_heard_of_everywhere_before_its_message_comes() {
     for (to, message) in sent {
         assert_eq!(instance.arrived(at(130), to, message), [], "the message says nothing new");
     }
-    assert_eq!(instance.seen(), Seen { late: 2, undone: 1 });
+    assert_eq!(instance.seen(), Seen { sent: 4, unordered: 1, late: 2, undone: 1 });
     assert_eq!(instance.committed(1, stamp), [Step::Run(SECOND)]);
 }
 

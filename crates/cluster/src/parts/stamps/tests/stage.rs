@@ -162,6 +162,7 @@ impl Stage {
 
     /// Does what an agent asks for, and sets its alarm.
     fn act(&mut self, at: u16, acts: Vec<Act>) {
+        let mut undone = Vec::new();
         for act in acts {
             let (Act::Perform(stamp) | Act::Apply(stamp) | Act::Undo(stamp) | Act::Commit(stamp)) = act;
             let plan = self.stamps[&stamp];
@@ -181,13 +182,15 @@ impl Stage {
                     let ends = self.now + self.plans[plan].duration;
                     self.enter(ends, Event::Ends(at, stamp));
                 }
-                Act::Undo(_) if self.done.remove(&(at, stamp)).is_some() => {
-                    let acts = self.agent(at).undone(stamp);
-                    self.act(at, acts);
-                }
+                // It is told when all these acts are done, among them a commit that the rest has to see.
+                Act::Undo(_) if self.done.remove(&(at, stamp)).is_some() => undone.push(stamp),
                 Act::Undo(_) => self.running.get_mut(&(at, stamp)).unwrap().0 = true,
                 Act::Commit(_) => self.commit(at, stamp),
             }
+        }
+        for stamp in undone {
+            let acts = self.agent(at).undone(stamp);
+            self.act(at, acts);
         }
         if let Some(alarm) = self.agents[&at].next_alarm() {
             let after = alarm.us.saturating_sub(self.clock(at).us);
