@@ -16,6 +16,7 @@
 
 mod build;
 mod image;
+mod origin;
 mod read;
 mod row_parts;
 mod sealed;
@@ -35,6 +36,7 @@ use tail::Tail;
 
 pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
+pub use origin::Origin;
 pub use read::{Change, Item, Items, KEEPS_LENT, NUMBERS, RowChange, RowChanges, Rows, Sequence, Statement};
 pub use row_parts::RowParts;
 pub use sealed::SealedBody;
@@ -49,8 +51,8 @@ pub const BODY_LIMIT_BYTES: usize = 1 << 30;
 pub const FORMAT: u16 = 1;
 /// The format of a record that begins with a [`Spilled`] item; else the same.
 pub const FORMAT_SPILLED: u16 = 2;
-/// The format of a record with rows of tables that are split by a value: the parts of rows and tables are told. So a log in which
-/// no table is split can still be read by releases that do not know this format.
+/// The format of a record with rows of tables that are split by a value, or with its [`Origin`]: the parts of rows and tables are told. So
+/// a log in which no table is split can still be read by releases that do not know this format.
 pub const FORMAT_PARTS: u16 = 3;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"1cpR");
@@ -60,6 +62,10 @@ const HEADER_LIMIT_BYTES: usize = 512;
 const WRITES_EVERYTHING: u32 = 1;
 /// The bit in the flags that says, in [`FORMAT_PARTS`]: it begins with a [`Spilled`] item.
 const IS_SPILLED: u32 = 2;
+/// The bit in the flags that says, in [`FORMAT_PARTS`]: it has an [`Origin`].
+const HAS_ORIGIN: u32 = 4;
+/// All bits that [`FORMAT_PARTS`] knows.
+const FLAGS_OF_PARTS: u32 = WRITES_EVERYTHING | IS_SPILLED | HAS_ORIGIN;
 
 /// The facts of a record that the log and the replicas need without opening it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,8 +153,7 @@ impl Envelope {
             && envelope.header.first <= envelope.header.last
             && envelope.header.last.0 < u64::MAX;
         let tables_fit = envelope.tail().len_bytes() <= envelope.body_bytes();
-        let known =
-            if envelope.format == FORMAT_PARTS { WRITES_EVERYTHING | IS_SPILLED } else { WRITES_EVERYTHING };
+        let known = if envelope.format == FORMAT_PARTS { FLAGS_OF_PARTS } else { WRITES_EVERYTHING };
         if !versions_in_order || !tables_fit || envelope.flags & !known != 0 {
             return Err(DecodeError::BadHeader);
         }
@@ -275,6 +280,17 @@ impl Record {
         }
         self.items().find_map(|item| match item {
             Item::Spilled(spilled) => Some(spilled),
+            _ => None,
+        })
+    }
+
+    /// Where its transaction ran and what it claimed, if that was told.
+    pub fn origin(&self) -> Option<Origin> {
+        if self.envelope.flags & HAS_ORIGIN == 0 {
+            return None;
+        }
+        self.items().find_map(|item| match item {
+            Item::Origin(origin) => Some(origin),
             _ => None,
         })
     }

@@ -181,6 +181,16 @@ impl ColumnSet {
         Self(self.0 | other.0)
     }
 
+    /// The set as bits, that of each position from the lowest on.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set of these bits.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// Whether nothing is in the set.
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -11,8 +11,8 @@ use super::read::{Element, Elements, Items, RowChanges, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::touched::TouchedTables;
 use super::{
-    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_PARTS, FORMAT_SPILLED, HEADER_BYTES, Header,
-    IS_SPILLED, Item, Record, RowChange, RowParts, SealedBody, Sequence, Shipped, Statement, TableId,
+    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_PARTS, FORMAT_SPILLED, HAS_ORIGIN, HEADER_BYTES, Header,
+    IS_SPILLED, Item, Origin, Record, RowChange, RowParts, SealedBody, Sequence, Shipped, Statement, TableId,
     WRITES_EVERYTHING, put,
 };
 use crate::placement::Edition;
@@ -77,6 +77,7 @@ pub struct RecordBuilder {
     spilled: Option<Spilled>,
     touched: TouchedTables,
     edition: Edition,
+    has_origin: bool,
 }
 
 impl RecordBuilder {
@@ -94,6 +95,7 @@ impl RecordBuilder {
             spilled: None,
             touched: TouchedTables::default(),
             edition: Edition::default(),
+            has_origin: false,
         }
     }
 
@@ -196,6 +198,16 @@ impl RecordBuilder {
     pub fn push_fence(&mut self) -> Result<(), TooLarge> {
         self.start_item(kind::FENCE, ITEM_HEAD_BYTES)?;
         self.fences += 1;
+        self.elements += 1;
+        Ok(())
+    }
+
+    /// Tells where the transaction ran and what it claimed. Added once, after all else.
+    pub fn push_origin(&mut self, origin: &Origin) -> Result<(), TooLarge> {
+        let bytes = origin.encode();
+        self.start_item(kind::ORIGIN, ITEM_HEAD_BYTES + bytes.len())?;
+        self.bytes.extend_from_slice(&bytes);
+        self.has_origin = true;
         self.elements += 1;
         Ok(())
     }
@@ -315,6 +327,7 @@ impl RecordBuilder {
                 Element::Item(Item::Shipped(shipped)) => self.push_shipped(&shipped),
                 Element::Item(Item::Sequence(sequence)) => self.push_sequence(&sequence),
                 Element::Item(Item::Fence) => self.push_fence(),
+                Element::Item(Item::Origin(origin)) => self.push_origin(&origin),
                 Element::Item(Item::Rows(_) | Item::Spilled(_)) => {
                     unreachable!("rows are elements one by one, and what is spilled is no element")
                 }
@@ -373,13 +386,14 @@ impl RecordBuilder {
         self.close_rows();
         self.reserve_header();
         let is_spilled = self.spilled.is_some();
-        let format = match (self.touched.are_in_parts(), is_spilled) {
+        let has_parts = self.touched.are_in_parts() || self.has_origin;
+        let format = match (has_parts, is_spilled) {
             (true, _) => FORMAT_PARTS,
             (false, true) => FORMAT_SPILLED,
             (false, false) => FORMAT,
         };
         self.put_spilled();
-        self.touched.put_tail(&mut self.bytes);
+        self.touched.put_tail(&mut self.bytes, has_parts);
         let body = &self.bytes[HEADER_BYTES..];
         let everything = self.statements > 0 || self.fences > 0;
         SealedBody {
@@ -390,7 +404,8 @@ impl RecordBuilder {
             table_count: self.touched.tables().len() as u32,
             rows: self.rows,
             flags: if everything { WRITES_EVERYTHING } else { 0 }
-                | if is_spilled && format == FORMAT_PARTS { IS_SPILLED } else { 0 },
+                | if is_spilled && has_parts { IS_SPILLED } else { 0 }
+                | if self.has_origin { HAS_ORIGIN } else { 0 },
             edition: self.edition,
             untold: self.touched.into_untold(),
             sequences: self.sequences,

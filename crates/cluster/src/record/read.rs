@@ -4,7 +4,10 @@
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
 use super::row_parts::RowParts;
-use super::{DatabaseId, DecodeError, Record, ReplicaId, Shipped, Span, Spilled, TableId};
+use super::{
+    DatabaseId, DecodeError, FORMAT_PARTS, HAS_ORIGIN, Origin, Record, ReplicaId, Shipped, Span, Spilled, TableId, origin,
+};
+use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::{PartId, SequenceId};
 use crate::placement::PARTS_MAX;
 
@@ -17,6 +20,8 @@ pub(super) mod kind {
     /// Only in [`FORMAT_SPILLED`](super::super::FORMAT_SPILLED).
     pub(in super::super) const SPILLED: u8 = 5;
     pub(in super::super) const SHIPPED: u8 = 6;
+    /// Only in [`FORMAT_PARTS`](super::super::FORMAT_PARTS).
+    pub(in super::super) const ORIGIN: u8 = 7;
 }
 
 /// The byte that a row change begins with.
@@ -47,6 +52,8 @@ pub enum Item<'a> {
     Fence,
     /// Items in a file; the first item of a record that has it.
     Spilled(Spilled),
+    /// Where the transaction ran, and what it claimed. A replica does nothing with it.
+    Origin(Origin),
 }
 
 /// A statement, with what its meaning depends on.
@@ -310,6 +317,7 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
     let mut cursor = Cursor::new(record.header().database, items);
     let mut rows: u64 = 0;
     let mut everything = false;
+    let mut origins = 0;
     let is_spilled = record.envelope.is_spilled();
     while !cursor.at_end() {
         let item_at = cursor.offset;
@@ -332,12 +340,18 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
             }
             Item::Statement(_) | Item::Shipped(_) | Item::Fence => everything = true,
             Item::Sequence(_) => {}
+            Item::Origin(_) => origins += 1,
             // Whether a statement is among these is seen when they are read.
             Item::Spilled(spilled) => {
                 rows = rows.saturating_add(spilled.rows);
                 everything |= record.writes_everything();
             }
         }
+    }
+    let is_told = origins == 1 && record.envelope.format == FORMAT_PARTS;
+    let has_origin = record.envelope.flags & HAS_ORIGIN != 0;
+    if (origins > 0 || has_origin) && !(is_told && has_origin) {
+        return Err(DecodeError::BadBody { offset: items.len() });
     }
     let sorted = record.tables().is_sorted_by(|a, b| a < b);
     let has_none = is_spilled && items.is_empty();
@@ -413,6 +427,7 @@ impl<'a> Cursor<'a> {
             kind::FENCE => Item::Fence,
             kind::SPILLED => Item::Spilled(inner.spilled()?),
             kind::SHIPPED => Item::Shipped(inner.shipped()?),
+            kind::ORIGIN => Item::Origin(inner.origin()?),
             _ => return None,
         };
         inner.at_end().then_some(item)
@@ -462,6 +477,36 @@ impl<'a> Cursor<'a> {
             spilled.skips.push(Span { from: self.u64()?, to: self.u64()? });
         }
         spilled.is_sound().then_some(spilled)
+    }
+
+    fn origin(&mut self) -> Option<Origin> {
+        let home = ReplicaId(self.array().map(u16::from_le_bytes)?);
+        let claims = self.list(Self::claimed)?;
+        let changed = self.list(|cursor| {
+            let table = cursor.database.table(cursor.u32()?);
+            Some((table, ColumnSet::from_bits(cursor.u64()?)))
+        })?;
+        Some(Origin { home, claims, changed })
+    }
+
+    fn claimed(&mut self) -> Option<Claimed> {
+        let (turn, flags) = (self.u32()?, self.byte()?);
+        let row = |cursor: &mut Self| Some((cursor.database.table(cursor.u32()?), cursor.u64()?));
+        let claims = Claims {
+            rows: self.list(row)?,
+            shared: self.list(row)?,
+            groups: self.list(row)?,
+            tables: self.list(|cursor| Some(cursor.database.table(cursor.u32()?)))?,
+            everything: flags & origin::EVERYTHING != 0,
+        };
+        let is_held = flags & origin::IS_HELD != 0;
+        (flags <= origin::EVERYTHING + origin::IS_HELD).then_some(Claimed { turn, is_held, claims })
+    }
+
+    /// A number, and so many values.
+    fn list<T>(&mut self, mut value: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        // The number is believed as far as there are bytes: each value takes some.
+        (0..self.u32()?).map(|_| value(self)).collect()
     }
 
     fn flag(&mut self) -> Option<bool> {

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::PartId;
 use crate::placement::{PARTS_MAX, PartSet};
 
@@ -53,6 +54,27 @@ fn shipped() -> impl Strategy<Value = Shipped> {
             values,
         },
     )
+}
+
+fn claims() -> impl Strategy<Value = Claims> {
+    let rows = || vec((table().prop_map(|table| DATABASE.table(table)), any::<u64>()), 0..3);
+    let tables = vec(table().prop_map(|table| DATABASE.table(table)), 0..3);
+    (rows(), rows(), rows(), tables, any::<bool>()).prop_map(|(rows, shared, groups, tables, everything)| Claims {
+        rows,
+        shared,
+        groups,
+        tables,
+        everything,
+    })
+}
+
+fn origin() -> impl Strategy<Value = Origin> {
+    let claimed = (any::<(u32, bool)>(), claims())
+        .prop_map(|((turn, is_held), claims)| Claimed { turn, is_held, claims });
+    let changed = (table(), any::<u64>())
+        .prop_map(|(table, bits)| (DATABASE.table(table), ColumnSet::from_bits(bits)));
+    (any::<u16>(), vec(claimed, 0..3), vec(changed, 0..3))
+        .prop_map(|(home, claims, changed)| Origin { home: ReplicaId(home), claims, changed })
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
@@ -166,7 +188,7 @@ fn steps_of(record: &Record) -> Vec<Step> {
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
             Item::Fence => steps.push(Step::Fence),
-            Item::Spilled(_) => panic!("nothing was spilled"),
+            Item::Spilled(_) | Item::Origin(_) => panic!("nothing was spilled, and no origin was told"),
         }
     }
     steps
@@ -243,6 +265,21 @@ proptest! {
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), built_tables);
         let everything = steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Shipped(_) | Step::Fence));
         prop_assert_eq!(read.writes_everything(), everything);
+    }
+
+    #[test]
+    fn an_origin_is_read_as_it_was_told(steps in vec(step(), 0..8), origin in origin(), cut in 0..8_usize) {
+        let mut builder = build(&steps[..cut.min(steps.len())]);
+        let has_file = cut % 2 == 0 && builder.spill().is_some();
+        steps.iter().skip(cut).for_each(|step| push(&mut builder, step));
+        builder.push_origin(&origin).unwrap();
+        let written = builder.finish(sample_header());
+        let read = Record::decode(written.bytes().to_vec()).unwrap();
+        prop_assert_eq!((read.origin(), read.is_spilled()), (Some(origin), has_file));
+        let in_memory = if has_file { &steps[cut.min(steps.len())..] } else { &steps[..] };
+        let plain = build(in_memory).finish(sample_header());
+        prop_assert!(read.row_changes().eq(plain.row_changes()));
+        prop_assert_eq!(plain.origin(), None);
     }
 
     #[test]
@@ -408,9 +445,14 @@ fn records_of_every_format_are_read() {
     spilled.spill().unwrap();
     push(&mut spilled, &Step::Delete(2, b"in the body".to_vec()));
     let in_parts = build(&moved).finish(sample_header());
-    let records = [(1, sample()), (2, spilled.finish(sample_header())), (3, in_parts)];
-    for (format, record) in records {
-        let path = format!("{}/tests/golden/record-{format}.hex", env!("CARGO_MANIFEST_DIR"));
+    let records = [
+        ("1", 1, sample()),
+        ("2", 2, spilled.finish(sample_header())),
+        ("3", 3, in_parts),
+        ("3-origin", 3, with_origin(&moved, &sample_origin())),
+    ];
+    for (name, format, record) in records {
+        let path = format!("{}/tests/golden/record-{name}.hex", env!("CARGO_MANIFEST_DIR"));
         let hex = record.bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, format!("{hex}\n")).unwrap();
@@ -421,6 +463,44 @@ fn records_of_every_format_are_read() {
         let read = Record::decode(bytes.collect()).unwrap();
         assert_eq!((read.envelope.format, &read), (format, &record));
     }
+}
+
+fn sample_origin() -> Origin {
+    let claims = Claims {
+        rows: vec![(DATABASE.table(2), 7), (DATABASE.table(5), u64::MAX)],
+        shared: vec![(DATABASE.table(9), 1)],
+        groups: Vec::new(),
+        tables: vec![DATABASE.table(3)],
+        everything: false,
+    };
+    let everything = Claimed { turn: 2, is_held: true, claims: Claims::everything() };
+    Origin {
+        home: ReplicaId(4),
+        claims: vec![Claimed { turn: 0, is_held: false, claims }, everything],
+        changed: vec![(DATABASE.table(2), ColumnSet::from_bits(0b101))],
+    }
+}
+
+/// The record of steps whose origin is told.
+fn with_origin(steps: &[Step], origin: &Origin) -> Record {
+    let mut builder = build(steps);
+    builder.push_origin(origin).unwrap();
+    builder.finish(sample_header())
+}
+
+#[test]
+fn an_origin_that_the_header_does_not_tell_is_refused() {
+    let told = with_origin(&[Step::Truncate(3)], &sample_origin());
+    let body = told.bytes()[HEADER_BYTES..].to_vec();
+    for (format, flags) in [(FORMAT_PARTS, 0), (FORMAT_PARTS, HAS_ORIGIN | 8), (FORMAT, 0), (FORMAT, HAS_ORIGIN)] {
+        let envelope = Envelope { format, flags, ..told.envelope };
+        let bytes = [&envelope.encode()[..], &body].concat();
+        assert!(Record::decode(bytes).is_err(), "format {format}, flags {flags}");
+    }
+    let whole = build(&[Step::Moved(3, [4, 5], Vec::new(), Vec::new())]).finish(sample_header());
+    let envelope = Envelope { flags: HAS_ORIGIN, ..whole.envelope };
+    let bytes = [&envelope.encode()[..], &whole.bytes()[HEADER_BYTES..]].concat();
+    assert!(matches!(Record::decode(bytes), Err(DecodeError::BadBody { .. })), "it is told and not there");
 }
 
 #[test]

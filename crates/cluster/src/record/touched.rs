@@ -64,12 +64,12 @@ impl TouchedTables {
         }
     }
 
-    /// Appends the lists at the end of a body ([`super::tail`]).
-    pub(super) fn put_tail(&self, bytes: &mut Vec<u8>) {
+    /// Appends the lists at the end of a body ([`super::tail`]), that of parts if `has_parts`.
+    pub(super) fn put_tail(&self, bytes: &mut Vec<u8>, has_parts: bool) {
         for table in &self.tables {
             bytes.extend_from_slice(&table.number.to_le_bytes());
         }
-        for table in self.tables.iter().filter(|_| self.are_in_parts()) {
+        for table in self.tables.iter().filter(|_| has_parts) {
             let bits = self.parts.get(table).map_or(u64::MAX, |parts| parts.bits());
             bytes.extend_from_slice(&bits.to_le_bytes());
         }

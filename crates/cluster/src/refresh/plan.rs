@@ -93,7 +93,7 @@ pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
             match item {
                 Item::Rows(rows) => planner.rows(rows.iter())?,
                 Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
-                Item::Fence => {}
+                Item::Fence | Item::Origin(_) => {}
                 Item::Statement(_) | Item::Shipped(_) => return Err(RefreshError::Statement),
                 Item::Spilled(_) => return Err(RefreshError::Spilled),
             }

@@ -257,7 +257,7 @@ fn note(contents: &mut Contents, item: Item<'_>) {
         }),
         Item::Sequence(sequence) => contents.sequences.push(sequence),
         Item::Fence => contents.is_fence = true,
-        Item::Spilled(_) => {}
+        Item::Spilled(_) | Item::Origin(_) => {}
     }
 }
 

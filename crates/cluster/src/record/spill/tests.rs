@@ -38,7 +38,7 @@ fn steps_of<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Step> {
             Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
             Item::Fence => steps.push(Step::Fence),
-            Item::Spilled(_) => {}
+            Item::Spilled(_) | Item::Origin(_) => {}
         }
     }
     steps
