@@ -11,9 +11,9 @@ use super::read::{Element, Elements, Items, RowChanges, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::touched::TouchedTables;
 use super::{
-    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_PARTS, FORMAT_SPILLED, HAS_ORIGIN, HEADER_BYTES, Header,
-    IS_SPILLED, Item, Origin, Record, RowChange, RowParts, SealedBody, Sequence, Shipped, Statement, TableId,
-    WRITES_EVERYTHING, put,
+    BODY_LIMIT_BYTES, Change, DatabaseId, FORMAT, FORMAT_PARTS, FORMAT_SPILLED, HAS_ORIGIN, HEADER_BYTES,
+    Header, IS_SPILLED, Item, Origin, Record, RowChange, RowParts, SealedBody, Sequence, Shipped, Statement,
+    TableId, WRITES_EVERYTHING, put,
 };
 use crate::placement::Edition;
 

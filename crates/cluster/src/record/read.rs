@@ -5,7 +5,8 @@
 
 use super::row_parts::RowParts;
 use super::{
-    DatabaseId, DecodeError, FORMAT_PARTS, HAS_ORIGIN, Origin, Record, ReplicaId, Shipped, Span, Spilled, TableId, origin,
+    DatabaseId, DecodeError, FORMAT_PARTS, HAS_ORIGIN, Origin, Record, ReplicaId, Shipped, Span, Spilled,
+    TableId, origin,
 };
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::{PartId, SequenceId};

@@ -59,22 +59,24 @@ fn shipped() -> impl Strategy<Value = Shipped> {
 fn claims() -> impl Strategy<Value = Claims> {
     let rows = || vec((table().prop_map(|table| DATABASE.table(table)), any::<u64>()), 0..3);
     let tables = vec(table().prop_map(|table| DATABASE.table(table)), 0..3);
-    (rows(), rows(), rows(), tables, any::<bool>()).prop_map(|(rows, shared, groups, tables, everything)| Claims {
-        rows,
-        shared,
-        groups,
-        tables,
-        everything,
+    (rows(), rows(), rows(), tables, any::<bool>()).prop_map(|(rows, shared, groups, tables, everything)| {
+        Claims { rows, shared, groups, tables, everything }
     })
 }
 
 fn origin() -> impl Strategy<Value = Origin> {
-    let claimed = (any::<(u32, bool)>(), claims())
-        .prop_map(|((turn, is_held), claims)| Claimed { turn, is_held, claims });
-    let changed = (table(), any::<u64>())
-        .prop_map(|(table, bits)| (DATABASE.table(table), ColumnSet::from_bits(bits)));
-    (any::<u16>(), vec(claimed, 0..3), vec(changed, 0..3))
-        .prop_map(|(home, claims, changed)| Origin { home: ReplicaId(home), claims, changed })
+    let claimed = (any::<(u32, bool)>(), claims()).prop_map(|((turn, is_held), claims)| Claimed {
+        turn,
+        is_held,
+        claims,
+    });
+    let changed =
+        (table(), any::<u64>()).prop_map(|(table, bits)| (DATABASE.table(table), ColumnSet::from_bits(bits)));
+    (any::<u16>(), vec(claimed, 0..3), vec(changed, 0..3)).prop_map(|(home, claims, changed)| Origin {
+        home: ReplicaId(home),
+        claims,
+        changed,
+    })
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
@@ -492,7 +494,9 @@ fn with_origin(steps: &[Step], origin: &Origin) -> Record {
 fn an_origin_that_the_header_does_not_tell_is_refused() {
     let told = with_origin(&[Step::Truncate(3)], &sample_origin());
     let body = told.bytes()[HEADER_BYTES..].to_vec();
-    for (format, flags) in [(FORMAT_PARTS, 0), (FORMAT_PARTS, HAS_ORIGIN | 8), (FORMAT, 0), (FORMAT, HAS_ORIGIN)] {
+    for (format, flags) in
+        [(FORMAT_PARTS, 0), (FORMAT_PARTS, HAS_ORIGIN | 8), (FORMAT, 0), (FORMAT, HAS_ORIGIN)]
+    {
         let envelope = Envelope { format, flags, ..told.envelope };
         let bytes = [&envelope.encode()[..], &body].concat();
         assert!(Record::decode(bytes).is_err(), "format {format}, flags {flags}");

@@ -179,7 +179,9 @@ impl Rows {
                 continue;
             }
             let performers = if first.is_performed {
-                self.placement.holders_of(&first.needs.touches)
+                // A secondary copy is not updated where it is, but refreshed.
+                let holders = self.placement.holders_of(&first.needs.touches);
+                self.placement.masters_among(holders, first.needs.writes.written_tables())
             } else {
                 ReplicaSet::EMPTY
             };

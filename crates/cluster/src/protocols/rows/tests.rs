@@ -3,6 +3,7 @@
 mod apply_batching;
 mod chains;
 mod commit_groups;
+mod configurations;
 mod databases;
 mod held;
 mod homes;
@@ -59,9 +60,13 @@ impl Bench {
     }
 
     fn made(choices: Choices, placement: Placement, refresh_pause_us: u64) -> Self {
+        Self::of_replicas(3, choices, placement, refresh_pause_us)
+    }
+
+    fn of_replicas(replicas: u16, choices: Choices, placement: Placement, refresh_pause_us: u64) -> Self {
         let options = Options {
             choices,
-            replicas: 3,
+            replicas,
             anchor: ANCHOR,
             placement,
             epoch: Epoch(1),
@@ -76,7 +81,7 @@ impl Bench {
             effects: Vec::new(),
             now: 0,
         };
-        for replica in 0..3 {
+        for replica in 0..replicas {
             let (replica, incarnation, applied) = (ReplicaId(replica), Incarnation(1), Version::ZERO);
             bench.feed(Event::ReplicaUp { replica, incarnation, applied });
         }

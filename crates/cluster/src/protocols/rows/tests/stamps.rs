@@ -7,12 +7,12 @@ use crate::protocols::preventive::{PREVENTIVE, PREVENTIVE_BASIC, WAIT_US};
 use crate::protocols::rows::PERFORMER_PATIENCE_US;
 
 const NONE: [&str; 0] = [];
-const SAME: Digest = Digest(1);
+pub(super) const SAME: Digest = Digest(1);
 const OTHER: Digest = Digest(2);
 
 /// A bench that holds the messages of agents back until they are asked for.
-struct Stage {
-    bench: Bench,
+pub(super) struct Stage {
+    pub(super) bench: Bench,
     messages: Vec<(ReplicaId, ReplicaId, Message)>,
     /// The last transaction that was performed, and its attempt.
     asked: Vec<(ReplicaId, Identity, u64)>,
@@ -24,11 +24,15 @@ impl Stage {
     }
 
     fn placed(choices: Choices, placement: Placement) -> Self {
-        Self { bench: Bench::made(choices, placement, 0), messages: Vec::new(), asked: Vec::new() }
+        Self::on(Bench::made(choices, placement, 0))
+    }
+
+    pub(super) fn on(bench: Bench) -> Self {
+        Self { bench, messages: Vec::new(), asked: Vec::new() }
     }
 
     /// The effects of one event as words, without messages and alarms.
-    fn feed(&mut self, event: Event) -> Vec<String> {
+    pub(super) fn feed(&mut self, event: Event) -> Vec<String> {
         let mut said = self.bench.feed(event);
         for effect in std::mem::take(&mut self.bench.effects) {
             match effect {
@@ -61,7 +65,7 @@ impl Stage {
     }
 
     /// The messages that wait for a replica arrive there.
-    fn deliver(&mut self, at: u16) -> Vec<String> {
+    pub(super) fn deliver(&mut self, at: u16) -> Vec<String> {
         let mut said = Vec::new();
         for (from, to, message) in std::mem::take(&mut self.messages) {
             if to == ReplicaId(at) {
@@ -74,7 +78,7 @@ impl Stage {
     }
 
     /// The last execution that was asked for at a replica has ended.
-    fn performed(&mut self, at: u16, performance: Performance) -> Vec<String> {
+    pub(super) fn performed(&mut self, at: u16, performance: Performance) -> Vec<String> {
         let asked = self.asked.iter().rev().find(|(replica, ..)| *replica == ReplicaId(at));
         let (replica, identity, attempt) = *asked.expect("an execution was asked for");
         self.feed(Event::Performed { replica, identity, attempt, performance })
@@ -90,7 +94,7 @@ impl Stage {
     }
 
     /// Max + epsilon goes by.
-    fn wait(&mut self) -> Vec<String> {
+    pub(super) fn wait(&mut self) -> Vec<String> {
         self.bench.now += WAIT_US;
         self.feed(Event::WakeUp)
     }
