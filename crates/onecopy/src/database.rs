@@ -4,6 +4,7 @@
 //! databases become several handles.
 
 pub(crate) mod oid_map;
+pub(crate) mod placement_advice;
 mod table_sizes;
 pub(crate) mod workload_stats;
 

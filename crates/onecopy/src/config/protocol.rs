@@ -61,7 +61,7 @@ pub(crate) const RULES: [&str; 3] = [OWN, "write-write", "read-write"];
 pub(crate) const SIGHTS: [&str; 2] = ["fresh", "local"];
 
 /// The values of `start`.
-pub(crate) const STARTS: [&str; 2] = ["arrival", "ordered"];
+pub(crate) const STARTS: [&str; 2] = ["on-arrival", "ordered"];
 
 /// The values of `perform`.
 pub(crate) const PERFORMERS: [&str; 2] = ["holders", "home"];
@@ -226,7 +226,7 @@ mod tests {
         see: "fresh",
         memory_bytes: MEMORY_BYTES,
         patience: Duration::from_secs(3),
-        start: "arrival",
+        start: "on-arrival",
         message_max: Duration::from_micros(preventive::WAIT_US),
         perform: "holders",
     };

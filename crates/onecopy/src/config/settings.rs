@@ -285,10 +285,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "start",
         flag: "start",
         kind: Kind::Word(&protocol::STARTS),
-        default: "arrival",
+        default: "on-arrival",
         can_reload: false,
         about: "When a transaction starts under protocol `preventive`: on arrival, to run again if an older one comes \
-                (`arrival`), or when no older one can come any more (`ordered`).",
+                (`on-arrival`), or when no older one can come any more (`ordered`).",
     },
     Setting {
         name: "message_max",

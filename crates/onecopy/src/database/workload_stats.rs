@@ -19,10 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::ids::SequenceId;
+use cluster::ids::{SequenceId, TableId};
 use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
+use super::placement_advice::TemplateUse;
 use beginnings::Beginnings;
 use disguised::Disguised;
 use wait_history::WaitHistory;
@@ -48,6 +49,17 @@ pub(crate) struct Shown {
     pub(crate) count: u64,
     /// The total run time.
     pub(crate) total_us: u64,
+    pub(crate) usage: TemplateUse,
+}
+
+/// What a template is, told when it is new.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    pub(crate) text: String,
+    /// The tables that it reads or writes, if they are bounded.
+    pub(crate) tables: Option<BTreeSet<TableId>>,
+    /// Those among them that it writes.
+    pub(crate) written: BTreeSet<TableId>,
 }
 
 #[derive(Debug)]
@@ -57,6 +69,8 @@ struct Entry {
     total_us: u64,
     /// The time that servers worked for it.
     served_us: u64,
+    tables: Option<BTreeSet<TableId>>,
+    written: BTreeSet<TableId>,
     /// The time of its last run, by the shard's own count.
     last: u64,
 }
@@ -162,8 +176,13 @@ impl WorkloadStats {
         Some(u32::try_from(entry.served_us / entry.count).unwrap_or(u32::MAX).max(COST_US_MIN))
     }
 
-    /// Counts a run of a template. Calls `text` if the template is new here.
-    pub(crate) fn note(&self, template: TemplateId, times: StatementTimes, text: impl FnOnce() -> String) {
+    /// Counts a run of a template. Calls `describe` if the template is new here.
+    pub(crate) fn note(
+        &self,
+        template: TemplateId,
+        times: StatementTimes,
+        describe: impl FnOnce() -> Described,
+    ) {
         let mut shard = self.shard(template);
         shard.runs += 1;
         let [took_us, served_us] =
@@ -180,7 +199,9 @@ impl WorkloadStats {
             let oldest = shard.templates.iter().min_by_key(|(_, entry)| entry.last).map(|(id, _)| *id);
             oldest.and_then(|oldest| shard.templates.remove(&oldest));
         }
-        let entry = Entry { text: text().into(), count: 1, total_us: took_us, served_us, last };
+        let Described { text, tables, written } = describe();
+        let entry =
+            Entry { text: text.into(), count: 1, total_us: took_us, served_us, tables, written, last };
         shard.templates.insert(template, entry);
     }
 
@@ -210,6 +231,12 @@ impl WorkloadStats {
                 text: entry.text.to_string(),
                 count: entry.count,
                 total_us: entry.total_us,
+                usage: TemplateUse {
+                    runs: entry.count,
+                    served_us: entry.served_us,
+                    tables: entry.tables.clone(),
+                    written: entry.written.clone(),
+                },
             }));
         }
         all.sort_by_key(|shown| (std::cmp::Reverse(shown.total_us), shown.template));
@@ -236,7 +263,7 @@ mod tests {
             learned.note(
                 TemplateId(n * step),
                 StatementTimes { total: Duration::from_micros(2), served: Duration::ZERO },
-                || format!("t{n}"),
+                || Described { text: format!("t{n}"), ..Described::default() },
             );
         };
         (0..count).for_each(note);

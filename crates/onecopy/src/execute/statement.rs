@@ -4,10 +4,11 @@
 //! Outside of a transaction a bounded read goes to any replica that is fresh enough. Any other statement becomes an
 //! update transaction of its own. Inside a transaction every statement runs where the transaction is open.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 
 use cluster::event::{Event, Reads};
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{ReplicaId, TableId, Version};
 use cluster::placement::Touches;
 use sql::{TransactionOptions, Verb};
 use wire::backend::Status;
@@ -15,7 +16,8 @@ use wire::backend::Status;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::CancelState;
-use crate::database::workload_stats::StatementTimes;
+use crate::client::sent::Sent;
+use crate::database::workload_stats::{Described, StatementTimes};
 use crate::drive::reading::WantedRead;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
@@ -36,8 +38,18 @@ impl View<'_> {
         let count = u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1);
         let share = StatementTimes { total: times.total / count, served: times.served / count };
         for sent in &requirements.sent {
-            self.link.database().workload.note(sent.statement().template, share, || sent.template());
+            let describe = || self.described(sent);
+            self.link.database().workload.note(sent.statement().template, share, describe);
         }
+    }
+
+    /// The statement without its constants, and the tables that it reads and writes.
+    fn described(self, sent: &Sent) -> Described {
+        let routing = sent.statement().routing(&self.link.database().catalogue());
+        let written: BTreeSet<TableId> = routing.writes.iter().flatten().copied().collect();
+        let tables = routing.reads.as_ref().zip(routing.writes.as_ref());
+        let tables = tables.map(|(reads, writes)| reads.iter().chain(writes).copied().collect());
+        Described { text: sent.template(), tables, written }
     }
 }
 

@@ -11,6 +11,7 @@ mod elastic;
 pub(crate) mod membership;
 mod memory;
 mod placement;
+mod placement_advice;
 mod show;
 
 use std::collections::BTreeMap;

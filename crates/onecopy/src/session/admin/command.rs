@@ -60,6 +60,7 @@ pub(super) enum View {
     Log,
     Memory,
     Placement,
+    PlacementAdvice,
     Pools,
     Replicas,
     Servers,
@@ -73,7 +74,7 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 22] = [
+const VIEWS: [(&str, View, &str); 23] = [
     ("CHAINS", View::Chains, "known transactions that follow each other"),
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
@@ -86,6 +87,7 @@ const VIEWS: [(&str, View, &str); 22] = [
     ("LOG", View::Log, "versions that the log has"),
     ("MEMORY", View::Memory, "memory used by caches, with limits"),
     ("PLACEMENT", View::Placement, "tables that only some replicas hold"),
+    ("PLACEMENT ADVICE", View::PlacementAdvice, "tables that fewer replicas could hold"),
     ("POOLS", View::Pools, "clients and server connections, by role"),
     ("REPLICAS", View::Replicas, "replicas: state, version, load"),
     ("SERVERS", View::Servers, "server connections, and their sessions"),
@@ -149,8 +151,9 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
     let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
     let found = match words.as_slice() {
         [] => Some(Command::Empty),
-        ["SHOW", name] => {
-            VIEWS.iter().find(|(known, ..)| known == name).map(|(_, view, _)| Command::Show(*view))
+        ["SHOW", name @ ..] => {
+            let name = name.join(" ");
+            VIEWS.iter().find(|(known, ..)| *known == name).map(|(_, view, _)| Command::Show(*view))
         }
         ["VERIFY"] => Some(Command::Verify),
         ["PAUSE"] => Some(Command::Pause),
@@ -247,7 +250,7 @@ impl View {
             }
             Self::Elastic => "at replica state busy queued decision reason outcome",
             Self::Conflicts => "table waits wait_ms aborts deadlocks",
-            Self::Templates => "template number count mean_ms begins foreseen expected",
+            Self::Templates => "template number count mean_ms begins foreseen expected held_by",
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Memory => "name entries bytes limit_bytes",
@@ -256,6 +259,7 @@ impl View {
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
             }
             Self::Placement => "table holders",
+            Self::PlacementAdvice => "tables writes time copies enough in_vain command",
             Self::Replicas => "name host port state applied lag_versions reads writes load role detail",
             Self::Servers => {
                 "type user database state replica addr port connect_time request_time link remote_pid tls \
@@ -285,6 +289,8 @@ mod tests {
     fn commands_are_words_in_any_case() {
         assert_eq!(command(b" show  replicas ;\n"), Ok(Command::Show(View::Replicas)));
         assert_eq!(command(b"kill_client 17"), Ok(Command::Kill(17)));
+        assert_eq!(command(b"show placement  advice"), Ok(Command::Show(View::PlacementAdvice)));
+        assert!(command(b"SHOW PLACEMENT TABLES").is_err() && command(b"SHOW").is_err());
         assert_eq!(command(b""), Ok(Command::Empty));
         assert_eq!(command(b"SET extra_float_digits = 3"), Ok(Command::Set));
         assert!(command(b"DROP TABLE x").is_err());

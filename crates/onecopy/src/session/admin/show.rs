@@ -14,6 +14,7 @@ use super::command::{Dialect, View, help};
 use super::elastic;
 use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::placement;
+use super::placement_advice::{self, held_by};
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::{Coordinator, MemberState};
 use crate::database::workload_stats::Shown;
@@ -43,6 +44,7 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
         View::Log => log(coordinator),
         View::Memory => memory(worker),
         View::Placement => placement::rows(coordinator),
+        View::PlacementAdvice => placement_advice::rows(coordinator),
         View::Pools => bouncer::pools(worker),
         View::Replicas => replicas(coordinator),
         View::Servers => bouncer::servers(worker),
@@ -246,7 +248,8 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
         });
         let mean = format!("{:.3}", Duration::from_micros(mean_us).as_secs_f64() * 1e3);
         let number = format!("{:016x}", shown.template.0);
-        vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
+        let held_by = held_by(coordinator, shown.usage.tables.as_ref());
+        vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected, held_by]
     };
     coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
