@@ -7,6 +7,8 @@
 //! Example: four replicas, and `audit` is written as often as orders, and read in 1 % of the time. Two copies are enough, and half of all
 //! that is applied of it is applied in vain.
 //!
+//! A transaction block counts as a whole: it runs where all is held that its statements touch.
+//!
 //! It is advice: a table that is read seldom and urgently may be wanted everywhere all the same. Statements whose tables are not bounded
 //! run only where everything is held, so they count for no table.
 
@@ -17,16 +19,37 @@ use cluster::ids::TableId;
 /// A copy may be lost.
 const COPIES_MIN: usize = 2;
 
-/// How a template was used so far.
+/// How statements alone, or transaction blocks, have used tables so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TemplateUse {
+pub(crate) struct TableUse {
     pub(crate) runs: u64,
-    /// The time that servers worked for it.
+    /// The time that servers worked for all runs.
     pub(crate) served_us: u64,
-    /// The tables that it reads or writes, if they are bounded.
+    /// The tables that a run reads or writes, if they are bounded.
     pub(crate) tables: Option<BTreeSet<TableId>>,
     /// Those among them that it writes.
     pub(crate) written: BTreeSet<TableId>,
+}
+
+impl TableUse {
+    /// Takes so many runs away, or as many as there are, and returns them.
+    pub(crate) fn take(&mut self, runs: u64) -> Self {
+        let taken = runs.min(self.runs);
+        let served_us = self.served_us.saturating_mul(taken) / self.runs.max(1);
+        self.runs -= taken;
+        self.served_us -= served_us;
+        Self { runs: taken, served_us, ..self.clone() }
+    }
+
+    /// A statement of each of these runs.
+    pub(crate) fn add(&mut self, statement: &Self) {
+        self.served_us += statement.served_us;
+        self.written.extend(&statement.written);
+        match (&mut self.tables, &statement.tables) {
+            (Some(tables), Some(more)) => tables.extend(more),
+            (tables, _) => *tables = None,
+        }
+    }
 }
 
 /// Tables that fewer replicas could hold.
@@ -76,11 +99,11 @@ impl HeldSchema {
 }
 
 /// Tables that fewer replicas could hold, the most worthwhile first. No table is in two of them.
-pub(crate) fn advise(uses: &[TemplateUse], schema: &HeldSchema) -> Vec<Advice> {
+pub(crate) fn advise(uses: &[TableUse], schema: &HeldSchema) -> Vec<Advice> {
     let total_us: u64 = uses.iter().map(|one| one.served_us).sum::<u64>().max(1);
     let of_group = |root: &TableId| {
         let tables = schema.with_children(*root);
-        let touches = |one: &&TemplateUse| one.tables.as_ref().is_some_and(|own| !own.is_disjoint(&tables));
+        let touches = |one: &&TableUse| one.tables.as_ref().is_some_and(|own| !own.is_disjoint(&tables));
         let served_us: u64 = uses.iter().filter(touches).map(|one| one.served_us).sum();
         let writes = uses.iter().map(|one| one.runs * one.written.intersection(&tables).count() as u64).sum();
         let share = served_us.saturating_mul(1_000) / total_us;
@@ -119,9 +142,9 @@ mod tests {
     const LINES: TableId = table(2);
     const AUDIT: TableId = table(3);
 
-    fn used(runs: u64, served_us: u64, read: &[TableId], written: &[TableId]) -> TemplateUse {
+    fn used(runs: u64, served_us: u64, read: &[TableId], written: &[TableId]) -> TableUse {
         let tables = read.iter().chain(written).copied().collect();
-        TemplateUse { runs, served_us, tables: Some(tables), written: written.iter().copied().collect() }
+        TableUse { runs, served_us, tables: Some(tables), written: written.iter().copied().collect() }
     }
 
     /// Lines refer to orders.
@@ -154,6 +177,19 @@ mod tests {
         assert_eq!(advise(&lines_are_read, &schema(8)), [], "orders cannot leave where lines are");
     }
 
+    /// A block that writes the audit beside orders binds all its work to where the audit is.
+    #[test]
+    fn a_block_counts_as_a_whole() {
+        let mut orders = used(100, 800, &[ORDERS], &[]);
+        let mut block = TableUse { runs: 75, tables: Some(BTreeSet::new()), ..TableUse::default() };
+        block.add(&orders.take(75));
+        block.add(&used(75, 200, &[], &[AUDIT]));
+        assert_eq!((orders.runs, orders.served_us, block.served_us), (25, 200, 800));
+        assert_eq!(advise(&[orders, block.clone()], &schema(4)), [], "four fifths of the time need it");
+        block.add(&TableUse::default());
+        assert_eq!(block.tables, None, "a part of it may touch anything");
+    }
+
     #[test]
     fn as_many_are_enough_as_statements_keep_busy() {
         for (served_us, enough) in [(100, 2), (300, 3), (600, 5)] {
@@ -162,7 +198,7 @@ mod tests {
         }
         let never_written = [used(5, 1, &[AUDIT], &[]), used(1, 999, &[ORDERS], &[])];
         assert_eq!(advise(&never_written, &schema(8)), []);
-        let unbounded = [TemplateUse { runs: 5, served_us: 1_000, ..TemplateUse::default() }];
+        let unbounded = [TableUse { runs: 5, served_us: 1_000, ..TableUse::default() }];
         assert_eq!(advise(&unbounded, &schema(8)), []);
     }
 }

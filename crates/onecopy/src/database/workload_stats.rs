@@ -12,6 +12,7 @@
 //! restart.
 
 mod beginnings;
+mod blocks;
 mod disguised;
 mod wait_history;
 
@@ -23,8 +24,9 @@ use cluster::ids::{SequenceId, TableId};
 use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
-use super::placement_advice::TemplateUse;
+use super::placement_advice::TableUse;
 use beginnings::Beginnings;
+use blocks::Blocks;
 use disguised::Disguised;
 use wait_history::WaitHistory;
 
@@ -49,7 +51,8 @@ pub(crate) struct Shown {
     pub(crate) count: u64,
     /// The total run time.
     pub(crate) total_us: u64,
-    pub(crate) usage: TemplateUse,
+    /// The tables that it reads or writes, if they are bounded.
+    pub(crate) tables: Option<BTreeSet<TableId>>,
 }
 
 /// What a template is, told when it is new.
@@ -75,6 +78,13 @@ struct Entry {
     last: u64,
 }
 
+impl Entry {
+    fn usage(&self) -> TableUse {
+        let Self { count, served_us, tables, written, .. } = self;
+        TableUse { runs: *count, served_us: *served_us, tables: tables.clone(), written: written.clone() }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shard {
     templates: BTreeMap<TemplateId, Entry>,
@@ -88,6 +98,7 @@ pub(crate) struct WorkloadStats {
     beginnings: Mutex<Beginnings>,
     wait_history: Mutex<WaitHistory>,
     disguised: Disguised,
+    blocks: Mutex<Blocks>,
     start: Instant,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -107,6 +118,7 @@ impl Default for WorkloadStats {
             beginnings: Mutex::default(),
             wait_history: Mutex::default(),
             disguised: Disguised::default(),
+            blocks: Mutex::default(),
             start: Instant::now(),
             shards: Default::default(),
         }
@@ -117,6 +129,9 @@ impl WorkloadStats {
     pub(crate) fn observe(&self, transaction: &[Step<'_>]) {
         if let Ok(mut profiles) = self.profiles.try_lock() {
             profiles.observe(transaction);
+        }
+        if let Ok(mut blocks) = self.blocks.try_lock() {
+            blocks.note(transaction.iter().map(|step| step.statement.template).collect());
         }
     }
 
@@ -221,6 +236,29 @@ impl WorkloadStats {
         )
     }
 
+    /// How tables were used: by statements alone, and by blocks of several.
+    pub(crate) fn usage(&self) -> Vec<TableUse> {
+        let mut alone: BTreeMap<TemplateId, TableUse> = BTreeMap::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            alone.extend(shard.templates.iter().map(|(template, entry)| (*template, entry.usage())));
+        }
+        let mut all = Vec::new();
+        for (templates, runs) in self.blocks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let mut block = TableUse { runs, tables: Some(BTreeSet::new()), ..TableUse::default() };
+            for template in templates {
+                let Some(one) = alone.get_mut(template) else {
+                    block.tables = None;
+                    continue;
+                };
+                block.add(&one.take(runs));
+            }
+            all.push(block);
+        }
+        all.extend(alone.into_values().filter(|one| one.runs > 0));
+        all
+    }
+
     /// All templates, by total run time, the longest first.
     pub(crate) fn show(&self) -> Vec<Shown> {
         let mut all = Vec::new();
@@ -231,12 +269,7 @@ impl WorkloadStats {
                 text: entry.text.to_string(),
                 count: entry.count,
                 total_us: entry.total_us,
-                usage: TemplateUse {
-                    runs: entry.count,
-                    served_us: entry.served_us,
-                    tables: entry.tables.clone(),
-                    written: entry.written.clone(),
-                },
+                tables: entry.tables.clone(),
             }));
         }
         all.sort_by_key(|shown| (std::cmp::Reverse(shown.total_us), shown.template));

@@ -6,13 +6,11 @@ use cluster::ids::TableId;
 use cluster::placement::Touches;
 
 use crate::coordinator::Coordinator;
-use crate::database::placement_advice::{Advice, HeldSchema, TemplateUse, advise};
+use crate::database::placement_advice::{Advice, HeldSchema, advise};
 
 /// The rows, the most worthwhile first.
 pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let uses: Vec<TemplateUse> =
-        coordinator.database.workload.show().into_iter().map(|one| one.usage).collect();
-    let advice = advise(&uses, &schema(coordinator));
+    let advice = advise(&coordinator.database.workload.usage(), &schema(coordinator));
     // Each goes to other replicas beside the anchor, which holds everything.
     (0..).zip(advice).map(|(number, advice)| row(coordinator, &advice, number)).collect()
 }

@@ -248,7 +248,7 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
         });
         let mean = format!("{:.3}", Duration::from_micros(mean_us).as_secs_f64() * 1e3);
         let number = format!("{:016x}", shown.template.0);
-        let held_by = held_by(coordinator, shown.usage.tables.as_ref());
+        let held_by = held_by(coordinator, shown.tables.as_ref());
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected, held_by]
     };
     coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
