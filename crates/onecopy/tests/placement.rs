@@ -339,7 +339,32 @@ async fn rows_where_a_table_is_not_held_are_found() {
     assert!(checked[2].values().any(|value| value.contains("stock")), "{checked:?}");
     run(&admin(&cluster).await, "REBUILD REPLICA replica-3").await;
     cluster.verify().await;
+    advice_can_be_followed(&cluster).await;
     cluster.stop().await;
+}
+
+/// A table that is written and not read is advised to go to two replicas, by a command that does it.
+async fn advice_can_be_followed(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table audit (id int primary key, what text)").await;
+    for id in 0..10 {
+        run(&client, &format!("insert into audit values ({id}, 'written')")).await;
+    }
+    // So that most of the servers' time goes to another table.
+    run(&client, "select count(*), pg_sleep(5) from orders").await;
+    let admin = admin(cluster).await;
+    let advice = rows(&admin, "SHOW PLACEMENT ADVICE").await;
+    let audit = advice.iter().find(|row| row["tables"].contains("audit"));
+    let audit = audit.unwrap_or_else(|| panic!("nothing about it in {advice:?}"));
+    assert_eq!((audit["copies"].as_str(), audit["enough"].as_str(), audit["in_vain"].as_str()), ("4", "2", "20"));
+    run(&admin, &audit["command"]).await;
+    let placed = rows(&admin, "SHOW PLACEMENT").await;
+    let audit = placed.iter().find(|row| row["table"].contains("audit")).unwrap();
+    assert_eq!(audit["holders"].split(", ").count(), 2, "{placed:?}");
+    let templates = rows(&admin, "SHOW TEMPLATES").await;
+    let insert = templates.iter().find(|row| row["template"].contains("insert into audit")).unwrap();
+    assert_eq!(insert["held_by"], audit["holders"], "{templates:?}");
+    cluster.verify().await;
 }
 
 /// Every fourth case of the matrix under one of three placements of new tables; all cases under all of them if `ONECOPY_TEST_ROUNDS` is
