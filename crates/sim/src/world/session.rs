@@ -178,6 +178,8 @@ impl World {
         let Some(node) = self.node.as_ref() else { return };
         let (catalogue, view_changes) = (node.catalogue, node.view_changes);
         let nonce = self.nonce();
+        // Nothing is known by such a catalogue: after a crash, until the node has loaded another.
+        let is_outdated = self.is_misjudged(&[catalogue]);
         let foresees_tables = self.plan.foresees_tables || self.sessions[session].tries > 0;
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
@@ -220,7 +222,8 @@ impl World {
                 };
                 let home = if program.has_any_home { Home::Any } else { Home::Anchor };
                 let whole = record::whole(&program, done, &self.rules);
-                let whole = whole.filter(|_| self.rules.protocol.order.chains_all() && !self.changes_view);
+                let is_told = self.rules.protocol.order.chains_all() && !self.changes_view;
+                let whole = whole.filter(|_| is_told && !is_outdated);
                 let foreseen = match whole {
                     Some(mut whole) => {
                         self.mispredict(&mut whole);
