@@ -178,8 +178,8 @@ impl World {
         let Some(node) = self.node.as_ref() else { return };
         let (catalogue, view_changes) = (node.catalogue, node.view_changes);
         let nonce = self.nonce();
-        // Nothing is known by such a catalogue: after a crash, until the node has loaded another.
-        let is_outdated = self.is_misjudged(&[catalogue]);
+        // After a crash nothing is known by the old catalogue.
+        let is_unsure = self.changes_view || self.is_misjudged(&[catalogue]);
         let foresees_tables = self.plan.foresees_tables || self.sessions[session].tries > 0;
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
@@ -209,7 +209,6 @@ impl World {
         let kind = asks_kinds.then(|| record::kind(&program, self.disk.records.len())).flatten();
         let foresees = is_first && foresees_tables;
         let touches = record::touches(&program, at_statement, foresees, &self.placement, &self.rules);
-
         let needs = |reads, touches, kind| Needs { reads, touches, writes, cost_us, near, catalogue, kind };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, touches, at, cost_us, near, catalogue, kind },
@@ -222,8 +221,7 @@ impl World {
                 };
                 let home = if program.has_any_home { Home::Any } else { Home::Anchor };
                 let whole = record::whole(&program, done, &self.rules);
-                let is_told = self.rules.protocol.order.chains_all() && !self.changes_view;
-                let whole = whole.filter(|_| is_told && !is_outdated);
+                let whole = whole.filter(|_| self.rules.protocol.order.chains_all() && !is_unsure);
                 let foreseen = match whole {
                     Some(mut whole) => {
                         self.mispredict(&mut whole);
