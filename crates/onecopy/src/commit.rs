@@ -302,7 +302,8 @@ impl Committer<'_> {
         if let Some(lsn) = lock_lsn {
             self.link.worker.coordinator.core.tell(Event::LockLsn { session: self.link.id, lsn });
         }
-        if let Some(digest) = self.txn.script.as_ref().and_then(|_| digest(&body)) {
+        let is_performed = self.link.client.may_be_recalled && self.link.worker.scripts.has(self.link.id);
+        if let Some(digest) = is_performed.then(|| digest(&body)).flatten() {
             self.link.worker.coordinator.core.tell(Event::Digest { session: self.link.id, digest });
         }
         let reads = if is_analysis_outdated { Reads::All } else { read };

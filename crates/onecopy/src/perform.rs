@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use cluster::event::{Event, Performance as Outcome};
 
-use crate::coordinator::performances::{Performance, Wish};
+use crate::coordinator::performances::{PerformOrder, Performance, Wish};
 use crate::link::Worker;
 use performer::Performer;
 
@@ -50,7 +50,7 @@ async fn perform(worker: Rc<Worker>, performance: Arc<Performance>) {
 /// Executes and ends a transaction. Returns what the core has to hear at the end.
 async fn execute(worker: &Worker, performance: &Arc<Performance>) -> Option<Event> {
     let mut wishes = performance.wishes();
-    let script = worker.scripts.of(performance.session, performance.identity);
+    let script = worker.scripts.of(performance.order.session, performance.order.identity);
     let Some(script) = script.filter(|_| *wishes.borrow() == Wish::Perform) else {
         return performance.fail();
     };
@@ -67,7 +67,7 @@ async fn execute(worker: &Worker, performance: &Arc<Performance>) -> Option<Even
             if !performer.commit().await {
                 return Some(performance.lost());
             }
-            let (replica, incarnation) = (performance.replica, performance.incarnation);
+            let PerformOrder { replica, incarnation, .. } = performance.order;
             worker.coordinator.core.tell(Event::Applied { replica, incarnation, upto: version });
             performer.give_back(worker).await;
             None

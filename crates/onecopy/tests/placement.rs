@@ -356,7 +356,10 @@ async fn advice_can_be_followed(cluster: &Cluster) {
     let advice = rows(&admin, "SHOW PLACEMENT ADVICE").await;
     let audit = advice.iter().find(|row| row["tables"].contains("audit"));
     let audit = audit.unwrap_or_else(|| panic!("nothing about it in {advice:?}"));
-    assert_eq!((audit["copies"].as_str(), audit["enough"].as_str(), audit["in_vain"].as_str()), ("4", "2", "20"));
+    assert_eq!(
+        (audit["copies"].as_str(), audit["enough"].as_str(), audit["in_vain"].as_str()),
+        ("4", "2", "20")
+    );
     run(&admin, &audit["command"]).await;
     let placed = rows(&admin, "SHOW PLACEMENT").await;
     let audit = placed.iter().find(|row| row["table"].contains("audit")).unwrap();

@@ -30,9 +30,9 @@ pub(crate) enum Wish {
     Failed,
 }
 
-/// One execution.
-#[derive(Debug)]
-pub(crate) struct Performance {
+/// Which execution it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerformOrder {
     pub(crate) replica: ReplicaId,
     /// The set of connections to use.
     pub(crate) incarnation: Incarnation,
@@ -41,17 +41,18 @@ pub(crate) struct Performance {
     pub(crate) identity: Identity,
     /// Its number.
     pub(crate) attempt: u64,
+}
+
+/// One execution.
+#[derive(Debug)]
+pub(crate) struct Performance {
+    pub(crate) order: PerformOrder,
     wish: watch::Sender<Wish>,
 }
 
 impl Performance {
-    fn new(
-        (replica, incarnation): (ReplicaId, Incarnation),
-        (session, identity): (SessionId, Identity),
-        attempt: u64,
-    ) -> Arc<Self> {
-        let wish = watch::channel(Wish::Perform).0;
-        Arc::new(Self { replica, incarnation, session, identity, attempt, wish })
+    fn new(order: PerformOrder) -> Arc<Self> {
+        Arc::new(Self { order, wish: watch::channel(Wish::Perform).0 })
     }
 
     /// What the core wants of it, and each change of that.
@@ -82,13 +83,13 @@ impl Performance {
 
     /// The report of the execution.
     pub(crate) fn reports(&self, performance: Outcome) -> Event {
-        let (replica, identity, attempt) = (self.replica, self.identity, self.attempt);
+        let PerformOrder { replica, identity, attempt, .. } = self.order;
         Event::Performed { replica, identity, attempt, performance }
     }
 
     /// It was told to commit, and may not have done so.
     pub(crate) fn lost(&self) -> Event {
-        Event::ReplicaLost { replica: self.replica, incarnation: self.incarnation }
+        Event::ReplicaLost { replica: self.order.replica, incarnation: self.order.incarnation }
     }
 }
 
@@ -133,15 +134,9 @@ pub(super) struct Performances {
 impl Performances {
     /// Begins an execution. An earlier one of the transaction at this replica is rolled back. Returns what the core has to hear if it
     /// cannot begin.
-    pub(super) fn begin(
-        &self,
-        at: (ReplicaId, Incarnation),
-        of: (SessionId, Identity),
-        attempt: u64,
-        queue: Option<Arc<PerformanceQueue>>,
-    ) -> Option<Event> {
-        let performance = Performance::new(at, of, attempt);
-        let key = (performance.replica, performance.identity);
+    pub(super) fn begin(&self, order: PerformOrder, queue: Option<Arc<PerformanceQueue>>) -> Option<Event> {
+        let performance = Performance::new(order);
+        let key = (order.replica, order.identity);
         if let Some(earlier) = self.open().insert(key, Arc::clone(&performance)) {
             earlier.decide(Wish::Undo);
         }
@@ -152,7 +147,8 @@ impl Performances {
     /// An execution commits as this version. Returns what the core has to hear if there is none that can.
     pub(super) fn commit(
         &self,
-        (replica, incarnation): (ReplicaId, Incarnation),
+        replica: ReplicaId,
+        incarnation: Incarnation,
         identity: Identity,
         version: Version,
     ) -> Option<Event> {
@@ -166,7 +162,7 @@ impl Performances {
     pub(super) fn undo(&self, replica: ReplicaId, identity: Identity, attempt: u64) {
         let mut open = self.open();
         if let Some(performance) = open.get(&(replica, identity))
-            && performance.attempt == attempt
+            && performance.order.attempt == attempt
         {
             performance.decide(Wish::Undo);
             open.remove(&(replica, identity));
@@ -176,7 +172,7 @@ impl Performances {
     /// An execution is over.
     pub(super) fn ended(&self, performance: &Arc<Performance>) {
         let mut open = self.open();
-        let key = (performance.replica, performance.identity);
+        let key = (performance.order.replica, performance.order.identity);
         if open.get(&key).is_some_and(|there| Arc::ptr_eq(there, performance)) {
             open.remove(&key);
         }

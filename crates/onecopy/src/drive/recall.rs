@@ -30,7 +30,7 @@ impl Driver<'_> {
         let Transaction::Update(update) = &self.txn.state else { return Fault::Lost(self.txn.last_home) };
         if update.boundary == Boundary::Statement && !self.link.client.shown {
             Box::pin(self.undo_home()).await;
-            self.txn.is_recalled = true;
+            self.txn.retry_hints.is_recalled = true;
             return Fault::Recalled;
         }
         let cause = AbortCause::Conflict(Rival::default());

@@ -5,7 +5,6 @@
 //! end once the client has seen any of its reply.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use cluster::claims::Claims;
 use cluster::event::{Foreseen, Reads};
@@ -19,6 +18,7 @@ use crate::classify::statement_analysis::StatementAnalysis;
 use crate::drive::reading::WantedRead;
 use crate::error::{Fault, broken};
 use crate::execute::Executor;
+use crate::link::Link;
 use crate::link::scripts::Script;
 use crate::link::wait::WAIT_MAX;
 use crate::local::count;
@@ -44,17 +44,6 @@ impl View<'_> {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
             && !self.link.settings.defaults.read_only
-    }
-}
-
-impl View<'_> {
-    /// What other replicas perform of a transaction that begins with this work, if they do.
-    fn script(self, opening: &PlaceDecision, work: Work<'_>) -> Option<Rc<Script>> {
-        let Foreseen::Whole(whole) = &opening.foreseen else { return None };
-        let work = OwnedWork::of(work).filter(|_| whole.is_performable)?;
-        let isolation = inside(self.link.resolve(TransactionOptions::default()));
-        let (settings, secret) = (self.link.settings.clone(), self.link.servers.secret().clone());
-        Some(Rc::new(Script { isolation, work, settings, secret }))
     }
 }
 
@@ -193,7 +182,11 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let mark = self.link.client.out.len();
         let mut again = self.link.client.may_be_recalled.then(|| opening.clone());
-        self.txn.script = self.view().script(&opening, work);
+        let script = script_of(self.link, &opening, work);
+        let is_performed = script.is_some();
+        if let Some(script) = script {
+            self.link.worker.scripts.prepare(self.link.id, script);
+        }
         let mut opening = opening;
         let ended = loop {
             match self.update_in_place(analysis, opening, work, ends).await {
@@ -208,7 +201,7 @@ impl Executor<'_> {
                 ended => break ended,
             }
         };
-        if self.txn.script.take().is_some() {
+        if is_performed {
             self.link.worker.scripts.remove(self.link.id);
         }
         ended
@@ -283,6 +276,15 @@ impl Executor<'_> {
         }
         Ok(ended)
     }
+}
+
+/// What other replicas perform of a transaction that begins with this work, if they do.
+fn script_of(link: &Link, opening: &PlaceDecision, work: Work<'_>) -> Option<Script> {
+    let Foreseen::Whole(whole) = &opening.foreseen else { return None };
+    let work = OwnedWork::of(work).filter(|_| whole.is_performable)?;
+    let isolation = inside(link.resolve(TransactionOptions::default()));
+    let (settings, secret) = (link.settings.clone(), link.servers.secret().clone());
+    Some(Script { isolation, work, settings, secret })
 }
 
 /// The pause before a retry after a conflict.

@@ -10,7 +10,7 @@ use std::pin::pin;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, TableId, Version};
 use cluster::placement::Touches;
-use sql::{TransactionOptions, Verb};
+use sql::{Catalogue, TransactionOptions, Verb};
 use wire::backend::Status;
 
 use crate::classify::requirements::Requirements;
@@ -38,18 +38,9 @@ impl View<'_> {
         let count = u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1);
         let share = StatementTimes { total: times.total / count, served: times.served / count };
         for sent in &requirements.sent {
-            let describe = || self.described(sent);
+            let describe = || described(sent, &self.link.database().catalogue());
             self.link.database().workload.note(sent.statement().template, share, describe);
         }
-    }
-
-    /// The statement without its constants, and the tables that it reads and writes.
-    fn described(self, sent: &Sent) -> Described {
-        let routing = sent.statement().routing(&self.link.database().catalogue());
-        let written: BTreeSet<TableId> = routing.writes.iter().flatten().copied().collect();
-        let tables = routing.reads.as_ref().zip(routing.writes.as_ref());
-        let tables = tables.map(|(reads, writes)| reads.iter().chain(writes).copied().collect());
-        Described { text: sent.template(), tables, written }
     }
 }
 
@@ -372,6 +363,15 @@ impl Executor<'_> {
             self.link.coordinator().core.tell(Event::Failed { session: self.link.id });
         }
     }
+}
+
+/// A statement without its constants, and the tables that it reads and writes.
+fn described(sent: &Sent, catalogue: &Catalogue) -> Described {
+    let routing = sent.statement().routing(catalogue);
+    let written: BTreeSet<TableId> = routing.writes.iter().flatten().copied().collect();
+    let tables = routing.reads.as_ref().zip(routing.writes.as_ref());
+    let tables = tables.map(|(reads, writes)| reads.iter().chain(writes).copied().collect());
+    Described { text: sent.template(), tables, written }
 }
 
 /// The error of a statement that Onecopy does not support.

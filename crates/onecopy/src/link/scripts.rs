@@ -28,16 +28,29 @@ pub(crate) struct Script {
     pub(crate) secret: Secret,
 }
 
-/// The scripts of the open transactions, by session.
+/// The scripts of the transactions that are open or about to begin, by session.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts {
-    all: RefCell<BTreeMap<SessionId, (Nonce, Rc<Script>)>>,
+    /// The nonce of a transaction that is about to begin is not known yet.
+    all: RefCell<BTreeMap<SessionId, (Option<Nonce>, Rc<Script>)>>,
 }
 
 impl Scripts {
-    /// The session is about to begin a transaction with this nonce.
-    pub(crate) fn add(&self, session: SessionId, nonce: Nonce, script: &Rc<Script>) {
-        self.all.borrow_mut().insert(session, (nonce, Rc::clone(script)));
+    /// The session is about to begin a transaction.
+    pub(crate) fn prepare(&self, session: SessionId, script: Script) {
+        self.all.borrow_mut().insert(session, (None, Rc::new(script)));
+    }
+
+    /// The session begins its transaction, perhaps not for the first time.
+    pub(crate) fn begin(&self, session: SessionId, begun: Nonce) {
+        if let Some((nonce, _)) = self.all.borrow_mut().get_mut(&session) {
+            *nonce = Some(begun);
+        }
+    }
+
+    /// Whether the session's transaction has a script.
+    pub(crate) fn has(&self, session: SessionId) -> bool {
+        self.all.borrow().contains_key(&session)
     }
 
     /// The session's transaction is over.
@@ -49,6 +62,6 @@ impl Scripts {
     pub(crate) fn of(&self, session: SessionId, identity: Identity) -> Option<Rc<Script>> {
         let all = self.all.borrow();
         let (nonce, script) = all.get(&session)?;
-        (*nonce == identity.nonce).then(|| Rc::clone(script))
+        (*nonce == Some(identity.nonce)).then(|| Rc::clone(script))
     }
 }

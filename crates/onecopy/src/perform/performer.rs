@@ -14,7 +14,7 @@ use crate::backend::{BackendError, Connection};
 use crate::client::settings::Settings;
 use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
-use crate::coordinator::performances::{Performance, Wish};
+use crate::coordinator::performances::{PerformOrder, Performance, Wish};
 use crate::link::Worker;
 use crate::link::scripts::Script;
 use crate::local::session_registry::SessionEntry;
@@ -40,7 +40,7 @@ impl Performer {
         performance: &Arc<Performance>,
         script: &Script,
     ) -> Option<Self> {
-        let Performance { replica, incarnation, session, identity, .. } = **performance;
+        let PerformOrder { replica, incarnation, session, identity, .. } = performance.order;
         let coordinator = Arc::clone(&worker.coordinator);
         let mut settings = script.settings.clone();
         let sharing = Sharing::of(&worker.performing_pools, worker.thread, &settings, &script.secret);

@@ -33,8 +33,8 @@ const HOME_LOSSES_MAX: u32 = 500;
 impl View<'_> {
     fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Foreseen) -> Result<Event, Fault> {
         let nonce = nonce()?;
-        if let Some(script) = &self.txn.script {
-            self.link.worker.scripts.add(self.link.id, nonce, script);
+        if self.link.client.may_be_recalled {
+            self.link.worker.scripts.begin(self.link.id, nonce);
         }
         Ok(Event::Begin { session: self.link.id, level, nonce, home, needs, foreseen })
     }
@@ -60,7 +60,7 @@ impl Placer<'_> {
             loop {
                 let needs = self.view().needs(reads.clone(), touches.clone(), writes.clone());
                 let needs = Needs { kind: kind.clone(), ..needs };
-                let event = if std::mem::take(&mut self.txn.is_recalled) {
+                let event = if std::mem::take(&mut self.txn.retry_hints.is_recalled) {
                     Event::Undone { session: self.link.id }
                 } else {
                     self.view().begin_event(level_of(isolation), home, needs, foreseen.clone())?

@@ -1,7 +1,6 @@
 //! The state of a session's open transaction, in addition to its state at a server ([`Transaction`]).
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use std::time::Duration;
 
 use cluster::claims::Claims;
@@ -15,7 +14,6 @@ use wire::backend::Status;
 use crate::classify::requirements::Requirements;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, Refusal, broken};
-use crate::link::scripts::Script;
 use crate::relay::Ended;
 use crate::transaction::conflict_detail::ConflictDetail;
 use crate::transaction::profile::TxnProfile;
@@ -93,10 +91,6 @@ pub(crate) struct OpenTransaction {
     pub(crate) loss: Option<Refusal>,
     /// The transaction was lost while the client was silent. Its next statement gets the error.
     pub(crate) must_tell_loss: bool,
-    /// What other replicas perform of the transaction that is about to begin, or is open.
-    pub(crate) script: Option<Rc<Script>>,
-    /// The core has recalled the transaction, and waits for the session to run it again.
-    pub(crate) is_recalled: bool,
     /// The home of the present or last update transaction.
     pub(crate) last_home: ReplicaId,
     /// The replica where the session's rows with sequence values are written.
@@ -124,8 +118,6 @@ impl OpenTransaction {
             named_rows: ConflictDetail::default(),
             loss: None,
             must_tell_loss: false,
-            script: None,
-            is_recalled: false,
             last_home: anchor,
             lease_use: LeaseUse::default(),
             retry_hints: RetryHints::default(),
@@ -333,6 +325,8 @@ pub(crate) struct RetryHints {
     pub(crate) needs_anchor: bool,
     /// Rows that the transaction wrote while another one held them. The next attempt reserves them first.
     pub(crate) unreserved: Claims,
+    /// The core has recalled the transaction, and waits for the session to run it again in its place in the order.
+    pub(crate) is_recalled: bool,
 }
 
 /// The state when a savepoint was set.

@@ -13,7 +13,7 @@ use commitlog::LogEngine;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::mailboxes::Mailboxes;
 use crate::coordinator::messages::Messages;
-use crate::coordinator::performances::Performances;
+use crate::coordinator::performances::{PerformOrder, Performances};
 use crate::coordinator::requests::AgentOrder;
 use crate::coordinator::seats::Seats;
 use crate::coordinator::view::View;
@@ -43,10 +43,11 @@ impl Outputs {
             }
             Effect::Perform { replica, incarnation, session, identity, attempt } => {
                 let queue = self.mailboxes.performances(session);
-                return self.performances.begin((replica, incarnation), (session, identity), attempt, queue);
+                let order = PerformOrder { replica, incarnation, session, identity, attempt };
+                return self.performances.begin(order, queue);
             }
             Effect::CommitPerformed { replica, incarnation, identity, version } => {
-                return self.performances.commit((replica, incarnation), identity, version);
+                return self.performances.commit(replica, incarnation, identity, version);
             }
             Effect::UndoPerformed { replica, identity, attempt } => {
                 self.performances.undo(replica, identity, attempt);
