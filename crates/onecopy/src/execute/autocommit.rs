@@ -204,6 +204,10 @@ impl Executor<'_> {
         if is_performed {
             self.link.worker.scripts.remove(self.link.id);
         }
+        if std::mem::take(&mut self.txn.retry_hints.is_recalled) {
+            // It was recalled while it failed for another reason, so it does not run again.
+            self.link.forget_update();
+        }
         ended
     }
 
