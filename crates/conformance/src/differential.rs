@@ -144,7 +144,14 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let arguments = ["--health-deadline-ms", "60000"].map(str::to_owned);
     let chosen = Placement::chosen(options.placement.as_deref(), options.seed);
     let placement = chosen.variable();
-    let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments, placement };
+    let shape = Shape {
+        name: "onecopy",
+        folder: None,
+        replicas: REPLICAS,
+        arguments: &arguments,
+        placement,
+        message_us: None,
+    };
     let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
     runtime.block_on(async {

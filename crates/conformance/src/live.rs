@@ -245,7 +245,14 @@ fn start(
     let folder = options.data.as_deref();
     let chosen = options.placement();
     let placement = chosen.variable();
-    let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments, placement };
+    let shape = Shape {
+        name: "onecopy",
+        folder,
+        replicas: node::REPLICAS,
+        arguments: &arguments,
+        placement,
+        message_us: None,
+    };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
 

@@ -30,6 +30,7 @@ pub struct Node {
     log: PathBuf,
     words: Vec<OsString>,
     placement: Option<String>,
+    message_us: Option<String>,
 }
 
 /// Distinguishes nodes on the same machine.
@@ -45,10 +46,14 @@ pub struct Shape<'a> {
     pub arguments: &'a [String],
     /// Where new tables are held (`ONECOPY_TEST_PLACEMENT`): everywhere, or as these words say.
     pub placement: Option<&'a str>,
+    /// The mean delay of messages between its agents (`ONECOPY_TEST_MESSAGE_US`); without it they take no time.
+    pub message_us: Option<u32>,
 }
 
 /// The variable that says where new tables are held.
 const PLACEMENT: &str = "ONECOPY_TEST_PLACEMENT";
+/// The variable that says how long messages between agents take.
+const MESSAGE: &str = "ONECOPY_TEST_MESSAGE_US";
 
 impl Node {
     /// Makes and starts one of the usual shape.
@@ -58,8 +63,14 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let shape =
-            Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &[], placement: None };
+        let shape = Shape {
+            name: "onecopy",
+            folder: None,
+            replicas: REPLICAS,
+            arguments: &[],
+            placement: None,
+            message_us: None,
+        };
         Self::start_shaped(shape, onecopy, binaries, scratch, interrupt)
     }
 
@@ -81,7 +92,9 @@ impl Node {
         words.extend(shape.arguments.iter().map(OsString::from));
         let log = scratch.path(&format!("{}.log", shape.name));
         let (replicas, placement) = (shape.replicas, shape.placement.map(str::to_owned));
-        let mut node = Self { program: None, port: endpoint.port, data, replicas, log, words, placement };
+        let message_us = shape.message_us.map(|us| us.to_string());
+        let port = endpoint.port;
+        let mut node = Self { program: None, port, data, replicas, log, words, placement, message_us };
         node.run()?;
         if let Some(program) = &mut node.program {
             binaries.wait_for(program, &endpoint, scratch, interrupt)?;
@@ -92,6 +105,7 @@ impl Node {
     fn run(&mut self) -> Result<(), Fault> {
         let mut command = program::command(&self.words[0]);
         command.args(&self.words[1..]).envs(self.placement.iter().map(|placement| (PLACEMENT, placement)));
+        command.envs(self.message_us.iter().map(|us| (MESSAGE, us)));
         let program = Program::start("onecopy up", &mut command, self.log.clone(), Signal::TERM, STOP)?;
         self.program = Some(program);
         Ok(())

@@ -44,6 +44,8 @@ pub(crate) enum Entrant {
         /// [`crate::load::Load::tables`] has it.
         #[serde(default)]
         prepared: BTreeMap<String, Prepared>,
+        /// The mean delay of messages between agents, in microseconds; without it they take no time.
+        message_us: Option<u32>,
     },
 }
 
@@ -62,7 +64,8 @@ pub(crate) struct Prepared {
 impl Entrant {
     /// Ourselves, with nothing out of the ordinary.
     pub(crate) fn onecopy(replicas: u16, pool_size: Option<u16>, arguments: Vec<String>) -> Self {
-        Self::Onecopy { replicas, pool_size, arguments, called: None, prepared: BTreeMap::new() }
+        let prepared = BTreeMap::new();
+        Self::Onecopy { replicas, pool_size, arguments, called: None, prepared, message_us: None }
     }
 
     /// The statements that prepare these tables when they are filled.

@@ -109,11 +109,17 @@ impl Contestant {
                 let Some(pgpool) = pgpool else { return Ok(None) };
                 (only(config(&pgpool.endpoint)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
-            Entrant::Onecopy { replicas, arguments, .. } => {
+            Entrant::Onecopy { replicas, arguments, message_us, .. } => {
                 let words = entrant.words();
                 let replicas = u64::from(*replicas);
-                let shape =
-                    Shape { name: &folder, folder: None, replicas, arguments: &words, placement: None };
+                let shape = Shape {
+                    name: &folder,
+                    folder: None,
+                    replicas,
+                    arguments: &words,
+                    placement: None,
+                    message_us: *message_us,
+                };
                 let node = Node::start_shaped(
                     shape,
                     environment.onecopy,
