@@ -45,6 +45,8 @@ use tally::Ended;
 const LOOK: Duration = Duration::from_millis(100);
 /// Seeds of clients lie apart by this.
 const APART: u64 = 0x5851_f42d_4c95_7f2d;
+/// Random gaps are at most this multiple of their mean.
+const GAP_MAX: u32 = 20;
 
 /// The next step of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub(crate) enum Pace {
     Thinking(f64),
     /// So many in a second, of all clients together.
     Rate(f64),
+    /// So many in a second on average, of all clients together, at random moments (a Poisson process).
+    Random(f64),
 }
 
 /// How a workload is run.
@@ -265,22 +269,28 @@ async fn work(
 struct Turns {
     end: Instant,
     pace: Pace,
-    /// In an open loop: the next one, and how far apart they are.
+    /// In an open loop: the next one, and how far apart they are, at random moments on average.
     due: Instant,
     apart: Duration,
+    dice: Dice,
 }
 
 impl Turns {
     fn new(shared: &Shared<'_>, number: usize) -> Self {
+        let clients = shared.course.clients as f64;
+        let mut dice = Dice::new(shared.course.seed.wrapping_sub(APART.wrapping_mul(number as u64 + 1)));
         let (apart, first) = match shared.course.pace {
             Pace::Rate(rate) => {
                 let between = 1.0 / rate;
-                let apart = Duration::from_secs_f64(between * shared.course.clients as f64);
-                (apart, Duration::from_secs_f64(between * number as f64))
+                (Duration::from_secs_f64(between * clients), Duration::from_secs_f64(between * number as f64))
+            }
+            Pace::Random(rate) => {
+                let apart = Duration::from_secs_f64(clients / rate);
+                (apart, gap(&mut dice, apart))
             }
             Pace::Busy | Pace::Thinking(_) => (Duration::ZERO, Duration::ZERO),
         };
-        Self { end: shared.end, pace: shared.course.pace, due: shared.begin + first, apart }
+        Self { end: shared.end, pace: shared.course.pace, due: shared.begin + first, apart, dice }
     }
 
     /// When the next one is due, if that is before the end.
@@ -294,13 +304,18 @@ impl Turns {
                 self.due += self.apart;
                 due
             }
+            Pace::Random(_) => {
+                let due = self.due;
+                self.due += gap(&mut self.dice, self.apart);
+                due
+            }
         };
         (due < self.end).then_some(due)
     }
 
     /// Whether interactions are due whatever became of those before.
     fn is_open(&self) -> bool {
-        matches!(self.pace, Pace::Rate(_))
+        matches!(self.pace, Pace::Rate(_) | Pace::Random(_))
     }
 
     /// In an open loop, how many from this one on will not be sent.
@@ -311,4 +326,9 @@ impl Turns {
         let left = self.end.saturating_duration_since(due).as_nanos() / self.apart.as_nanos();
         u64::try_from(left).map_or(u64::MAX, |left| left + 1)
     }
+}
+
+/// The time to a client's next interaction, when these are due at random moments.
+fn gap(dice: &mut Dice, mean: Duration) -> Duration {
+    exponential(dice, mean, mean * GAP_MAX)
 }

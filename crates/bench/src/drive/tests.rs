@@ -128,6 +128,11 @@ fn an_open_loop_keeps_its_rate_and_counts_what_it_could_not_send() {
         let done = outcome.tally.done();
         assert!((150..=200).contains(&(done + outcome.tally.unsent)), "{done}");
 
+        let random = Course { pace: Pace::Random(100.0), ..slow };
+        let outcome = run_well(&micro, &server.endpoints(), &random, true).await;
+        let done = outcome.tally.done();
+        assert!((100..=280).contains(&(done + outcome.tally.unsent)), "{done}");
+
         // One client that is due ten million times a second is always late, and its response times say so.
         let fast = Course { pace: Pace::Rate(1e7), ..course(1, 500) };
         let outcome = run_well(&micro, &server.endpoints(), &fast, false).await;

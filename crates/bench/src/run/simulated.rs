@@ -271,7 +271,7 @@ fn scenario(
     let think_us = match load.pace(servers) {
         Pace::Busy => 0.0,
         Pace::Thinking(factor) => THINK_US * factor,
-        Pace::Rate(_) => return None,
+        Pace::Rate(_) | Pace::Random(_) => return None,
     };
     // One server, always busy, gets as much done as it did.
     let scale = 1e6 / (alone * calibrated.mean_us);
