@@ -102,7 +102,11 @@ impl Load {
             let full = tpcc::Scale::full(size.scale);
             let items = size.items.unwrap_or(full.items);
             let customers = size.customers.unwrap_or(full.customers);
-            Box::new(Tpcc { scale: tpcc::Scale { items, customers, ..full }, form })
+            Box::new(Tpcc {
+                scale: tpcc::Scale { items, customers, ..full },
+                form,
+                mix: tpcc::Mix::Specified,
+            })
         };
         let rubbos = |is_browsing| Box::new(Rubbos { stories: 100 * size.scale, is_browsing });
         match self {

@@ -69,6 +69,17 @@ pub(crate) enum Form {
     Calls,
 }
 
+/// How often each transaction is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// That of the specification.
+    Specified,
+    /// 45 % New-Order, 43 % Payment, 6 % Order-Status, 6 % Stock-Level: the load of preventive replication.
+    NoDelivery,
+    /// The two reads, equally often.
+    Reads,
+}
+
 /// The workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tpcc {
@@ -76,6 +87,8 @@ pub(crate) struct Tpcc {
     pub(crate) scale: Scale,
     /// What is sent.
     pub(crate) form: Form,
+    /// How often.
+    pub(crate) mix: Mix,
 }
 
 impl Workload for Tpcc {
@@ -108,6 +121,7 @@ impl Workload for Tpcc {
         Box::new(Terminal {
             scale: self.scale,
             form: self.form,
+            mix: self.mix,
             warehouse: number / DISTRICTS % self.scale.warehouses + 1,
             district: number % DISTRICTS + 1,
             dice,
@@ -147,12 +161,12 @@ enum Kind {
 }
 
 impl Kind {
-    fn draw(dice: &mut Dice) -> Self {
-        match dice.below(100) {
-            0..45 => Self::NewOrder,
-            45..88 => Self::Payment,
-            88..92 => Self::OrderStatus,
-            92..96 => Self::Delivery,
+    fn draw(dice: &mut Dice, mix: Mix) -> Self {
+        match (mix, dice.below(100)) {
+            (Mix::Specified | Mix::NoDelivery, 0..45) => Self::NewOrder,
+            (Mix::Specified | Mix::NoDelivery, 45..88) => Self::Payment,
+            (Mix::Specified, 88..92) | (Mix::NoDelivery, 88..94) | (Mix::Reads, 0..50) => Self::OrderStatus,
+            (Mix::Specified, 92..96) => Self::Delivery,
             _ => Self::StockLevel,
         }
     }
@@ -182,6 +196,7 @@ impl Kind {
 struct Terminal {
     scale: Scale,
     form: Form,
+    mix: Mix,
     warehouse: i32,
     district: i32,
     dice: Dice,
@@ -190,7 +205,7 @@ struct Terminal {
 
 impl Actor for Terminal {
     fn draw(&mut self) -> Next {
-        self.next = Kind::draw(&mut self.dice);
+        self.next = Kind::draw(&mut self.dice, self.mix);
         let (keying, thinking) = self.next.times();
         let think = Duration::from_secs(keying)
             + exponential(&mut self.dice, Duration::from_secs(thinking), Duration::from_secs(thinking * 10));

@@ -1,15 +1,19 @@
 //! TPC-C on a real server at a small scale: the population, every transaction, and that each condition can fail.
 
+use sim::dice::Dice;
 use testbed::refusal::Refusal;
 
-use super::{DISTRICTS, Form, Kind, Scale, Tpcc};
+use super::{DISTRICTS, Form, Kind, Mix, Scale, Tpcc};
 use crate::drive::tests::{Server, course, run_until_seen, run_well};
 use crate::drive::{Course, Isolation, Session, Workload};
 use crate::judge;
 use crate::load::{open, populate, runtime};
 
-const SMALL: Tpcc =
-    Tpcc { scale: Scale { warehouses: 2, items: 200, customers: 30 }, form: Form::Statements };
+const SMALL: Tpcc = Tpcc {
+    scale: Scale { warehouses: 2, items: 200, customers: 30 },
+    form: Form::Statements,
+    mix: Mix::Specified,
+};
 const CALLS: Tpcc = Tpcc { form: Form::Calls, ..SMALL };
 
 #[test]
@@ -107,7 +111,7 @@ fn calls_do_what_the_statements_do() {
             client.batch_execute(NAMESAKES).await.unwrap();
             let mut session =
                 Session::open(&endpoints, 0, Isolation::RepeatableRead, &tpcc.texts()).await.unwrap();
-            let mut terminal = tpcc.actor(3, sim::dice::Dice::new(2));
+            let mut terminal = tpcc.actor(3, Dice::new(2));
             let mut failed = Vec::new();
             for number in 0..800 {
                 let kind = terminal.draw().kind;
@@ -137,7 +141,7 @@ fn the_population_has_the_cardinalities_of_the_specification() {
     runtime().unwrap().block_on(async {
         let endpoints = server.endpoints();
         let scale = Scale { warehouses: 1, items: 1_000, customers: 100 };
-        let small = Tpcc { scale, form: Form::Statements };
+        let small = Tpcc { scale, form: Form::Statements, mix: Mix::Specified };
         populate(&small, &endpoints.main, 3, &testbed::interrupt::Interrupt::default(), &|_| {})
             .await
             .unwrap();
@@ -197,13 +201,20 @@ fn each_condition_finds_what_breaks_it() {
 }
 
 #[test]
-fn the_mix_is_that_of_the_specification() {
-    let mut dice = sim::dice::Dice::new(5);
-    let mut counts = std::collections::BTreeMap::new();
-    (0..100_000).for_each(|_| *counts.entry(Kind::draw(&mut dice).name()).or_insert(0_i32) += 1);
-    let shares = [("NewOrder", 45), ("Payment", 43), ("OrderStatus", 4), ("Delivery", 4), ("StockLevel", 4)];
-    for (name, percent) in shares {
-        assert!((counts[name] - percent * 1_000).abs() < 700, "{counts:?}");
-    }
+fn mixes_have_their_shares() {
     assert!(SMALL.limit("StockLevel") > SMALL.limit("Payment"));
+    for (mix, shares) in [
+        (Mix::Specified, [45, 43, 4, 4, 4]),
+        (Mix::NoDelivery, [45, 43, 6, 0, 6]),
+        (Mix::Reads, [0, 0, 50, 0, 50]),
+    ] {
+        let mut dice = Dice::new(5);
+        let mut counts = [0_i32; 5];
+        for _ in 0..100_000 {
+            counts[Kind::draw(&mut dice, mix) as usize] += 1;
+        }
+        for (count, percent) in counts.iter().zip(shares) {
+            assert!((count - percent * 1_000).abs() < 700, "{mix:?}: {counts:?}");
+        }
+    }
 }
