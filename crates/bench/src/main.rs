@@ -14,6 +14,7 @@ mod drive;
 mod judge;
 mod load;
 mod micro;
+mod nap;
 mod pgbench;
 mod plan;
 mod proxy;

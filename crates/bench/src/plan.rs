@@ -3,6 +3,7 @@
 //! An unknown word is an error: a plan that means something else than it says would be worse than none.
 
 mod entrant;
+pub(crate) mod stamped;
 
 use std::fs;
 use std::path::Path;
@@ -65,6 +66,18 @@ pub(crate) struct Plan {
     /// Loads that grow and fall, each on a cluster of its own whose replicas come and go.
     #[serde(rename = "wave", default)]
     pub(crate) waves: Vec<Wave>,
+    /// Single calls of known times.
+    #[serde(rename = "delay", default)]
+    pub(crate) delays: Vec<stamped::Delay>,
+    /// The same load on clusters of several sizes.
+    #[serde(rename = "scaling", default)]
+    pub(crate) scalings: Vec<stamped::Scaling>,
+    /// The same load under several protocols.
+    #[serde(rename = "cost", default)]
+    pub(crate) costs: Vec<stamped::Cost>,
+    /// Calls that lose their server.
+    #[serde(rename = "origin", default)]
+    pub(crate) origins: Vec<stamped::Origin>,
 }
 
 fn period_ms() -> u32 {
@@ -257,7 +270,7 @@ impl Plan {
                 "failure: after_s and away_s together lie before the end",
             )?;
         }
-        Ok(())
+        stamped::check(self)
     }
 
     /// What tells a load apart from those of the plan that are called the same.
@@ -385,8 +398,10 @@ mod tests {
         assert!(plans.len() >= 3, "{plans:?}");
         for path in plans {
             let plan = Plan::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-            let is_empty =
-                plan.groups().unwrap().is_empty() && plan.failures.is_empty() && plan.waves.is_empty();
+            let is_empty = plan.groups().unwrap().is_empty()
+                && plan.failures.is_empty()
+                && plan.waves.is_empty()
+                && plan.scalings.is_empty();
             assert!(!is_empty, "{}", path.display());
         }
     }

@@ -6,15 +6,21 @@
 //! database, and stale reads are counted. The report marks each contestant that fails.
 
 mod contestant;
+mod delay;
 mod elastic;
 mod failure;
 mod measure;
+mod origin;
 mod pgpool;
 mod plot;
 mod probe;
 mod report;
 mod result;
+mod scaling;
 mod simulated;
+mod stamped;
+mod stamps;
+mod steady;
 mod streaming;
 
 use std::fs;
@@ -31,13 +37,13 @@ use testbed::postgres::{Binaries, Likeness};
 use testbed::program;
 use testbed::scratch::Scratch;
 
-use crate::drive;
+use crate::drive::{self, Workload};
 use crate::load::{populate, runtime};
 use crate::plan::{self, Entrant, Plan};
 use crate::quota::{Group, Limit};
 use contestant::{Contestant, Environment};
 use measure::Order;
-use result::Results;
+use result::{Results, Stamped};
 use simulated::Calibrated;
 
 /// Clients of the probe and of checks, beside those of a load.
@@ -101,6 +107,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         losses: Vec::new(),
         sizes: Vec::new(),
         simulated: Vec::new(),
+        stamped: Stamped::default(),
     };
     let mut bench =
         Bench { plan: &plan, environment: &environment, news, begun: Instant::now(), next: 0, started: 0 };
@@ -117,6 +124,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         bench.wave(wave, &mut results)?;
         write(&results, &folder)?;
     }
+    bench.stamped(&mut results, &folder)?;
     let report = format!("{}\n\nThe results are in {}.", write(&results, &folder)?, folder.display());
     if is_ours_wrong(&results) { Err(Fault::Wrong(report)) } else { Ok(report) }
 }
@@ -134,6 +142,7 @@ fn is_ours_wrong(results: &Results) -> bool {
     ours.any(|run| !run.wrong.is_empty())
         || results.losses.iter().any(|loss| !loss.wrong.is_empty())
         || results.sizes.iter().any(|size| !size.wrong.is_empty())
+        || results.stamped.is_wrong()
 }
 
 /// `onecopy` beside our own program, if that is where it was installed.
@@ -378,19 +387,30 @@ impl Bench<'_> {
         likeness: &Likeness,
         load: &plan::Course,
     ) -> Result<Option<Contestant>, Fault> {
+        let which = load.which()?;
+        self.start_filled(entrant, likeness, &*which.workload(&load.size()), which.tables())
+    }
+
+    /// Starts a contestant, fills it and prepares these tables.
+    fn start_filled(
+        &mut self,
+        entrant: &Entrant,
+        likeness: &Likeness,
+        workload: &dyn Workload,
+        tables: &str,
+    ) -> Result<Option<Contestant>, Fault> {
         let number = self.started;
         self.started += 1;
-        (self.news)(&format!("starting {} for {}", entrant.name(), load.load));
+        (self.news)(&format!("starting {} for {}", entrant.name(), workload.name()));
         let Some(mut contestant) = Contestant::start(entrant, number, likeness, self.environment)? else {
             return Ok(None);
         };
-        let workload = load.which()?.workload(&load.size());
         runtime()?.block_on(async {
             for to in contestant.filled_through() {
-                populate(&*workload, &to, self.plan.seed, self.environment.interrupt, &|_| {}).await?;
+                populate(workload, &to, self.plan.seed, self.environment.interrupt, &|_| {}).await?;
                 probe::prepare(&to).await?;
             }
-            contestant.prepare(entrant.prepared(load.which()?.tables())).await
+            contestant.prepare(entrant.prepared(tables)).await
         })?;
         if self.plan.cores_per_server.is_some() {
             contestant.enclose(number)?;

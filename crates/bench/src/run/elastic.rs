@@ -158,12 +158,12 @@ fn verdicts(steps: &[Step], cost: f64) -> Vec<Verdict> {
     ]
 }
 
-async fn admin(contestant: &Contestant) -> Result<Client, Fault> {
+pub(super) async fn admin(contestant: &Contestant) -> Result<Client, Fault> {
     let port = contestant.endpoints.main.get_ports().first().copied().unwrap_or_default();
     open(&config(&Endpoint { port, database: "onecopy", options: None })).await
 }
 
-async fn rows(admin: &Client, sql: &str) -> Result<Vec<Vec<String>>, Fault> {
+pub(super) async fn rows(admin: &Client, sql: &str) -> Result<Vec<Vec<String>>, Fault> {
     let said = |error: tokio_postgres::Error| Fault::Database(format!("{sql}: {error}"));
     let messages = admin.simple_query(sql).await.map_err(said)?;
     let row = |message: &SimpleQueryMessage| match message {

@@ -135,7 +135,7 @@ async fn disturb(failure: &Failure, contestant: &Contestant, seen: &Seen) -> Fau
 }
 
 /// Waits a limited time until all replicas serve. The checks that follow find one that does not.
-async fn settled(contestant: &Contestant) -> Result<(), Fault> {
+pub(super) async fn settled(contestant: &Contestant) -> Result<(), Fault> {
     let end = Instant::now() + RETURN_MAX;
     while Instant::now() < end && states(contestant).await?.iter().any(|state| state != "up") {
         sleep(LOOK).await;

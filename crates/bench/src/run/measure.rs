@@ -66,16 +66,16 @@ impl Reading {
     }
 
     /// How much of a processor we used ourselves since an earlier reading.
-    fn our_cores(&self, earlier: &Self) -> f64 {
+    pub(super) fn our_cores(&self, earlier: &Self) -> f64 {
         self.cores(earlier, self.ourselves - earlier.ourselves)
     }
 
-    fn servers_cores(&self, earlier: &Self) -> Vec<f64> {
+    pub(super) fn servers_cores(&self, earlier: &Self) -> Vec<f64> {
         let pairs = self.servers.iter().zip(&earlier.servers);
         pairs.map(|(later, before)| self.cores(earlier, *later - *before)).collect()
     }
 
-    fn middleware_cores(&self, earlier: &Self) -> f64 {
+    pub(super) fn middleware_cores(&self, earlier: &Self) -> f64 {
         self.cores(earlier, self.middleware - earlier.middleware)
     }
 
@@ -140,15 +140,16 @@ async fn driven(
     let load =
         drive::drive(order.workload, &contestant.endpoints, order.course, environment.interrupt, &watch);
     let ((outcome, readings), probed) = tokio::select! {
-        both = async { tokio::try_join!(load, conducted(order, contestant, &begin)) } => (both?, probe.seen()),
+        both = async { tokio::try_join!(load, conducted(order.course, order.limit, contestant, &begin)) } => (both?, probe.seen()),
         never = probe.look() => match never {},
     };
     Ok(Shown { outcome, readings, probed })
 }
 
 /// Limits the warm servers, and reads the processor time of all processes before and after the measurement.
-async fn conducted(
-    order: &Order<'_>,
+pub(super) async fn conducted(
+    course: &Course,
+    limit: Option<Limit>,
     contestant: &Contestant,
     begin: &Cell<Option<Instant>>,
 ) -> Result<(Reading, Reading), Fault> {
@@ -158,14 +159,14 @@ async fn conducted(
             None => sleep(LOOK).await,
         }
     };
-    let warm_up = order.course.warm_up;
-    if order.limit.is_some() {
+    let warm_up = course.warm_up;
+    if limit.is_some() {
         sleep_until((begin + warm_up.saturating_sub(SETTLING)).into()).await;
-        contestant.limit(order.limit)?;
+        contestant.limit(limit)?;
     }
     sleep_until((begin + warm_up.saturating_sub(EARLY)).into()).await;
     let earlier = Reading::take(contestant)?;
-    sleep_until((begin + warm_up + order.course.length).into()).await;
+    sleep_until((begin + warm_up + course.length).into()).await;
     Ok((earlier, Reading::take(contestant)?))
 }
 
@@ -224,7 +225,7 @@ fn summed(
 }
 
 /// The servers that used more than their share.
-fn beyond(limit: Limit, servers_cores: &[f64]) -> Vec<String> {
+pub(super) fn beyond(limit: Limit, servers_cores: &[f64]) -> Vec<String> {
     let share = limit.given();
     let too_much = servers_cores.iter().enumerate().filter(|(_, used)| **used > share * TOLERANCE);
     too_much.map(|(at, used)| format!("server {} used {used:.3} of {share:.3} processors", at + 1)).collect()

@@ -1,5 +1,7 @@
 //! The results in Markdown: medians, spreads, and what has to be known to believe them.
 
+mod stamped;
+
 use std::fmt::Write as _;
 
 use super::result::{Loss, Results, Run, Size, Verdict};
@@ -28,6 +30,7 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
     simulated(&mut text, results);
     results.losses.iter().for_each(|loss| lost_one(&mut text, loss));
     results.sizes.iter().for_each(|size| sized(&mut text, size));
+    stamped::told(&mut text, &results.stamped);
     for plot in plots {
         let _ = writeln!(text, "![{plot}]({plot})\n");
     }
@@ -52,14 +55,21 @@ fn sized(text: &mut String, size: &Size) {
             step.factor, step.seconds, step.throughput, step.failed, step.replicas, step.followed_s
         );
     }
-    let _ = writeln!(text, "\n| claim | measured | |\n|---|---|---|");
-    for Verdict { claim, measured, is_met } in &size.verdicts {
-        let verdict = if *is_met { "met" } else { "**not met**" };
+    judged(text, &size.verdicts, &size.wrong);
+}
+
+/// Claims, and what is wrong.
+fn judged(text: &mut String, verdicts: &[Verdict], wrong: &[String]) {
+    if !verdicts.is_empty() {
+        let _ = writeln!(text, "\n| claim | measured | |\n|---|---|---|");
+    }
+    for Verdict { claim, measured, is_met } in verdicts {
+        let verdict = if *is_met { "met" } else { "**NOT met**" };
         let _ = writeln!(text, "| {claim} | {measured} | {verdict} |");
     }
     text.push('\n');
-    for wrong in &size.wrong {
-        let _ = writeln!(text, "- {wrong}");
+    for wrong in wrong {
+        let _ = writeln!(text, "- **WRONG**: {wrong}");
     }
 }
 
@@ -286,7 +296,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::run::result::{Loss, Quantiles, Simulated};
+    use crate::run::result::{Loss, Quantiles, Simulated, Stamped};
 
     fn run(contestant: &str, round: u32, throughput: f64, wrong: &[&str]) -> Run {
         Run {
@@ -337,6 +347,7 @@ pub(super) mod tests {
             losses: Vec::new(),
             sizes: Vec::new(),
             simulated: Vec::new(),
+            stamped: Stamped::default(),
         }
     }
 

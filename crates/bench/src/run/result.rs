@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::delay::Delays;
+use super::origin::Lost;
+use super::scaling::{Costs, Scaled};
 use crate::drive::{Tally, Workload};
 
 /// Everything.
@@ -30,6 +33,32 @@ pub(crate) struct Results {
     pub(crate) sizes: Vec<Size>,
     /// The simulator's results for the same runs.
     pub(crate) simulated: Vec<Simulated>,
+    /// Transactions that are ordered by stamps.
+    pub(crate) stamped: Stamped,
+}
+
+/// The results of preventive replication.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Stamped {
+    /// Single calls of known times.
+    pub(crate) delays: Vec<Delays>,
+    /// The same load on clusters of several sizes.
+    pub(crate) scaled: Vec<Scaled>,
+    /// The same load under several protocols.
+    pub(crate) costs: Vec<Costs>,
+    /// Calls that lost their server.
+    pub(crate) lost: Vec<Lost>,
+}
+
+impl Stamped {
+    /// Whether any data were wrong. A goal that was missed is not.
+    pub(crate) fn is_wrong(&self) -> bool {
+        let paid = self.costs.iter().flat_map(|costs| &costs.ways).map(|way| &way.point);
+        let mut points = self.scaled.iter().flat_map(|scaled| &scaled.points).chain(paid);
+        points.any(|point| !point.wrong.is_empty())
+            || self.delays.iter().any(|delays| !delays.wrong.is_empty())
+            || self.lost.iter().any(|lost| !lost.wrong.is_empty())
+    }
 }
 
 /// A run and what was simulated in its place.
