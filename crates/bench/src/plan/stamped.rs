@@ -16,10 +16,10 @@ const CALL_MAX_MS: u32 = 10_000;
 
 /// When a transaction starts at a replica (`--start`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Start {
     /// On its arrival.
-    Arrival,
+    OnArrival,
     /// When nothing older can arrive any more.
     Ordered,
 }
@@ -28,7 +28,7 @@ impl Start {
     /// As `onecopy up` calls it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Arrival => "arrival",
+            Self::OnArrival => "on-arrival",
             Self::Ordered => "ordered",
         }
     }

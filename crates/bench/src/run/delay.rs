@@ -119,7 +119,7 @@ async fn called(
 /// What the order adds to a call of that time, in milliseconds.
 fn law(start: Start, window_ms: u32, call_ms: u32) -> f64 {
     match start {
-        Start::Arrival => f64::from(window_ms.saturating_sub(call_ms)),
+        Start::OnArrival => f64::from(window_ms.saturating_sub(call_ms)),
         Start::Ordered => f64::from(window_ms),
     }
 }
@@ -149,7 +149,7 @@ pub(crate) mod tests {
     #[test]
     fn the_law_depends_on_the_start() {
         let law = |start, call_ms| law(start, 200, call_ms).round() as i64;
-        assert_eq!([10, 200, 400].map(|ms| law(Start::Arrival, ms)), [190, 0, 0]);
+        assert_eq!([10, 200, 400].map(|ms| law(Start::OnArrival, ms)), [190, 0, 0]);
         assert_eq!([10, 200, 400].map(|ms| law(Start::Ordered, ms)), [200; 3]);
     }
 

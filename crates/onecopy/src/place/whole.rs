@@ -40,12 +40,13 @@ pub(super) fn whole_alone(
         (None, Reads::Rows(_) | Reads::All) => return None,
     };
     let is_sure = analysis.reserves_all_writes();
-    let is_performable = is_sure && is_performable(view, analysis, opening);
+    let is_performable = is_performable(view, analysis, opening);
     Some(Whole { writes: opening.writes.clone(), reads, is_sure, is_performable })
 }
 
 /// Whether another replica can execute the statement, too, with no other effect than the rows that it changes: it draws from no
-/// sequence and leaves nothing on the connection. One that tells when its transaction began would change other rows there.
+/// sequence and leaves nothing on the connection. One that tells when its transaction began would change other rows there. It need not be sure
+/// which rows these are.
 fn is_performable(view: View<'_>, analysis: &StatementAnalysis, opening: &PlaceDecision) -> bool {
     view.link.performs_elsewhere()
         && opening.home != Home::Anchor

@@ -155,7 +155,7 @@ impl World {
     pub(super) fn mispredict(&mut self, whole: &mut Whole) {
         if self.stamped.mispredicts() && self.dice.percent(self.stamped.wrong_percent) {
             let is_sure = self.dice.percent(50);
-            *whole = Whole { is_sure, is_performable: is_sure, ..Whole::default() };
+            *whole = Whole { is_sure, is_performable: true, ..Whole::default() };
         }
     }
 

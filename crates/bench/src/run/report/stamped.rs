@@ -181,7 +181,7 @@ mod tests {
         let stamped = Stamped {
             delays: vec![Delays {
                 contestant: "onecopy x8".into(),
-                start: "arrival",
+                start: "on-arrival",
                 window_ms: 200,
                 points: vec![delay::tests::delayed(201.0)],
                 verdicts: vec![verdict(true)],
