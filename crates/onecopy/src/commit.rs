@@ -16,7 +16,7 @@ use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Version};
 use cluster::placement::Touches;
-use cluster::record::RecordBuilder;
+use cluster::record::{RecordBuilder, SealedBody};
 use cluster::refresh::digest;
 use commitlog::LogRefusal;
 use sql::Isolation;
@@ -302,10 +302,7 @@ impl Committer<'_> {
         if let Some(lsn) = lock_lsn {
             self.link.worker.coordinator.core.tell(Event::LockLsn { session: self.link.id, lsn });
         }
-        let is_performed = self.link.client.may_be_recalled && self.link.worker.scripts.has(self.link.id);
-        if let Some(digest) = is_performed.then(|| digest(&body)).flatten() {
-            self.link.worker.coordinator.core.tell(Event::Digest { session: self.link.id, digest });
-        }
+        self.tell_digest(&body);
         let reads = if is_analysis_outdated { Reads::All } else { read };
         self.link.worker.coordinator.core.tell(Event::Finish {
             session: self.link.id,
@@ -340,12 +337,21 @@ impl Committer<'_> {
                     self.driver().end_local(false);
                     return Err(fault);
                 }
-                // It was found at the head of the loop, or is from before the last one was followed.
-                Note::Effect(Effect::RunAgain { .. }) => {}
+                // A recall is found at the head of the loop.
+                Note::Effect(Effect::RunAgain { .. }) | Note::Cancel | Note::Drained => {}
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
-                Note::Cancel | Note::Drained => {}
                 Note::End(end) => self.link.session_registration.note_end(end),
             }
+        }
+    }
+
+    /// Tells the core what the transaction has changed, if other replicas may perform it.
+    fn tell_digest(&self, body: &SealedBody) {
+        if !self.link.client.may_be_recalled || !self.link.worker.performables.has(self.link.id) {
+            return;
+        }
+        if let Some(digest) = digest(body) {
+            self.link.coordinator().core.tell(Event::Digest { session: self.link.id, digest });
         }
     }
 

@@ -7,8 +7,8 @@
 pub(crate) mod lost_state;
 pub(crate) mod node_kind;
 pub(crate) mod parsing;
+pub(crate) mod performable;
 pub(crate) mod prepared;
-pub(crate) mod scripts;
 pub(crate) mod settling;
 pub(crate) mod wait;
 
@@ -43,7 +43,7 @@ use crate::pool::leftovers::Inquiry;
 use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
 use node_kind::ServesClients;
-use scripts::Scripts;
+use performable::Performables;
 
 /// The state that all sessions of one thread share.
 pub(crate) struct Worker {
@@ -61,7 +61,7 @@ pub(crate) struct Worker {
     pub(crate) thread: Thread,
     pub(crate) credentials: Credentials,
     /// The transactions that other replicas may perform.
-    pub(crate) scripts: Scripts,
+    pub(crate) performables: Performables,
     /// Those that have to be performed.
     pub(crate) performances: Arc<PerformanceQueue>,
     /// The connections on which they are performed.

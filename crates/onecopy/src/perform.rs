@@ -50,14 +50,14 @@ async fn perform(worker: Rc<Worker>, performance: Arc<Performance>) {
 /// Executes and ends a transaction. Returns what the core has to hear at the end.
 async fn execute(worker: &Worker, performance: &Arc<Performance>) -> Option<Event> {
     let mut wishes = performance.wishes();
-    let script = worker.scripts.of(performance.order.session, performance.order.identity);
-    let Some(script) = script.filter(|_| *wishes.borrow() == Wish::Perform) else {
+    let performable = worker.performables.of(performance.order.session, performance.order.identity);
+    let Some(performable) = performable.filter(|_| *wishes.borrow() == Wish::Perform) else {
         return performance.fail();
     };
-    let Some(mut performer) = Performer::connected(worker, performance, &script).await else {
+    let Some(mut performer) = Performer::connected(worker, performance, &performable).await else {
         return performance.fail();
     };
-    let Some(digest) = performer.execute(&script, &mut wishes).await else {
+    let Some(digest) = performer.execute(&performable, &mut wishes).await else {
         performer.roll_back(worker).await;
         return performance.fail();
     };

@@ -45,7 +45,9 @@ pub fn digest(body: &SealedBody) -> Option<Digest> {
     }
     rows.sort_unstable();
     let mut all = Sha256::new();
-    rows.iter().for_each(|row| all.update(row));
+    for row in &rows {
+        all.update(row);
+    }
     let mut head = [0; DIGEST_BYTES];
     head.copy_from_slice(&all.finalize()[..DIGEST_BYTES]);
     Some(Digest(u128::from_be_bytes(head)))

@@ -25,7 +25,7 @@ use crate::client::credentials::Credentials;
 use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
-use crate::link::scripts::Scripts;
+use crate::link::performable::Performables;
 use crate::local::half_open::HalfOpen;
 use crate::local::limits::Pooling;
 use crate::perform;
@@ -65,7 +65,9 @@ impl Workers {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REAP_EVERY).await;
-                reaped.iter().for_each(|pools| pools.reap());
+                for pools in &reaped {
+                    pools.reap();
+                }
             }
         });
         for index in 0..threads {
@@ -84,7 +86,7 @@ impl Workers {
                 keys,
                 thread: Thread(index),
                 credentials: Credentials::default(),
-                scripts: Scripts::default(),
+                performables: Performables::default(),
                 performances: Arc::default(),
                 performing_pools,
             };

@@ -174,12 +174,11 @@ impl Driver<'_> {
                     Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
                     Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),
                     Note::Effect(Effect::RunAgain { .. }) if is_inside => return Ok(Admission::Recalled),
-                    // The session has followed it already.
-                    Note::Effect(Effect::RunAgain { .. }) => {}
+                    // The session has followed the recall already.
+                    Note::Effect(Effect::RunAgain { .. }) | Note::Drained => {}
                     Note::Effect(other) => {
                         tracing::error!(?other, "a session that waits for a place does not expect this");
                     }
-                    Note::Drained => {}
                     Note::Cancel => return self.give_up(is_inside, cancelled()),
                     // The session ends after the transaction.
                     Note::End(End::AfterTransaction) => {

@@ -19,7 +19,7 @@ use crate::drive::reading::WantedRead;
 use crate::error::{Fault, broken};
 use crate::execute::Executor;
 use crate::link::Link;
-use crate::link::scripts::Script;
+use crate::link::performable::Performable;
 use crate::link::wait::WAIT_MAX;
 use crate::local::count;
 use crate::place::holdings::HomeTables;
@@ -133,7 +133,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let analysis = requirements.as_unparsed().analyse(self.view());
         let opening = self.placer().opening(&analysis, BTreeSet::new(), false);
-        self.update_once(&analysis, opening, work, ends).await
+        self.update_once(&analysis, Box::new(opening), work, ends).await
     }
 
     async fn run_once(
@@ -144,7 +144,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         match self.placer().choose_alone(analysis, ends).await? {
             AloneChoice::Read { reads, at } => self.read_once(&reads, at, analysis, work).await,
-            AloneChoice::Update(opening) => self.update_once(analysis, *opening, work, ends).await,
+            AloneChoice::Update(opening) => self.update_once(analysis, opening, work, ends).await,
         }
     }
 
@@ -176,33 +176,29 @@ impl Executor<'_> {
     async fn update_once(
         &mut self,
         analysis: &StatementAnalysis,
-        opening: PlaceDecision,
+        opening: Box<PlaceDecision>,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
         let mark = self.link.client.out.len();
-        let mut again = self.link.client.may_be_recalled.then(|| opening.clone());
-        let script = script_of(self.link, &opening, work);
-        let is_performed = script.is_some();
-        if let Some(script) = script {
-            self.link.worker.scripts.prepare(self.link.id, script);
+        let again = self.link.client.may_be_recalled.then(|| opening.clone());
+        let performable = performable_of(self.link, &opening, work);
+        let is_performed = performable.is_some();
+        if let Some(performable) = performable {
+            self.link.worker.performables.prepare(self.link.id, performable);
         }
-        let mut opening = opening;
+        let mut next = Some(opening);
         let ended = loop {
-            match self.update_in_place(analysis, opening, work, ends).await {
-                Err(Fault::Recalled) => {
-                    self.link.client.take_back(mark);
-                    let Some(same) = again.take() else {
-                        break Err(broken("nothing recalls transactions here"));
-                    };
-                    again = Some(same.clone());
-                    opening = same;
-                }
-                ended => break ended,
+            let Some(opening) = next.take() else { break Err(broken("nothing recalls transactions here")) };
+            let ended = self.update_in_place(analysis, *opening, work, ends).await;
+            if !matches!(ended, Err(Fault::Recalled)) {
+                break ended;
             }
+            self.link.client.take_back(mark);
+            next.clone_from(&again);
         };
         if is_performed {
-            self.link.worker.scripts.remove(self.link.id);
+            self.link.worker.performables.remove(self.link.id);
         }
         if std::mem::take(&mut self.txn.retry_hints.is_recalled) {
             // It was recalled while it failed for another reason, so it does not run again.
@@ -283,12 +279,12 @@ impl Executor<'_> {
 }
 
 /// What other replicas perform of a transaction that begins with this work, if they do.
-fn script_of(link: &Link, opening: &PlaceDecision, work: Work<'_>) -> Option<Script> {
+fn performable_of(link: &Link, opening: &PlaceDecision, work: Work<'_>) -> Option<Performable> {
     let Foreseen::Whole(whole) = &opening.foreseen else { return None };
     let work = OwnedWork::of(work).filter(|_| whole.is_performable)?;
     let isolation = inside(link.resolve(TransactionOptions::default()));
     let (settings, secret) = (link.settings.clone(), link.servers.secret().clone());
-    Some(Script { isolation, work, settings, secret })
+    Some(Performable { isolation, work, settings, secret })
 }
 
 /// The pause before a retry after a conflict.

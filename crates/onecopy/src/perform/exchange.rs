@@ -10,7 +10,7 @@ use super::rows::CapturedRows;
 use crate::backend::{BackendError, assert_qualified};
 use crate::client::timeouts::lifted;
 use crate::coordinator::Coordinator;
-use crate::link::scripts::Script;
+use crate::link::performable::Performable;
 use crate::pool::server::Server;
 use crate::relay::work::doubt;
 
@@ -35,17 +35,17 @@ pub(super) struct Replies {
 pub(super) fn write(
     server: &mut Server,
     coordinator: &Coordinator,
-    script: &Script,
+    performable: &Performable,
     identity: Identity,
 ) -> usize {
-    server.query_own(beginning(script.isolation));
-    let _ = script.work.as_work().write(server);
+    server.query_own(beginning(performable.isolation));
+    let _ = performable.work.as_work().write(server);
     let mut units = 2;
     if coordinator.database.catalogue().has_deferrable() {
         server.query_own("SET CONSTRAINTS ALL IMMEDIATE");
         units += 1;
     }
-    if script.settings.has_timeouts {
+    if performable.settings.has_timeouts {
         let version = server.connection.process.version();
         server.query_own(&lifted(version));
         units += 1;
@@ -73,14 +73,14 @@ fn write_identity(server: &mut Server, coordinator: &Coordinator, identity: Iden
 }
 
 /// Notes on the connection what the server has prepared, or that this is unknown after an error.
-pub(super) fn note_prepared(server: &mut Server, script: &Script, replies: &Replies) {
+pub(super) fn note_prepared(server: &mut Server, performable: &Performable, replies: &Replies) {
     while let Some(ahead) = server.own.next_ahead() {
         if !replies.has_failed {
             server.own.answered(ahead);
         }
     }
     if replies.has_failed {
-        doubt(server, script.work.messages());
+        doubt(server, performable.work.messages());
         server.own.forget();
     } else {
         server.own.add_identity_insert(IDENTITY_STATEMENT);

@@ -16,7 +16,7 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::performances::{PerformOrder, Performance, Wish};
 use crate::link::Worker;
-use crate::link::scripts::Script;
+use crate::link::performable::Performable;
 use crate::local::session_registry::SessionEntry;
 use crate::pool::request::Want;
 use crate::pool::servers::Servers;
@@ -38,14 +38,14 @@ impl Performer {
     pub(super) async fn connected(
         worker: &Worker,
         performance: &Arc<Performance>,
-        script: &Script,
+        performable: &Performable,
     ) -> Option<Self> {
         let PerformOrder { replica, incarnation, session, identity, .. } = performance.order;
         let coordinator = Arc::clone(&worker.coordinator);
-        let mut settings = script.settings.clone();
-        let sharing = Sharing::of(&worker.performing_pools, worker.thread, &settings, &script.secret);
+        let mut settings = performable.settings.clone();
+        let sharing = Sharing::of(&worker.performing_pools, worker.thread, &settings, &performable.secret);
         let entry = SessionEntry::unlisted(session);
-        let mut servers = Servers::new(&coordinator, sharing, entry, script.secret.clone());
+        let mut servers = Servers::new(&coordinator, sharing, entry, performable.secret.clone());
         if servers.claim(replica, incarnation, Want::First).is_some() {
             return None;
         }
@@ -58,13 +58,13 @@ impl Performer {
     /// meanwhile, its statement is cancelled.
     pub(super) async fn execute(
         &mut self,
-        script: &Script,
+        performable: &Performable,
         wishes: &mut watch::Receiver<Wish>,
     ) -> Option<Digest> {
         let server = self.servers.find(self.replica)?;
         let running = Arc::clone(&server.backend_registration.running);
         let mut rows = CapturedRows::new(&self.coordinator);
-        let units = write(server, &self.coordinator, script, self.identity);
+        let units = write(server, &self.coordinator, performable, self.identity);
         let replies = {
             let mut reading = pin!(read(server, units, Some(&mut rows)));
             tokio::select! {
@@ -81,7 +81,7 @@ impl Performer {
             self.servers.close(self.replica);
             return None;
         };
-        note_prepared(server, script, &replies);
+        note_prepared(server, performable, &replies);
         let xid = replies.value.and_then(|value| value.parse().ok()).filter(|_| !replies.has_failed)?;
         rows.digest(xid)
     }

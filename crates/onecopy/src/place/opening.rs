@@ -34,7 +34,7 @@ impl View<'_> {
     fn begin_event(self, level: Level, home: Home, needs: Needs, foreseen: Foreseen) -> Result<Event, Fault> {
         let nonce = nonce()?;
         if self.link.client.may_be_recalled {
-            self.link.worker.scripts.begin(self.link.id, nonce);
+            self.link.worker.performables.begin(self.link.id, nonce);
         }
         Ok(Event::Begin { session: self.link.id, level, nonce, home, needs, foreseen })
     }
