@@ -41,6 +41,38 @@ begin
 end $$;
 ";
 
+const OTHER_EFFECTS: &str = "
+create table numbered (id serial primary key);
+create table noted (what text, i int, n bigint, primary key (what, i));
+create sequence numbers;
+create procedure draw(i int) language plpgsql as $$
+begin
+    insert into noted values ('draw', i, nextval('numbers'));
+end $$;
+create procedure ring(i int) language plpgsql as $$
+begin
+    insert into noted values ('ring', i, 0);
+    perform pg_notify('bell', i::text);
+end $$;
+create procedure lock(i int) language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(i);
+    insert into noted values ('lock', i, 0);
+end $$;
+create procedure keep(i int) language plpgsql as $$
+begin
+    perform set_config('app.number', i::text, false);
+    insert into noted values ('keep', i, 0);
+end $$;
+create table heard (id int primary key);
+create function ring() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('bell', new.id::text);
+    return new;
+end $$;
+create trigger ring after insert on heard for each row execute function ring();
+";
+
 const CLERK: &str = "
 create schema other;
 create table other.diary (id int primary key, day date, note text);
@@ -68,7 +100,11 @@ async fn counts(cluster: &Cluster) -> BTreeMap<String, u64> {
 }
 
 /// Waits until all replicas have caught up, and returns by how much counters have grown.
-async fn grown(cluster: &Cluster, before: &BTreeMap<String, u64>, names: [&str; 3]) -> [u64; 3] {
+async fn grown<const N: usize>(
+    cluster: &Cluster,
+    before: &BTreeMap<String, u64>,
+    names: [&str; N],
+) -> [u64; N] {
     cluster.caught_up().await;
     let after = counts(cluster).await;
     names.map(|name| after[name] - before[name])
@@ -130,11 +166,37 @@ async fn performers_are_like_the_client(cluster: &Cluster) {
     assert_eq!(seen, [["2026-02-01", "note"]]);
 }
 
+/// What does more than change rows is done at its home alone: it draws numbers, notifies, takes advisory locks, keeps settings.
+async fn other_effects_happen_once(cluster: &Cluster) {
+    run(&cluster.client().await, OTHER_EFFECTS).await;
+    let before = counts(cluster).await;
+    let statements = [
+        "call draw(NUMBER)",
+        "call ring(NUMBER)",
+        "call lock(NUMBER)",
+        "call keep(NUMBER)",
+        "insert into heard values (NUMBER)",
+        "insert into numbered default values",
+    ];
+    for number in 1..=5 {
+        for statement in statements {
+            // A session that has kept something stays at the anchor with all that follows.
+            let client = cluster.client().await;
+            // The anchor is not the only replica that may draw.
+            run(&client, "set onecopy.sequences = 'lent'").await;
+            run(&client, &statement.replace("NUMBER", &number.to_string())).await;
+        }
+    }
+    assert_eq!(grown(cluster, &before, OUTCOMES).await, [0; 3]);
+    assert_eq!(grown(cluster, &before, ["performers_outrun"]).await, [0]);
+}
+
 #[tokio::test]
 async fn holders_commit_what_they_have_performed_if_it_is_what_the_log_says() {
     for mode in ["session", "transaction"] {
         let mut cluster = start(&[], &["--pool-mode", mode]).await;
         outcomes_are_right(&cluster).await;
+        other_effects_happen_once(&cluster).await;
         performers_are_like_the_client(&cluster).await;
         cluster.verify().await;
         cluster.stop().await;
