@@ -326,7 +326,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         can_reload: false,
         about: "With `pool_mode = transaction`, the largest number of connections of one role to each server. \
                 Two more may be opened for transactions that are open at another server and hold what the others \
-                wait for. The sum over all roles must be below the servers' `max_connections`.",
+                wait for. The sum over all roles must be below the servers' `max_connections`. Protocol `preventive` performs \
+                transactions on as many more, in both modes.",
     },
     Setting {
         name: "pool_wait",
