@@ -300,6 +300,8 @@ pub enum Effect {
         incarnation: Incarnation,
         /// The identity of the update transaction that begins with this statement, if one does.
         identity: Option<Identity>,
+        /// The replica has every version up to this one, so the statement sees at least these.
+        applied: Version,
     },
     /// The answer to [`Event::ReserveLate`].
     LateReservation {

@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::claims::{Claims, Meeting};
-use crate::event::{Effect, Event, Rival};
+use crate::event::{Effect, Event, Reads, Rival};
 use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
@@ -100,6 +100,19 @@ pub trait Protocol: fmt::Debug + Send {
     /// The last durable version after which a catalogue may be out of date. A session that can see the effect of a schema change
     /// finds its version here.
     fn last_ddl(&self) -> Version;
+
+    /// The version that an answer must be of, so that a session may be given it now in place of a read: the one that a replica
+    /// would need. `None` if a schema change after this catalogue may have changed what the statement reads, or if reads need
+    /// not be fresh.
+    fn answer_needs(&self, _reads: &Reads, _catalogue: Version) -> Option<Version> {
+        None
+    }
+
+    /// The last assigned version that wrote any of this, durable or not. A read that began when its replica had at least this
+    /// version answered as of it. `None` if the protocol does not know.
+    fn last_writer(&self, _reads: &Reads) -> Option<Version> {
+        None
+    }
 
     /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a
     /// database, by the hashes of names ([`crate::parts::schema_changes`]).

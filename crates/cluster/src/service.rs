@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::claims::Claims;
-use crate::event::{Effect, Event, Rival};
+use crate::event::{Effect, Event, Reads, Rival};
 use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::placement::{Holdings, LastHolder, Placement};
@@ -67,6 +67,16 @@ impl Cluster {
     /// The last durable version after which a catalogue may be out of date.
     pub fn last_ddl(&self) -> Version {
         self.services[&WHOLE].last_ddl()
+    }
+
+    /// The version that an answer must be of, so that a session may be given it now in place of a read. `None`: it must read.
+    pub fn answer_needs(&self, reads: &Reads, catalogue: Version) -> Option<Version> {
+        self.services[&WHOLE].answer_needs(reads, catalogue)
+    }
+
+    /// The last assigned version that wrote any of this, durable or not, if the protocol knows.
+    pub fn last_writer(&self, reads: &Reads) -> Option<Version> {
+        self.services[&WHOLE].last_writer(reads)
     }
 
     /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a

@@ -326,16 +326,16 @@ impl Rows {
         self.turns_unended += u64::from(self.executed(session));
         let replica = &mut self.replicas[index];
         replica.begins(turn.cost_us);
-        let (incarnation, cost_us) = (replica.incarnation, turn.cost_us);
+        let (incarnation, applied, cost_us) = (replica.incarnation, replica.applied, turn.cost_us);
         self.running.insert(session, Running { replica: index, incarnation, cost_us, queued: None });
         let transaction = self.transactions.get_mut(&session);
         let identity = transaction.and_then(|t| {
             if t.bases.len() < TURNS_MAX {
-                t.bases.push(replica.applied);
+                t.bases.push(applied);
             }
             std::mem::take(&mut t.is_fresh).then_some(t.identity)
         });
-        out.effects.push(Effect::Execute { session, replica: replica.id, incarnation, identity });
+        out.effects.push(Effect::Execute { session, replica: replica.id, incarnation, identity, applied });
     }
 
     /// The statement of the session has ended. Returns whether one was running.
@@ -513,6 +513,15 @@ impl Protocol for Rows {
 
     fn last_ddl(&self) -> Version {
         self.index.last_ddl()
+    }
+
+    fn answer_needs(&self, reads: &Reads, catalogue: Version) -> Option<Version> {
+        let is_known = !self.rules.catalogue_is_fresh || catalogue >= self.index.last_ddl();
+        (is_known && self.choices.see == See::Fresh).then(|| self.need(reads, catalogue))
+    }
+
+    fn last_writer(&self, reads: &Reads) -> Option<Version> {
+        Some(self.index.writer(reads))
     }
 
     fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {

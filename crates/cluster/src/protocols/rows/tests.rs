@@ -1,5 +1,6 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
+mod answers;
 mod apply_batching;
 mod chains;
 mod commit_groups;
