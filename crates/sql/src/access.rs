@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use crate::builtin::{self, Builtin};
 use crate::catalogue::{Catalogue, TableId, Volatility};
 use crate::definition::Uses;
+use crate::fleeting::Fleeting;
 use crate::name::{Name, SYSTEM_SCHEMA};
 use crate::statement::{Statement, Verb};
 use crate::table_effects::{TableEffects, table_effects};
@@ -66,6 +67,9 @@ pub struct Routing {
     pub user_types: bool,
     /// Something in it, or in a view, policy or function that it reaches, tells when the transaction began.
     pub transaction_time: bool,
+    /// Why its answer does not stay true while the rows that it reads stay the same, if so. Constants and parameters of the
+    /// text itself are left out: see [`crate::may_read_clock`].
+    pub fleeting: Option<Fleeting>,
     /// Something in it, or in what it reaches, asks what the session has drawn from sequences last: only the server
     /// where it drew knows.
     pub asks_draws: bool,
@@ -117,6 +121,7 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
             .then(|| ordered(&effects.writes)),
         user_types: speaks_user_types(statement, catalogue, &effects),
         transaction_time: effects.transaction_time,
+        fleeting: effects.fleeting.clone(),
         asks_draws: effects.asks_draws,
         fills_defaults: effects.fills_defaults,
         traces: traces_within(statement, &effects),

@@ -8,17 +8,20 @@
 //! Invariant: whatever the shape of the tree, each of its names is in the sets below. The scan knows no structure: code
 //! that must know where a name stands (a predicate, a key) walks the typed nodes, with the scan as its check.
 
+mod fields;
 mod leaves;
 
 use std::collections::BTreeSet;
 
-use pg_query::protobuf::RoleSpecType;
-use serde::ser::{self, Serialize};
+use pg_query::protobuf::{RoleSpecType, SqlValueFunctionOp};
+use serde::ser::Serialize;
 
 use crate::builtin::SYSTEM_COLUMNS;
+use crate::determinism::may_read_clock;
+use crate::fleeting::Hints;
 use crate::name::Name;
 use crate::stand_ins::{is_replaced, is_replaced_relation};
-pub(crate) use leaves::{names_in, number_in, strings_in};
+pub(crate) use leaves::{kinds_in, names_in, number_in, strings_in};
 
 /// No tree is deeper: the decoder stops at 100 levels of messages, each of which is at most five levels here.
 const MAX_DEPTH: usize = 1000;
@@ -117,6 +120,8 @@ pub(crate) struct AstScan {
     pub(crate) into: bool,
     /// CURRENT_TIMESTAMP, CURRENT_USER and the like.
     pub(crate) sql_values: bool,
+    /// What makes an answer fleeting.
+    pub(crate) fleeting: Hints,
     /// String constants that a date or time type would read off the clock.
     pub(crate) clock_words: bool,
     /// Schemas of relations, and first parts of all dotted names (of functions, types, dropped objects, ...).
@@ -137,7 +142,26 @@ pub(crate) struct AstScan {
     place: Place,
     /// The present role is given as SESSION_USER.
     names_session_user: bool,
+    /// The present call is one of `current_setting`.
+    asks_setting: bool,
     depth: usize,
+}
+
+/// Whether a value such as CURRENT_USER is a name, and not a time. One that is not known is taken for a time.
+fn tells_name(op: i64) -> bool {
+    use SqlValueFunctionOp as Op;
+    let op = i32::try_from(op).ok().and_then(|op| Op::try_from(op).ok());
+    matches!(
+        op,
+        Some(
+            Op::SvfopCurrentRole
+                | Op::SvfopCurrentUser
+                | Op::SvfopUser
+                | Op::SvfopSessionUser
+                | Op::SvfopCurrentCatalog
+                | Op::SvfopCurrentSchema
+        )
+    )
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -173,8 +197,10 @@ impl AstScan {
             ("FuncCall", "funcname") => {
                 let name = self.name_of("FuncCall", names_in(value));
                 self.replaced_calls += usize::from(name.as_ref().is_some_and(is_replaced));
+                self.asks_setting = name.as_ref().is_some_and(|name| name.name == "current_setting");
                 self.functions.extend(name);
             }
+            ("FuncCall", "args") => self.note_arguments(value),
             ("AExpr", "kind") => self.note_kind(number_in(value)),
             ("AExpr", "name") | ("SubLink", "oper_name") | ("SortBy", "use_op") => {
                 self.note_operator(strings_in(value));
@@ -198,6 +224,7 @@ impl AstScan {
             ("WindowDef", "refname") => self.chooses = true,
             ("RangeTableSample", "method") => {
                 self.chooses = true;
+                self.fleeting.samples = true;
                 let method = strings_in(value).pop().unwrap_or_default();
                 if !matches!(method.as_str(), "bernoulli" | "system") {
                     self.note_stranger("RangeTableSample");
@@ -212,7 +239,10 @@ impl AstScan {
                 self.place = Place::Made;
             }
             ("LockingClause", "strength") => self.locking = true,
-            ("SqlValueFunction", "op") => self.sql_values = true,
+            ("SqlValueFunction", "op") => {
+                self.sql_values = true;
+                self.fleeting.tells_time |= !tells_name(number_in(value));
+            }
             ("AConst", "val") => self.note_constant(&strings_in(value)),
             ("RoleSpec", "roletype") => {
                 self.names_session_user =
@@ -296,6 +326,18 @@ impl AstScan {
             let on_clock =
                 words.iter().any(|word| CLOCK_WORDS.iter().any(|clock| word.eq_ignore_ascii_case(clock)));
             self.clock_words |= on_clock && words.len() <= MAX_WORDS;
+            self.fleeting.clock_words |= may_read_clock(text);
+        }
+    }
+
+    /// The arguments of a call: the name of a setting is known if it is a constant.
+    fn note_arguments<T: Serialize + ?Sized>(&mut self, arguments: &T) {
+        if std::mem::take(&mut self.asks_setting) {
+            let name = strings_in(arguments).into_iter().next().filter(|name| name.contains('.'));
+            // A server shows the constant of a definition with its type: `current_setting('app.tenant'::text)`.
+            let is_constant =
+                matches!(kinds_in(arguments), [Some("AConst"), _] | [Some("TypeCast"), Some("AConst")]);
+            self.fleeting.asks_server_setting |= name.is_none() || !is_constant;
         }
     }
 
@@ -325,6 +367,9 @@ impl AstScan {
                 || matches!(node, "SelectStmt" | "InsertStmt" | "UpdateStmt" | "DeleteStmt" | "MergeStmt");
         if !known && QUERY_NODES.binary_search(&node).is_err() {
             self.note_stranger(node);
+        }
+        if matches!(node, "JsonOutput" | "JsonReturning" | "JsonTable" | "RangeTableFunc") {
+            self.fleeting.casts.push(node.to_owned());
         }
         self.fills_defaults |= matches!(node, "InsertStmt" | "MergeStmt" | "SetToDefault");
         if matches!(node, "CaseExpr" | "JoinExpr" | "SubLink") {
@@ -359,116 +404,4 @@ struct Relation {
     database: String,
     schema: String,
     name: String,
-}
-
-/// The walk through the fields of one node.
-pub(crate) struct Fields<'a> {
-    scan: &'a mut AstScan,
-    node: &'static str,
-    relation: Relation,
-}
-
-impl ser::SerializeStruct for Fields<'_> {
-    type Ok = ();
-    type Error = TooDeep;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        field: &'static str,
-        value: &T,
-    ) -> Result<(), TooDeep> {
-        self.scan.inspect(self.node, field, value);
-        if self.node == "RangeVar" {
-            let slot = match field {
-                "catalogname" => &mut self.relation.database,
-                "schemaname" => &mut self.relation.schema,
-                "relname" => &mut self.relation.name,
-                _ => return Ok(()),
-            };
-            *slot = strings_in(value).pop().unwrap_or_default();
-            return Ok(());
-        }
-        // FOR UPDATE OF names aliases, not relations.
-        if (self.node, field) == ("LockingClause", "locked_rels") {
-            return Ok(());
-        }
-        value.serialize(&mut *self.scan)?;
-        // A target clause without a relation must not mark the next one.
-        if matches!(field, "relation" | "rel") {
-            self.scan.place = Place::Read;
-        }
-        Ok(())
-    }
-
-    fn end(self) -> Result<(), TooDeep> {
-        if self.node == "RangeVar" {
-            self.scan.take_relation(self.relation);
-        }
-        self.scan.depth -= 1;
-        Ok(())
-    }
-}
-
-/// The walk through the items of a list.
-pub(crate) struct Items<'a>(&'a mut AstScan);
-
-impl ser::SerializeSeq for Items<'_> {
-    type Ok = ();
-    type Error = TooDeep;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), TooDeep> {
-        value.serialize(&mut *self.0)
-    }
-
-    fn end(self) -> Result<(), TooDeep> {
-        Ok(())
-    }
-}
-
-impl<'a> ser::Serializer for &'a mut AstScan {
-    type Ok = ();
-    type Error = TooDeep;
-    type SerializeSeq = Items<'a>;
-    type SerializeTuple = ser::Impossible<(), TooDeep>;
-    type SerializeTupleStruct = ser::Impossible<(), TooDeep>;
-    type SerializeTupleVariant = ser::Impossible<(), TooDeep>;
-    type SerializeMap = ser::Impossible<(), TooDeep>;
-    type SerializeStruct = Fields<'a>;
-    type SerializeStructVariant = ser::Impossible<(), TooDeep>;
-
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), TooDeep> {
-        value.serialize(self)
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<(), TooDeep> {
-        value.serialize(self)
-    }
-
-    fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
-        of: &'static str,
-        _: u32,
-        variant: &'static str,
-        value: &T,
-    ) -> Result<(), TooDeep> {
-        if of == "Node" && !matches!(variant, "String" | "AStar" | "Integer") {
-            self.nodes += 1;
-        }
-        value.serialize(self)
-    }
-
-    fn serialize_seq(self, _: Option<usize>) -> Result<Items<'a>, TooDeep> {
-        Ok(Items(self))
-    }
-
-    fn serialize_struct(self, node: &'static str, _: usize) -> Result<Fields<'a>, TooDeep> {
-        self.enter(node)?;
-        Ok(Fields { scan: self, node, relation: Relation::default() })
-    }
-
-    leaves::ignore_leaves!(TooDeep);
 }

@@ -116,7 +116,8 @@ fn filled(verb: Verb, scan: AstScan, inside: Inside) -> Statement {
     Statement {
         reads,
         with_names: scan.with_names.into_iter().collect(),
-        transaction_time: scan.sql_values || scan.functions.iter().any(tells_transaction_time),
+        transaction_time: scan.fleeting.tells_time || scan.functions.iter().any(tells_transaction_time),
+        fleeting: scan.fleeting,
         writes,
         row_locks,
         functions: scan.functions.into_iter().collect(),

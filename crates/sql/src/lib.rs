@@ -21,6 +21,7 @@ mod ddl;
 pub mod definition;
 mod determinism;
 mod explain;
+mod fleeting;
 mod home;
 mod lexer;
 mod name;
@@ -49,6 +50,7 @@ pub use determinism::{
     may_read_clock,
 };
 pub use explain::{Explained, explain, explained};
+pub use fleeting::Fleeting;
 pub use home::{draws, may_leave_anchor, only_asks_draws};
 pub use lexer::Span;
 pub use name::Name;

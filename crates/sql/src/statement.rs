@@ -13,6 +13,7 @@ use crate::body::Code;
 use crate::catalogue::Catalogue;
 use crate::definition::Scope;
 use crate::determinism::{Determinism, Subject, determinism};
+use crate::fleeting::Hints;
 use crate::name::Name;
 use crate::profile::TemplateId;
 
@@ -49,6 +50,8 @@ pub struct Statement {
     pub fills_defaults: bool,
     /// Something is called whose value is that of the transaction's beginning: `now()` and its kin. It may be too much.
     pub transaction_time: bool,
+    /// What in it makes its answer fleeting.
+    pub(crate) fleeting: Hints,
     /// The settings that set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
     pub settings: Vec<SettingCall>,
     /// Why this statement cannot be analysed, if so: nothing may be concluded from the lists then.
@@ -397,6 +400,7 @@ impl Statement {
             system_columns: false,
             fills_defaults: true,
             transaction_time: false,
+            fleeting: Hints::default(),
             settings: Vec::new(),
             opaque: None,
             inner: None,

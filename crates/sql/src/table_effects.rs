@@ -19,6 +19,7 @@ use crate::body::{Code, Words};
 use crate::builtin::{self, OBJECT_ID_TYPES, SYSTEM_COLUMNS};
 use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger, Volatility};
 use crate::definition;
+use crate::fleeting::{self, Fleeting};
 use crate::name::{Name, SYSTEM_SCHEMA};
 use crate::statement::{Statement, Verb};
 
@@ -47,6 +48,8 @@ pub(crate) struct TableEffects {
     pub(crate) user_types: bool,
     /// Something in it tells when the transaction began.
     pub(crate) transaction_time: bool,
+    /// Something in it makes its answer fleeting.
+    pub(crate) fleeting: Option<Fleeting>,
     /// Something in it asks what the session has drawn from sequences.
     pub(crate) asks_draws: bool,
     /// Defaults of the columns that it writes may be computed.
@@ -145,6 +148,10 @@ impl<'a> Walk<'a> {
         self.seen.insert((way, std::ptr::from_ref(statement).addr()))
     }
 
+    fn fleets(&mut self, reason: Option<Fleeting>) {
+        self.effects.fleeting = self.effects.fleeting.take().or(reason);
+    }
+
     fn visit(&mut self, statement: &'a Statement) {
         if statement.system_columns {
             self.note(Because::Catalogue);
@@ -163,6 +170,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         self.effects.transaction_time |= statement.transaction_time;
+        self.fleets(statement.fleeting.verdict(self.is_below));
         self.effects.fills_defaults |=
             statement.fills_defaults || !matches!(statement.verb, Verb::Select | Verb::Update | Verb::Delete);
         for name in &statement.reads {
@@ -261,6 +269,7 @@ impl<'a> Walk<'a> {
                     self.note(Because::Unknown);
                     self.effects.traces.add(Traces::ANYTHING);
                 }
+                self.fleets(fleeting::table(table));
                 self.secure(table);
             }
             None => self.note_unknown(),
@@ -391,6 +400,7 @@ impl<'a> Walk<'a> {
     }
 
     fn call(&mut self, name: &Name) {
+        self.fleets(fleeting::call(self.catalogue, name, self.is_below));
         self.effects.mentioned.insert(definition::of_function(&name.name));
         let is_users = self.catalogue.is_user_function(&name.name);
         if is_users {
@@ -441,6 +451,7 @@ impl<'a> Walk<'a> {
 
     /// A column name could be a call in functional notation.
     fn column(&mut self, name: &str) {
+        self.fleets(fleeting::column(self.catalogue, name));
         self.effects.mentioned.insert(definition::of_function(name));
         if self.catalogue.is_user_function(name) {
             self.run(name);

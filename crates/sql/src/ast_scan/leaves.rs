@@ -50,10 +50,20 @@ pub(crate) fn number_in<T: Serialize + ?Sized>(value: &T) -> i64 {
     }
 }
 
+/// The kinds of the first two nodes in a value: the first node itself, and the first one in it or after it.
+pub(crate) fn kinds_in<T: Serialize + ?Sized>(value: &T) -> [Option<&'static str>; 2] {
+    let mut leaves = Leaves::default();
+    match value.serialize(&mut leaves) {
+        Ok(()) => leaves.kinds,
+        Err(TooDeep) => [None; 2],
+    }
+}
+
 #[derive(Default)]
 struct Leaves {
     strings: Vec<String>,
     number: i64,
+    kinds: [Option<&'static str>; 2],
     names_only: bool,
 }
 
@@ -169,6 +179,9 @@ impl ser::Serializer for &mut Leaves {
         variant: &'static str,
         value: &T,
     ) -> Result<(), TooDeep> {
+        if let Some(free) = self.kinds.iter_mut().find(|kind| kind.is_none()) {
+            *free = Some(variant);
+        }
         // The strings of a subscript are values, not names.
         if variant == "AIndices" { Ok(()) } else { value.serialize(self) }
     }
