@@ -13,6 +13,7 @@
 mod agent;
 mod client;
 mod ending;
+mod failing;
 mod fault;
 mod hold;
 mod late_reservation;

@@ -1,4 +1,4 @@
-//! The end of a transaction: with a record, without one, by an error, or by the loss of its home.
+//! The end of a transaction: with a record, without one, by a cancel request, or by the loss of its home.
 
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
@@ -7,15 +7,12 @@ use cluster::protocols::rows::Perform;
 
 use super::session::Phase;
 use super::{Cancel, Happening, Message, World, performing};
-use crate::history::{Level, Outcome};
-use crate::program::Frame;
+use crate::history::Level;
 use crate::record::{self, Done};
 use crate::schema::{DATABASE, VIEW_NAME};
 use crate::server::SqlError;
 use crate::trace::Stage;
 
-/// How often a single statement that lost its home is retried transparently.
-const RERUNS_MAX: u32 = 3;
 /// The SQLSTATE when the connection to the server is lost in the middle of a transaction.
 pub(super) const CONNECTION_FAILURE: &str = "08006";
 
@@ -118,69 +115,6 @@ impl World {
             self.tell(Event::Executed { session: id });
         }
         self.sessions[session].mailbox.clear();
-    }
-
-    /// Ends a transaction that cannot go on, and sends its client an error.
-    pub(super) fn fail(&mut self, session: usize, code: &'static str) {
-        self.send_error(session, code);
-        self.drop_line(session);
-        self.tell_end(session);
-        self.answer_client(session, Outcome::Aborted);
-        self.end_run(session);
-    }
-
-    /// The transaction will never be in the log. A single statement has shown nothing yet, so it is retried.
-    pub(super) fn rerun_or_fail(&mut self, session: usize) {
-        self.drop_line(session);
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let may_rerun = run.program.frame == Frame::Autocommit && !run.client_is_gone;
-        if !may_rerun || run.reruns == RERUNS_MAX {
-            run.may_try_again = true;
-            self.fail(session, SqlError::Serialization.code());
-            return;
-        }
-        run.reruns += 1;
-        run.identity = None;
-        run.views.clear();
-        self.begin_anew(session);
-        self.tell_end(session);
-        self.ask_for_place(session);
-    }
-
-    /// Forgets what the single statement of a transaction has done.
-    fn begin_anew(&mut self, session: usize) {
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.changes.clear();
-        run.locked.clear();
-        run.late.begin_again();
-        run.turns = 0;
-        run.concluded.clear();
-        run.unbounded = None;
-        run.has_snapshot = false;
-        run.has_tried = false;
-        if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
-            *statement = record::blank(statement);
-        }
-    }
-
-    /// An older transaction goes first. A single statement has shown nothing yet, so it runs again in its turn.
-    pub(super) fn run_again(&mut self, session: usize) {
-        self.drop_line(session);
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        if run.program.frame != Frame::Autocommit || run.client_is_gone {
-            run.may_try_again = true;
-            self.fail(session, SqlError::Serialization.code());
-            return;
-        }
-        run.phase = Phase::Placing;
-        self.begin_anew(session);
-        self.tell(Event::Undone { session: SessionId(session as u64) });
-    }
-
-    /// The connection was lost before the statement was sent.
-    pub(super) fn lose_statement(&mut self, session: usize) {
-        self.tell(Event::Executed { session: SessionId(session as u64) });
-        self.rerun_or_fail(session);
     }
 
     pub(super) fn lost_line(&mut self, session: usize) {

@@ -457,27 +457,6 @@ impl World {
         }
     }
 
-    pub(super) fn statement_failed(&mut self, session: usize, error: SqlError) {
-        self.send_error(session, error.code());
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let noted = &mut self.history.transactions[run.transaction].statements;
-        if !matches!(error, SqlError::Unique | SqlError::ForeignKey)
-            && let Some(statement) = noted.last_mut()
-        {
-            // Such an error says nothing about the data.
-            *statement = record::blank(statement);
-        }
-        let later = run.program.statements.iter().enumerate().skip(run.at + 1);
-        let mut back = later.filter(|(_, statement)| statement.ops.contains(&Op::RollbackTo));
-        if let Some((place, _)) = back.next().filter(|_| !run.savepoints.is_empty()) {
-            run.at = place - 1;
-            self.reply_to_client(session);
-            return;
-        }
-        run.may_try_again = matches!(error, SqlError::Serialization | SqlError::Deadlock);
-        self.undo(session);
-    }
-
     /// SAVEPOINT or ROLLBACK TO has run.
     fn keep_savepoints(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
