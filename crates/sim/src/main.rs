@@ -161,12 +161,14 @@ fn main() -> Result<(), Failed> {
     let mut failed = 0;
     let mut happenings = 0;
     let (mut allowed, mut stamps) = (Allowed::default(), StampCounts::default());
+    let mut answers_given_again = 0;
     let count = if options.trace { 1 } else { options.seeds };
     for seed in options.seed..options.seed + count {
         let verdict = run::run_plan(plan(&options, seed), rules, seed, options.trace);
         happenings += verdict.happenings;
         allowed.add(verdict.allowed);
         stamps.add(verdict.stamps);
+        answers_given_again += verdict.answers_given_again;
         if options.trace {
             println!("{}", verdict.trace);
             for (number, transaction) in verdict.history.transactions.iter().enumerate() {
@@ -182,6 +184,7 @@ fn main() -> Result<(), Failed> {
         }
     }
     println!("{count} seeds of {}, {happenings} happenings, {failed} failed; {allowed}", options.protocol);
+    println!("{answers_given_again} kept answers given again");
     if let Order::Stamps(_) = rules.protocol.order {
         println!("{stamps}");
     }

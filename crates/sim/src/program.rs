@@ -4,6 +4,7 @@ mod draw;
 mod forks;
 mod known;
 mod load;
+mod repeats;
 mod show;
 
 use cluster::placement::Placement;
@@ -275,6 +276,8 @@ pub struct Plan {
     pub refresh_versions_max: u64,
     /// Transactions begin where all their tables are. Otherwise they know only the tables of their first statement, and may fail.
     pub foresees_tables: bool,
+    /// Sessions keep answers of reads and give them again.
+    pub keeps_answers: bool,
     /// How long a transaction that is known as a whole waits before it fails.
     pub patience_us: u64,
 }

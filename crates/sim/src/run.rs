@@ -32,6 +32,8 @@ pub struct Verdict {
     pub end_us: u64,
     /// What became of transactions that were ordered by stamps.
     pub stamps: StampCounts,
+    /// How often a kept answer was given.
+    pub answers_given_again: u64,
     /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
@@ -50,6 +52,7 @@ impl Verdict {
             happenings: 0,
             end_us: 0,
             stamps: StampCounts::default(),
+            answers_given_again: 0,
             trace: Trace::default(),
         }
     }
@@ -94,6 +97,7 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
         happenings: report.happenings,
         end_us: report.end_us,
         stamps: report.stamps,
+        answers_given_again: report.answers_given_again,
         trace: report.trace,
     }
 }

@@ -11,6 +11,7 @@
 //! seed, so two steps without a stated order happen in either order in some seed.
 
 mod agent;
+mod cache;
 mod client;
 mod ending;
 mod failing;
@@ -153,6 +154,8 @@ pub struct Report {
     pub end_us: u64,
     /// What became of transactions that were ordered by stamps.
     pub stamps: StampCounts,
+    /// How often a kept answer was given.
+    pub answers_given_again: u64,
     /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
@@ -194,6 +197,7 @@ pub struct World {
     kill_next_identity: Option<u64>,
     kill_next_waiting: Option<u64>,
     stamped: performing::Stamped,
+    answers_given_again: u64,
     history: History,
     errors: Vec<ClientError>,
     findings: Vec<Finding>,
@@ -231,6 +235,7 @@ impl World {
             kill_next_identity: None,
             kill_next_waiting: None,
             stamped: performing::Stamped::draw(seed, &rules),
+            answers_given_again: 0,
             history: History::default(),
             errors: Vec::new(),
             findings: Vec::new(),
@@ -277,6 +282,7 @@ impl World {
             happenings,
             end_us: self.agenda.now_us(),
             stamps: self.stamped.counts,
+            answers_given_again: self.answers_given_again,
             trace: self.trace,
         }
     }

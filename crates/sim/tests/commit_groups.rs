@@ -61,6 +61,7 @@ fn around_a_return(seed: u64) -> Plan {
         refresh_versions_max: 1,
         patience_us: PATIENCE_US,
         foresees_tables: true,
+        keeps_answers: false,
     }
 }
 

@@ -57,6 +57,7 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
         refresh_versions_max: REFRESH_VERSIONS_MAX,
         patience_us: PATIENCE_US,
         foresees_tables: true,
+        keeps_answers: false,
     }
 }
 

@@ -3,7 +3,7 @@
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US, REFRESH_VERSIONS_MAX};
 
-use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, forks, load};
+use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, forks, load, repeats};
 use crate::dice::Dice;
 use crate::history::Level;
 use crate::schema::{self, ACCOUNTS, CHILDREN, Key, PARENTS, ROWS, UNIQUE, VISITORS};
@@ -19,6 +19,7 @@ const FAULTS_UNTIL_US: u64 = 30_000;
 impl Plan {
     /// Draws a plan.
     pub fn draw(dice: &mut Dice) -> Self {
+        let mut of_repeats = repeats::own_dice(dice);
         let replicas = dice.between(2, 4) as u16;
         let placement = schema::draw_placement(dice, replicas);
         let is_crowded = dice.percent(15);
@@ -63,6 +64,7 @@ impl Plan {
             refresh_versions_max,
             patience_us: PATIENCE_US,
             foresees_tables: dice.percent(60),
+            keeps_answers: false,
         };
         if dice.percent(25) {
             plan.load(&flavour, dice);
@@ -78,6 +80,7 @@ impl Plan {
             plan.sessions = flavour.sessions(dice.between(6, 9), dice);
             plan.crowd_the_way(dice);
         }
+        plan.may_repeat_reads(&mut of_repeats);
         plan
     }
 

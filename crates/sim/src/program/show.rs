@@ -36,6 +36,9 @@ impl fmt::Display for Plan {
         if !self.foresees_tables {
             writeln!(f, "transactions know the tables of their first statement only")?;
         }
+        if self.keeps_answers {
+            writeln!(f, "sessions keep answers")?;
+        }
         if self.patience_us != PATIENCE_US {
             writeln!(f, "transactions wait in chains for {} us", self.patience_us)?;
         }

@@ -63,6 +63,7 @@ impl World {
             line: None,
             identity: None,
             catalogue: Version::ZERO,
+            applied: Version::ZERO,
             views: Vec::new(),
             concluded: Vec::new(),
             changes: Vec::new(),

@@ -11,6 +11,7 @@ use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
 
 use super::agent::{Agent, RETRY_US, ResetStage};
+use super::cache::Cache;
 use super::{Happening, World};
 use crate::check::Anomaly;
 use crate::dice::Dice;
@@ -119,6 +120,7 @@ pub(super) struct Node {
     pub(super) catalogue: Version,
     /// How often the view had changed when the catalogue was loaded.
     pub(super) view_changes: usize,
+    pub(super) cache: Cache,
     is_syncing: bool,
 }
 
@@ -167,6 +169,7 @@ impl World {
             anchor: 0,
             catalogue: Version::ZERO,
             view_changes: 0,
+            cache: Cache::default(),
             is_syncing: false,
         });
         for replica in 0..self.servers.len() {

@@ -58,6 +58,8 @@ pub(super) struct Run {
     pub(super) line: Option<(Connection, usize, Incarnation)>,
     pub(super) identity: Option<Identity>,
     pub(super) catalogue: Version,
+    /// The version that its replica had when its last statement was placed there.
+    pub(super) applied: Version,
     /// For each statement: how often the view had changed in the catalogue by which it was analysed; `None` if the
     /// transaction had changed the view itself.
     pub(super) views: Vec<Option<usize>>,
@@ -155,7 +157,9 @@ impl World {
             let ops = &program.statements[at].ops;
             self.trace
                 .say(now_us, Stage::Accept, || format!("session {session} {:?} {ops:?}", program.level));
-            self.ask_for_place(session);
+            if !self.answer_again(session) {
+                self.ask_for_place(session);
+            }
             return;
         }
         self.trace.say(now_us, Stage::Accept, || format!("session {session} {:?}", program.ending));
@@ -247,7 +251,10 @@ impl World {
         while let Some(effect) = self.sessions[session].mailbox.pop_front() {
             self.trace.say(self.agenda.now_us(), Stage::Place, || format!("{effect:?}"));
             match effect {
-                Effect::Execute { replica, incarnation, identity, .. } => {
+                Effect::Execute { replica, incarnation, identity, applied, .. } => {
+                    if let Some(run) = self.sessions[session].run.as_mut() {
+                        run.applied = applied;
+                    }
                     self.execute(session, usize::from(replica.0), incarnation, identity);
                 }
                 Effect::Reclassify { .. } => self.ask_for_place(session),
@@ -411,6 +418,9 @@ impl World {
     fn statement_done(&mut self, session: usize, answer: Answer) {
         self.trace.say(self.agenda.now_us(), Stage::Execute, || format!("session {session} {answer:?}"));
         self.tell(Event::Executed { session: SessionId(session as u64) });
+        if answer.error.is_none() {
+            self.keep_answer(session, &answer);
+        }
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
         let error = answer.error;
