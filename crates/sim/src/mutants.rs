@@ -152,6 +152,16 @@ pub const MUTANTS: &[Mutant] = &[
         name: "versions missing before the last are skipped",
         switch: |r| r.missing_are_applied = false,
     },
+    Mutant {
+        name: "answers are kept whatever was written meanwhile",
+        switch: |r| r.kept_is_unwritten = false,
+    },
+    Mutant {
+        name: "kept answers stay valid until home commits",
+        switch: |r| r.kept_ends_when_durable = false,
+    },
+    Mutant { name: "kept answers are looked at only once", switch: |r| r.kept_is_looked_at_again = false },
+    Mutant { name: "kept answers outlive schema changes", switch: |r| r.kept_knows_its_catalogue = false },
 ];
 
 /// The waits of chains, each of which certification covers. With certification off, and clients whose transactions are all

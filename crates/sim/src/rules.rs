@@ -97,6 +97,14 @@ pub struct Rules {
     pub control_takes_no_snapshot: bool,
     /// What a replica has performed is committed when the core says so.
     pub performers_wait: bool,
+    /// An answer is kept as of what its replica had, and only if nothing that it reads was written after that.
+    pub kept_is_unwritten: bool,
+    /// A durable write ends a kept answer, not only one that some replica has committed.
+    pub kept_ends_when_durable: bool,
+    /// Whether a kept answer may be given is decided again for each durable version.
+    pub kept_is_looked_at_again: bool,
+    /// A kept answer is not given after a schema change that the analysis of its read did not know.
+    pub kept_knows_its_catalogue: bool,
 }
 
 impl Default for Rules {
@@ -146,6 +154,10 @@ impl Default for Rules {
             checks_are_touched: true,
             control_takes_no_snapshot: true,
             performers_wait: true,
+            kept_is_unwritten: true,
+            kept_ends_when_durable: true,
+            kept_is_looked_at_again: true,
+            kept_knows_its_catalogue: true,
         }
     }
 }

@@ -29,6 +29,7 @@ use super::World;
 use crate::history::{Level, Outcome};
 use crate::program::{Frame, Program};
 use crate::record::{self, Place};
+use crate::rules::Rules;
 use crate::server::{Answer, Op};
 use crate::trace::Stage;
 
@@ -74,13 +75,18 @@ struct Entry {
 }
 
 impl Entry {
-    fn may_answer(&mut self, cluster: &Cluster) -> bool {
+    fn may_answer(&mut self, cluster: &Cluster, rules: &Rules) -> bool {
         let now = (cluster.durable(), cluster.last_ddl());
-        if self.looked_at == Some(now) {
+        if self.looked_at.is_some_and(|then| then == now || !rules.kept_is_looked_at_again) {
             return true;
         }
-        let need = cluster.answer_needs(&self.reads, self.catalogue);
-        let may = need.is_some_and(|need| need <= self.as_of);
+        let catalogue = if rules.kept_knows_its_catalogue { self.catalogue } else { Version(u64::MAX) };
+        let Some(mut need) = cluster.answer_needs(&self.reads, catalogue) else { return false };
+        if !rules.kept_ends_when_durable {
+            let committed = cluster.replicas().iter().map(|replica| replica.applied).max();
+            need = committed.map_or(need, |committed| need.min(committed));
+        }
+        let may = need <= self.as_of;
         if may {
             self.looked_at = Some(now);
         }
@@ -95,9 +101,14 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    fn find(&mut self, question: &Question, cluster: &Cluster) -> Option<(Rc<Answer>, Version)> {
+    fn find(
+        &mut self,
+        question: &Question,
+        cluster: &Cluster,
+        rules: &Rules,
+    ) -> Option<(Rc<Answer>, Version)> {
         let entry = self.entries.iter_mut().find(|entry| entry.question == *question)?;
-        entry.may_answer(cluster).then(|| (Rc::clone(&entry.answer), entry.as_of))
+        entry.may_answer(cluster, rules).then(|| (Rc::clone(&entry.answer), entry.as_of))
     }
 
     fn keep(&mut self, entry: Entry) {
@@ -112,7 +123,9 @@ impl World {
         let Some(node) = self.node.as_mut().filter(|_| self.plan.keeps_answers) else { return false };
         let Some(run) = self.sessions[session].run.as_ref() else { return false };
         let Some(question) = Question::of(&run.program) else { return false };
-        let Some((answer, as_of)) = node.cache.find(&question, &node.cluster) else { return false };
+        let Some((answer, as_of)) = node.cache.find(&question, &node.cluster, &self.rules) else {
+            return false;
+        };
         self.trace.say(self.agenda.now_us(), Stage::Execute, || {
             format!("session {session} is answered as of {as_of}: {answer:?}")
         });
@@ -133,13 +146,14 @@ impl World {
         let place = Place { at: 0, has_snapshot: false, is_partial: self.is_partial };
         let view_changes = run.views.first().copied().flatten();
         let reads = record::classify(&run.program, place, view_changes, &self.rules);
-        let is_of_then = node.cluster.last_writer(&reads).is_some_and(|writer| writer <= run.applied);
-        if is_of_then {
+        let is_unwritten = node.cluster.last_writer(&reads).is_some_and(|writer| writer <= run.applied);
+        let as_of = if self.rules.kept_is_unwritten { run.applied } else { node.cluster.durable() };
+        if is_unwritten || !self.rules.kept_is_unwritten {
             node.cache.keep(Entry {
                 question,
                 answer: Rc::new(answer.clone()),
                 reads,
-                as_of: run.applied,
+                as_of,
                 catalogue: run.catalogue,
                 looked_at: None,
             });
