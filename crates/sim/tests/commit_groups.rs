@@ -1,4 +1,4 @@
-//! Commit groups of a home, read at a replica that comes up meanwhile: a plan that needs the rule for this case.
+//! Commit groups of a home, read at other replicas and at one that comes up meanwhile: a plan for each of these rules.
 
 use cluster::placement::Placement;
 use cluster::protocols::rows::{KEYS_MAX, PATIENCE_US};
@@ -77,5 +77,27 @@ fn a_replica_comes_up_in_their_midst() {
     let seed = (13_280..13_300).find(shows).expect("a seed shows the violation without the rule");
     for seed in seed..seed + 50 {
         assert_eq!(run_plan(around_a_return(seed), Rules::default(), seed, false).findings, []);
+    }
+}
+
+/// The same clients without a fault. Many writes become durable together, and a refresh has at most two versions.
+fn in_parts() -> Plan {
+    let mut plan = around_a_return(0);
+    plan.faults.clear();
+    (plan.pace.fsync_us, plan.pace.read_us, plan.refresh_versions_max) = (1_000, 3_000, 2);
+    plan
+}
+
+#[test]
+fn a_commit_group_is_refreshed_as_a_whole() {
+    let mut off = Rules::default();
+    off.core.commit_groups_stay_whole = false;
+    let shows = |seed: &u64| {
+        let found = run_plan(in_parts(), off, *seed, false).findings;
+        found.iter().any(|finding| finding.anomaly == Anomaly::LongFork)
+    };
+    let seed = (0..1_000).find(shows).expect("a seed shows the violation without the rule");
+    for seed in seed..seed + 50 {
+        assert_eq!(run_plan(in_parts(), Rules::default(), seed, false).findings, []);
     }
 }
