@@ -1,7 +1,7 @@
 //! The protocols: one file each, composed of [`crate::parts`].
 //!
 //! [`onecopy`], [`gargamel`] and its rivals are constants of the family [`rows`], which implements [`Protocol`]. The five of the first paper are constants of
-//! the family [`shipping`], which has a vocabulary of its own.
+//! the family [`shipping`], which has a vocabulary of its own, and so has [`c_jdbc`].
 //!
 //! | file | paper | orders by | places by | propagates | acknowledges |
 //! |---|---|---|---|---|---|
@@ -16,7 +16,9 @@
 //! | `tashkent+` | IV-B | certification alone | the group of its kind, then load | row images | logged |
 //! | `centralised-writes` | IV-B | one chain | the anchor | row images | logged |
 //! | `preventive` | preventive replication, 4 and 5 | time stamps; certified | in turn, among those that hold all | performed where all is held, else row images | logged |
+//! | `c-jdbc` | "Middle-R, C-JDBC and MySQL Cluster", 2.2 | numbers of operations; table locks at the scheduler | its balancer, each read | statements | first, majority or all |
 
+pub mod c_jdbc;
 pub mod centralised_writes;
 pub mod conflict_aware;
 pub mod eager;

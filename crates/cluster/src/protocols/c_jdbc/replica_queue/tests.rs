@@ -1,0 +1,109 @@
+//! Order at one replica, and what counts as settled.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::ids::DatabaseId;
+use crate::protocols::shipping::Ending;
+
+const NONE: &[u32] = &[];
+
+fn operation(number: u64, transaction: u64, step: Step) -> ToReplica {
+    let (number, transaction) = (OperationNumber(number), TransactionId(transaction));
+    ToReplica::Operation(Operation { number, transaction, step })
+}
+
+fn write(reads: &[u32], writes: &[u32]) -> Step {
+    let of = |tables: &[u32], mode| -> Vec<(TableId, Mode)> {
+        tables.iter().map(|table| (DatabaseId::FIRST.table(*table), mode)).collect()
+    };
+    let tables = [of(reads, Mode::Read), of(writes, Mode::Write)].concat();
+    Step::Write(Arc::from(tables), StatementId(0))
+}
+
+/// What the server was given since the last look.
+fn given(out: &mut Vec<QueueOutput>) -> Vec<u64> {
+    out.drain(..)
+        .filter_map(|output| match output {
+            QueueOutput::Server(Work::Operation(operation)) => Some(operation.number.0),
+            QueueOutput::Server(Work::Read(id, ..)) => Some(id.0),
+            QueueOutput::Report(_) => None,
+        })
+        .collect()
+}
+
+fn queue(operations: &[(u64, u64, Step)]) -> (ReplicaQueue, Vec<QueueOutput>) {
+    let (mut queue, mut out) = (ReplicaQueue::default(), Vec::new());
+    for (number, transaction, step) in operations {
+        queue.handle(operation(*number, *transaction, step.clone()), &mut out);
+    }
+    (queue, out)
+}
+
+/// 2.2.2: "Update operations are multicast in total order to all the replicas."
+#[test]
+fn section_2_2_2_writers_of_a_table_run_in_the_order_of_their_numbers() {
+    let (mut queue, mut out) = queue(&[
+        (3, 1, write(NONE, &[1])),
+        (4, 2, write(NONE, &[1])),
+        (5, 6, write(&[1], &[2])),
+        (7, 7, write(NONE, &[3])),
+    ]);
+    assert_eq!(given(&mut out), [3, 7], "other tables do not wait");
+    queue.executed(OperationNumber(3), &mut out);
+    assert_eq!(given(&mut out), [4]);
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [5], "it reads the table");
+}
+
+#[test]
+fn what_waits_inside_the_server_lets_others_pass_until_it_is_freed() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1, 2]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    assert_eq!(given(&mut out), [3, 4]);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    queue.handle(operation(5, 5, write(NONE, &[2])), &mut out);
+    assert_eq!(given(&mut out), [5]);
+    queue.handle(operation(6, 1, Step::End(Ending::Commit)), &mut out);
+    assert!(given(&mut out).is_empty(), "it frees 4, which shares a table with 5");
+    queue.executed(OperationNumber(5), &mut out);
+    assert_eq!(given(&mut out), [6]);
+    queue.handle(operation(7, 7, write(NONE, &[2])), &mut out);
+    queue.executed(OperationNumber(6), &mut out);
+    assert!(given(&mut out).is_empty(), "4 runs again");
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [7]);
+}
+
+#[test]
+fn an_abort_does_not_wait_for_its_own_statement_that_waits() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    queue.handle(operation(5, 2, Step::End(Ending::Abort)), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 5]);
+    queue.executed(OperationNumber(5), &mut out);
+    assert!(queue.is_idle());
+}
+
+#[test]
+fn a_read_waits_for_the_writes_of_its_own_transaction_only() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[2]))]);
+    queue.handle(ToReplica::Read(ReadId(91), Some(TransactionId(2)), StatementId(0)), &mut out);
+    queue.handle(ToReplica::Read(ReadId(92), None, StatementId(0)), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 92]);
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [91]);
+}
+
+#[test]
+fn the_end_of_a_transaction_shares_all_its_tables() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(&[2], &[1]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.handle(operation(4, 1, Step::End(Ending::Commit)), &mut out);
+    queue.handle(operation(5, 5, write(NONE, &[2])), &mut out);
+    queue.handle(operation(6, 6, write(NONE, &[3])), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 6]);
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [5]);
+}

@@ -1,0 +1,64 @@
+//! Reads: each goes to one replica that holds all its tables (section 2.2.2), which the balancer chooses (section 2.2.5).
+
+use crate::ids::{ReplicaId, SessionId, TableId};
+use crate::placement::ReplicaSet;
+use crate::protocols::shipping::StatementId;
+
+use super::super::message::{Answer, ReadId, Tables, ToReplica};
+use super::{Output, Pending, Scheduler};
+
+impl Scheduler {
+    pub(super) fn send_read(
+        &mut self,
+        session: SessionId,
+        tables: Tables,
+        statement: StatementId,
+        out: &mut Vec<Output>,
+    ) {
+        let all: Vec<TableId> = tables.iter().map(|(table, _)| *table).collect();
+        let rules = self.choices.rules;
+        let present = if rules.reads_await_return { self.delivery.level() } else { self.delivery.all() };
+        let holders = if rules.reads_need_holders { self.placement.holders_of_all(&all) } else { present };
+        let among: ReplicaSet = holders.and(present);
+        let Some(at) = self.balancer.choose(among, |replica| self.delivery.pending(replica)) else {
+            self.give_up(session, Answer::Lost, out);
+            return;
+        };
+        self.reads_so_far += 1;
+        let id = ReadId(self.reads_so_far);
+        self.reads.insert(id, session);
+        self.delivery.count_read(at, |reads| reads + 1);
+        let state = self.sessions.entry(session).or_default();
+        state.pending = Some(Pending::Read { id, at, tables, statement });
+        out.push(Output::ToReplica(at, ToReplica::Read(id, state.open, statement)));
+    }
+
+    pub(super) fn read_done(&mut self, replica: ReplicaId, id: ReadId, out: &mut Vec<Output>) {
+        self.delivery.count_read(replica, |reads| reads.saturating_sub(1));
+        let Some(session) = self.reads.remove(&id) else { return };
+        let single = self.sessions.entry(session).or_default().single.take();
+        self.answer(session, Answer::Done(Some(replica)), out);
+        if let Some(owner) = single {
+            self.release(owner, out);
+        }
+    }
+
+    /// Sends the reads that ran at a lost replica to others.
+    pub(super) fn move_reads(&mut self, lost: ReplicaId, out: &mut Vec<Output>) {
+        let there =
+            |pending: &Option<Pending>| matches!(pending, Some(Pending::Read { at, .. }) if *at == lost);
+        let sessions: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, state)| there(&state.pending))
+            .map(|(session, _)| *session)
+            .collect();
+        for session in sessions {
+            let pending = self.sessions.get_mut(&session).and_then(|state| state.pending.take());
+            if let Some(Pending::Read { id, tables, statement, .. }) = pending {
+                self.reads.remove(&id);
+                self.send_read(session, tables, statement, out);
+            }
+        }
+    }
+}

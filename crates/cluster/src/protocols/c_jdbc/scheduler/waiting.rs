@@ -1,0 +1,131 @@
+//! Locks at the scheduler, waits inside servers, and deadlocks among either.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{ReplicaId, SessionId, TableId};
+use crate::parts::lock_queues::Mode;
+
+use super::super::deadlock::{cycle_through, youngest};
+use super::super::message::{Answer, Request, Tables, TransactionId};
+use super::{Output, Pending, Scheduler, Stage};
+
+/// An owner of table locks, in order of age: a transaction, or a read that is one by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Owner(pub(super) u64);
+
+/// The waits inside the servers, as the replicas have reported them.
+#[derive(Debug, Default)]
+pub(super) struct ServerWaits(BTreeMap<ReplicaId, BTreeMap<TransactionId, TransactionId>>);
+
+impl ServerWaits {
+    pub(super) fn add(&mut self, replica: ReplicaId, waiter: TransactionId, blocker: TransactionId) {
+        self.0.entry(replica).or_default().insert(waiter, blocker);
+    }
+
+    /// A replica has executed an operation of a transaction.
+    pub(super) fn executed(&mut self, replica: ReplicaId, transaction: TransactionId, is_end: bool) {
+        if let Some(waits) = self.0.get_mut(&replica) {
+            waits.remove(&transaction);
+            waits.retain(|_, blocker| !is_end || *blocker != transaction);
+        }
+    }
+
+    pub(super) fn lose(&mut self, replica: ReplicaId) {
+        self.0.remove(&replica);
+    }
+
+    fn cycle(&self, replica: ReplicaId, start: TransactionId) -> Option<BTreeSet<TransactionId>> {
+        let waits = self.0.get(&replica)?;
+        cycle_through(start, |at| waits.get(&at).copied().into_iter().collect())
+    }
+}
+
+impl Scheduler {
+    pub(super) fn new_owner(&mut self, session: SessionId) -> Owner {
+        self.owners_so_far += 1;
+        let owner = Owner(self.owners_so_far);
+        self.owners.insert(owner, session);
+        owner
+    }
+
+    /// The table locks of a statement.
+    pub(super) fn locks_of(&self, is_write: bool, tables: &Tables) -> Vec<(TableId, Mode)> {
+        if self.takes_locks(is_write) { tables.to_vec() } else { Vec::new() }
+    }
+
+    /// Runs a statement when it has its locks.
+    pub(super) fn lock_and_go(
+        &mut self,
+        session: SessionId,
+        tables: &[(TableId, Mode)],
+        request: Request,
+        out: &mut Vec<Output>,
+    ) {
+        if tables.is_empty() {
+            self.go(session, request, out);
+            return;
+        }
+        let open = self.sessions.get(&session).and_then(|session| session.open);
+        let owner = open.and_then(|open| self.transactions.get(&open)).map(|transaction| transaction.owner);
+        let owner = owner.unwrap_or_else(|| {
+            let owner = self.new_owner(session);
+            self.sessions.entry(session).or_default().single = Some(owner);
+            owner
+        });
+        if self.locks.acquire(owner, tables) {
+            self.go(session, request, out);
+            return;
+        }
+        self.sessions.entry(session).or_default().pending = Some(Pending::Locks(request));
+        while let Some(cycle) =
+            self.choices.rules.deadlocks_are_found.then(|| self.lock_cycle(owner)).flatten()
+        {
+            let victim = youngest(&cycle);
+            let Some(session) = self.owners.get(&victim).copied() else { break };
+            self.give_up(session, Answer::Deadlock, out);
+        }
+    }
+
+    fn lock_cycle(&self, owner: Owner) -> Option<BTreeSet<Owner>> {
+        cycle_through(owner, |at| self.locks.blockers(at))
+    }
+
+    /// An owner is over.
+    pub(super) fn release(&mut self, owner: Owner, out: &mut Vec<Output>) {
+        self.owners.remove(&owner);
+        let granted = self.locks.release(owner);
+        self.go_on(granted, out);
+    }
+
+    /// These have the locks that they waited for.
+    pub(super) fn go_on(&mut self, granted: Vec<Owner>, out: &mut Vec<Output>) {
+        for owner in granted {
+            let Some(session) = self.owners.get(&owner).copied() else { continue };
+            let state = self.sessions.entry(session).or_default();
+            if let Some(Pending::Locks(request)) =
+                state.pending.take_if(|one| matches!(one, Pending::Locks(_)))
+            {
+                self.go(session, request, out);
+            }
+        }
+    }
+
+    /// Aborts the youngest transaction of a cycle of waits inside a server. While one of its members is being aborted, the cycle
+    /// is about to be broken.
+    pub(super) fn break_server_cycle(
+        &mut self,
+        replica: ReplicaId,
+        start: TransactionId,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.choices.rules.deadlocks_are_found {
+            return;
+        }
+        let Some(cycle) = self.server_waits.cycle(replica, start) else { return };
+        let stage = |transaction: &TransactionId| self.transactions.get(transaction).map(|state| state.stage);
+        if cycle.iter().all(|transaction| stage(transaction) == Some(Stage::Open)) {
+            let session = self.transactions[&youngest(&cycle)].session;
+            self.give_up(session, Answer::Deadlock, out);
+        }
+    }
+}
