@@ -177,6 +177,11 @@ pub(crate) struct LimitFlags {
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_PARKED_LOG_MAX_MB,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) parked_log_max_mb: u32,
+
+    /// Size of the cache of answers, in megabytes; 0 switches it off. An answer is given again until
+    /// something that it depends on is written.
+    #[arg(long, value_name = "MB", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(crate) result_cache_mb: u32,
 }
 
 /// Flags of `onecopy up` that limit waits.

@@ -205,6 +205,11 @@ impl Client {
         self.notices.is_waiting()
     }
 
+    /// Whether a notice of the present run was sent ahead of its reply.
+    pub(crate) fn has_told_notices(&self) -> bool {
+        self.notices.has_told()
+    }
+
     /// Takes a notice of a server; `true` if it goes into the output. The next check sends it, which comes soon.
     pub(crate) fn hear_notice(&mut self, message: &[u8]) -> bool {
         let had_notices = self.has_notices();

@@ -23,7 +23,7 @@ use crate::coordinator::mailbox::Note;
 use crate::error::{Fault, broken};
 use crate::pool::server::Server;
 use crate::relay::work::Work;
-use crate::relay::{Ended, Expected, Relay};
+use crate::relay::{Ended, Expected, Hold, Relay};
 use crate::transaction::open::Transaction;
 use crate::transaction::stage::stage;
 use crate::transaction::view::View;
@@ -47,6 +47,7 @@ impl Driver<'_> {
     /// Runs work in the open update transaction. After an error of the connection the transaction is gone.
     pub(crate) async fn at_home(&mut self, work: Work<'_>, hold: bool) -> Result<Ended, Fault> {
         let before = self.txn.rows_captured();
+        let hold = if hold { Hold::UntilCommit } else { Hold::Usual };
         let ended = self.exchange_home(|server| Expected { hold, ..work.write(server) }).await?;
         self.txn.note_written(&ended.command, before);
         self.link.executed();

@@ -8,6 +8,7 @@ pub(crate) mod anchor;
 pub(crate) mod autocommit;
 pub(crate) mod ddl;
 pub(crate) mod explain_routing;
+pub(crate) mod keeping;
 pub(crate) mod maintenance;
 mod maintenance_error;
 pub(crate) mod passwords;

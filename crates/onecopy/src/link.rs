@@ -4,6 +4,7 @@
 //! follow the session from one server connection to the next. It does not know the open transaction: that is
 //! [`crate::transaction::open::OpenTransaction`].
 
+pub(crate) mod answers;
 pub(crate) mod lost_state;
 pub(crate) mod node_kind;
 pub(crate) mod parsing;
@@ -42,6 +43,7 @@ use crate::pool::Pools;
 use crate::pool::leftovers::Inquiry;
 use crate::pool::request::Thread;
 use crate::pool::servers::Servers;
+use answers::Answers;
 use node_kind::ServesClients;
 use performable::Performables;
 
@@ -78,6 +80,7 @@ pub(crate) struct Link {
     pub(crate) settings: Settings,
     pub(crate) prepared: Prepared,
     pub(crate) leftovers: Leftovers,
+    pub(crate) answers: Answers,
     /// The home where a record was handed to the log and the COMMIT is still to be sent.
     pub(crate) settling: Option<ReplicaId>,
     /// Registers the open update transaction at its backend, for evictions, until it has committed.

@@ -17,7 +17,8 @@ use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::Semaphore;
 
 use crate::capture::vouch::Voucher;
-use crate::config::runtime::RuntimeConfig;
+use crate::config::runtime::{ReloadError, ReloadNotes, RuntimeConfig};
+use crate::result_cache::ResultCache;
 use crate::security::seal::Seal;
 use half_open::HalfOpen;
 use limits::{Limits, ReplicaTimeouts};
@@ -44,6 +45,8 @@ pub(crate) struct LocalState {
     pub(crate) sessions: SessionRegistry,
     /// The memory that open update transactions hold.
     pub(crate) memory_budget: MemoryBudget,
+    /// Answers of reads that are given again.
+    pub(crate) result_cache: ResultCache,
     /// Counters for SHOW STATS and the metrics.
     pub(crate) stats: Stats,
     /// Connections whose clients have not authenticated yet.
@@ -72,6 +75,7 @@ impl LocalState {
             runtime_config,
             sessions: SessionRegistry::default(),
             memory_budget: MemoryBudget::new(limits.transaction_bytes_max),
+            result_cache: ResultCache::new(limits.result_cache_bytes_max),
             stats: Stats::default(),
             half_open: Arc::default(),
             waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
@@ -86,6 +90,14 @@ impl LocalState {
     pub(crate) fn remove_session(&self, id: SessionId) {
         self.memory_budget.remove(id);
         self.sessions.remove(id);
+    }
+
+    /// Takes the changeable settings from the configuration again. The servers' own settings may have changed, too, so kept
+    /// answers are forgotten.
+    pub(crate) fn reload(&self) -> Result<ReloadNotes, ReloadError> {
+        let notes = self.runtime_config.reload()?;
+        self.result_cache.forget();
+        Ok(notes)
     }
 
     /// Sets the pools of the node, once.

@@ -31,6 +31,7 @@ mod pool;
 mod propagate;
 mod relay;
 mod replica;
+mod result_cache;
 mod rows;
 mod security;
 mod session;

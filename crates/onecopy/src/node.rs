@@ -16,6 +16,9 @@ pub(crate) mod up;
 
 pub(crate) use error::NodeError;
 
+use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::rows::See;
+
 use crate::config::ElasticConfig;
 use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
@@ -26,6 +29,13 @@ fn check_elastic(config: &ElasticConfig, propagation: Propagation) -> Result<(),
         (Some(_), Propagation::Statements(_)) => Err(NodeError::NotElastic),
         _ => Ok(()),
     }
+}
+
+/// Refuses a result cache where replicas may answer with less than the latest version.
+fn check_cache(bytes_max: u64, propagation: Propagation) -> Result<(), NodeError> {
+    let is_fresh = matches!(propagation, Propagation::Rows(choices)
+        if choices.name == ONECOPY.name && choices.see == See::Fresh);
+    if bytes_max > 0 && !is_fresh { Err(NodeError::NotCached) } else { Ok(()) }
 }
 
 /// Refuses rules for new tables where every replica holds everything.

@@ -17,12 +17,12 @@ use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
 use wire::{encode, frame, sqlstate};
 
-use crate::client::{Client, FLUSH_BYTES};
+use crate::client::Client;
 use crate::error::{Fault, Refusal};
 use crate::pool::server::Server;
 use crate::writeset::Capture;
 use expected::is_completion;
-pub(crate) use expected::{Audience, CloseReply, Expected, RowsOf};
+pub(crate) use expected::{Audience, CloseReply, Expected, Hold, RowsOf};
 use position::shift_position;
 
 /// The relay holds back this many bytes of the reply to an update that has not committed.
@@ -175,8 +175,8 @@ impl<'a> Relay<'a> {
             if let Some(capture) = &mut self.capture {
                 capture.make_room().await?;
             }
-            let limit =
-                if self.expected.hold || self.expected.is_silent() { HOLD_BYTES } else { FLUSH_BYTES };
+            let hold = if self.expected.is_silent() { Hold::UntilCommit } else { self.expected.hold };
+            let limit = hold.bytes();
             // After an error the caller may replace the reply. A COMMIT must not wait for the client to read.
             if self.client.out.len() >= limit && self.ended.error.is_none() && self.is_for_client() {
                 self.show().await?;

@@ -11,6 +11,7 @@ pub(crate) mod batch;
 pub(crate) mod control;
 pub(crate) mod extended;
 pub(crate) mod prepared;
+pub(crate) mod replay;
 pub(crate) mod settings;
 pub(crate) mod simple;
 pub(crate) mod special;

@@ -43,6 +43,7 @@ const ORDER: &[&str] = &[
     "error",
     "config",
     "capture",
+    "result_cache",
     "local",
     "database",
     "coordinator",

@@ -62,6 +62,11 @@ impl Notices {
         self.is_waiting
     }
 
+    /// Whether the client has got a notice of the present run that is not in the output.
+    pub(crate) fn has_told(&self) -> bool {
+        self.raised > 0
+    }
+
     /// Whether a server's notice goes into the output. `false` if the client got it from an earlier run.
     pub(crate) fn hear(&mut self, message: &[u8]) -> bool {
         if self.known.get(self.raised).is_some_and(|known| *known == FxBuildHasher.hash_one(message)) {

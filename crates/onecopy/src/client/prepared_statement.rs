@@ -55,6 +55,11 @@ impl PreparedStatement {
         self.ours.as_ref().map(|ours| ours.asks).unwrap_or_default()
     }
 
+    /// Whether the text for servers is another one than the client's.
+    pub(crate) fn has_stand_ins(&self) -> bool {
+        self.ours.is_some()
+    }
+
     fn instead(is_other: bool, write: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
         let mut message = Vec::new();
         is_other.then(|| write(&mut message)).map(|()| message)

@@ -38,6 +38,12 @@ impl Entry {
         self.statement.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case("reset"))
     }
 
+    /// Whether a connection with it may answer otherwise than one in its start-up state.
+    fn may_change_answers(&self) -> bool {
+        let name = self.name.as_str();
+        !(name == "application_name" || name.ends_with("_timeout") || self.resets())
+    }
+
     /// Whether it makes the earlier one redundant.
     fn replaces(&self, earlier: &Self) -> bool {
         self.name == earlier.name
@@ -202,14 +208,12 @@ impl Settings {
 
     /// The part of it that can change the meaning of a statement's text.
     pub(crate) fn meaning(&self) -> String {
-        let means = |entry: &&Entry| {
-            let name = entry.name.as_str();
-            !(name.contains('.')
-                || name == "application_name"
-                || name.ends_with("_timeout")
-                || entry.resets())
-        };
-        statements(self.kept.iter().filter(means))
+        statements(self.kept.iter().filter(|entry| !entry.name.contains('.') && entry.may_change_answers()))
+    }
+
+    /// The part of it that can change the answer to a statement. Policies may ask for custom settings.
+    pub(crate) fn answer_relevant(&self) -> String {
+        statements(self.kept.iter().filter(|entry| entry.may_change_answers()))
     }
 
     /// Whether the open transaction has settings of its own.

@@ -199,6 +199,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 trimmed rebuilds it.",
     },
     Setting {
+        name: "result_cache",
+        flag: "result-cache",
+        kind: Kind::Size(0, 1 << 40),
+        default: "0MB",
+        can_reload: false,
+        about: "Size of the cache of answers; 0 switches it off. The answer of a read is given again, without a \
+                replica, until something that it depends on is written, so no answer is ever stale. Only for protocol \
+                `onecopy` with `see = \"fresh\"`.",
+    },
+    Setting {
         name: "sessions_max",
         flag: "sessions-max",
         kind: Kind::Count(1, 10_000),

@@ -110,6 +110,8 @@ impl Coordinator {
         }
         self.lead.retention.log().quarantine(replica, reason, lasting);
         Arc::clone(&self.kind).shut_out(self, replica);
+        // It may have answered reads wrongly before.
+        self.local.result_cache.forget();
     }
 
     /// Restores the quarantines that were in force when the node ended.

@@ -147,11 +147,11 @@ impl Driver<'_> {
                 return Ok(Admission::Recalled);
             }
             let is_free = is_free(&event);
-            if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
+            if let Some(Effect::Execute { replica, incarnation, identity, applied, .. }) =
                 self.link.worker.coordinator.core.ask(Some(self.link.id), event)
             {
                 tracing::debug!(?replica, "admitted at once");
-                return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
+                return Ok(self.txn.admit(Assignment { replica, incarnation, identity, applied }, is_free));
             }
             if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
                 return self.give_up(is_inside, refusal);
@@ -167,9 +167,11 @@ impl Driver<'_> {
                     return self.give_up(is_inside, refusal);
                 };
                 match note {
-                    Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
+                    Note::Effect(Effect::Execute { replica, incarnation, identity, applied, .. }) => {
                         self.txn.wait_stats.waited(asked);
-                        return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
+                        return Ok(self
+                            .txn
+                            .admit(Assignment { replica, incarnation, identity, applied }, is_free));
                     }
                     Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
                     Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),

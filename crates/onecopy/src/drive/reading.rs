@@ -12,8 +12,8 @@ use crate::drive::Driver;
 use crate::error::Fault;
 use crate::pool::server::Server;
 use crate::relay::work::Work;
-use crate::relay::{Ended, Expected, Relay};
-use crate::transaction::open::{Admission, Transaction};
+use crate::relay::{Ended, Expected, Hold, Relay};
+use crate::transaction::open::{Admission, Assignment, Transaction};
 use crate::transaction::view::View;
 
 /// Expected run time of a read without statistics.
@@ -61,6 +61,17 @@ impl Driver<'_> {
         generation: Version,
         kind: Option<Box<Kind>>,
     ) -> Result<ReplicaId, Fault> {
+        self.admit_read(read, at, generation, kind).await.map(|place| place.replica)
+    }
+
+    /// The same. The place also tells the version that the replica has.
+    pub(crate) async fn admit_read(
+        &mut self,
+        read: WantedRead<'_>,
+        at: Option<ReplicaId>,
+        generation: Version,
+        kind: Option<Box<Kind>>,
+    ) -> Result<Assignment, Fault> {
         let event = Event::Read {
             session: self.link.id,
             reads: read.reads.clone(),
@@ -79,7 +90,7 @@ impl Driver<'_> {
             }
         };
         match self.connector().connect(place).await {
-            Ok(()) => Ok(place.replica),
+            Ok(()) => Ok(place),
             Err(fault) => {
                 self.link.servers.close(place.replica);
                 self.link.executed();
@@ -93,8 +104,18 @@ impl Driver<'_> {
 
     /// Runs work on the connection to a replica.
     pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+        self.at_replica_holding(replica, work, Hold::Usual).await
+    }
+
+    /// The same, and holds so much of the reply back.
+    pub(crate) async fn at_replica_holding(
+        &mut self,
+        replica: ReplicaId,
+        work: Work<'_>,
+        hold: Hold,
+    ) -> Result<Ended, Fault> {
         let server = self.link.servers.get(replica);
-        let expected = work.write(server);
+        let expected = Expected { hold, ..work.write(server) };
         self.link
             .session_registration
             .cancel

@@ -25,7 +25,7 @@ use crate::local::count;
 use crate::place::holdings::HomeTables;
 use crate::place::home_choice::{AloneChoice, PlaceDecision, inside};
 use crate::relay::work::{OwnedWork, Work};
-use crate::relay::{Ended, Expected};
+use crate::relay::{Ended, Expected, Hold};
 use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
 use crate::transaction::update::Boundary;
 use crate::transaction::view::View;
@@ -55,9 +55,8 @@ impl Executor<'_> {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mark = self.link.client.out.len();
+        let (mark, started) = (self.link.client.out.len(), self.txn.admitted_at);
         self.link.client.shown = false;
-        let started = self.txn.admitted_at;
         let (mut retries, mut losses) = (0, 0);
         self.txn.retry_hints.unreserved = Claims::default();
         let mut only_anchor = false;
@@ -69,6 +68,7 @@ impl Executor<'_> {
             if losses >= BY_ROWS_MAX {
                 analysis.reserve_tables();
             }
+            self.decide_keeping(requirements, &analysis);
             if analysis.sequences.asks_draws()
                 && let Some(answered) = self.ask_where_drawn(&analysis, work).await
             {
@@ -162,11 +162,12 @@ impl Executor<'_> {
             Reads::Catalogue | Reads::All => reads.touches(),
         };
         let (kind, generation) = (self.view().kind(analysis), analysis.generation());
-        let replica =
-            self.driver().place_read_of(WantedRead { reads, touches }, at, generation, kind).await?;
-        let ended = self.driver().at_replica(replica, work).await;
-        if ended.is_err() {
-            self.link.servers.close(replica);
+        let place = self.driver().admit_read(WantedRead { reads, touches }, at, generation, kind).await?;
+        let (mark, hold) = (self.link.client.out.len(), self.hold_of_read(at));
+        let ended = self.driver().at_replica_holding(place.replica, work, hold).await;
+        match &ended {
+            Ok(ended) => self.keep_answer(mark, reads, analysis, place, ended),
+            Err(_) => self.link.servers.close(place.replica),
         }
         ended
     }
@@ -251,7 +252,7 @@ impl Executor<'_> {
             return Err(broken("no update transaction is open"));
         };
         let home = update.replica;
-        let mut expected = Expected { hold: true, ..work.write(self.link.servers.get(home)) };
+        let mut expected = Expected { hold: Hold::UntilCommit, ..work.write(self.link.servers.get(home)) };
         let is_whole = expected.completions.is_none();
         if is_whole {
             self.committer().write_identity()?;

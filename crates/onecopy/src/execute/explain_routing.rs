@@ -13,7 +13,7 @@ use wire::{encode, sqlstate};
 use crate::classify::requirements::Requirements;
 use crate::client::sent::Sent;
 use crate::error::{Fault, Refusal};
-use crate::execute::Executor;
+use crate::execute::{Executor, keeping};
 use crate::place::holdings::HomeTables;
 use crate::relay::Ended;
 use crate::relay::position::shift_position;
@@ -80,8 +80,12 @@ impl Executor<'_> {
             sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().uses_leases())
                 .map_err(|error| invalid(&error.to_string()))?;
         if let Some(sent) = &sent {
-            let analysis = Requirements::sent(sent.statement(), Some(sent.clone())).analyse(self.view());
+            let requirements = Requirements::sent(sent.statement(), Some(sent.clone()));
+            let analysis = requirements.analyse(self.view());
             lines.extend(HomeTables::of(self.view(), &analysis).tell());
+            if self.link.local().result_cache.is_on() {
+                lines.push(keeping::explained(&requirements, &analysis));
+            }
         }
         lines.extend(self.view().tell_profile(&catalogue, sent.as_ref()));
         encode::row_description(&mut self.link.client.out, &[ROUTING_COLUMN]);

@@ -81,6 +81,7 @@ impl Executor<'_> {
                 }
                 Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
             };
+            self.link.answers.asked = None;
             if ended.is_err() {
                 // The core may have admitted the statement, which then did not run.
                 self.link.executed();

@@ -27,7 +27,7 @@ use crate::execute::Executor;
 use crate::local::count;
 use crate::place::holdings::HomeTables;
 use crate::relay::work::Work;
-use crate::relay::{Ended, Expected};
+use crate::relay::{Ended, Expected, Hold};
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
@@ -157,7 +157,7 @@ impl Executor<'_> {
                 if !is_again {
                     server.put_ahead(SET);
                 }
-                Expected { hold: true, may_be_evicted, ..work.write(server) }
+                Expected { hold: Hold::UntilCommit, may_be_evicted, ..work.write(server) }
             })
             .await?;
         if may_be_evicted {

@@ -13,6 +13,8 @@ pub(crate) struct Limits {
     pub(crate) log_bytes_max: u64,
     /// Beyond this size the log is not kept for parked replicas.
     pub(crate) parked_log_bytes_max: u64,
+    /// Size of the result cache; 0 if there is none.
+    pub(crate) result_cache_bytes_max: u64,
     /// Time-outs for replicas.
     pub(crate) timeouts: ReplicaTimeouts,
     /// How sessions share server connections.

@@ -20,6 +20,8 @@ pub(crate) enum NodeError {
     Config(LoadError),
     /// Replicas cannot come and go under this protocol.
     NotElastic,
+    /// Reads are not fresh, or statements are shipped.
+    NotCached,
     /// Every replica holds everything under this protocol.
     NotPlaced { line: String },
     /// The protocol cannot be run with these settings.
@@ -76,6 +78,9 @@ impl fmt::Display for NodeError {
             Self::Config(error) => error.fmt(f),
             Self::NotElastic => f.write_str(
                 "elastic.replicas needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol",
+            ),
+            Self::NotCached => f.write_str(
+                "a result cache needs protocol onecopy, with fresh reads; leave out \"result_cache\", or change protocol or \"see\"",
             ),
             Self::NotPlaced { line } => write!(
                 f,

@@ -229,6 +229,17 @@ fn elastic(coordinator: &Coordinator, page: &mut Page) {
     page.single("cost_total", "counter", "The cost of the servers, by elastic.price_per_hour.", cost);
 }
 
+fn cache(coordinator: &Coordinator, page: &mut Page) {
+    let cache = &coordinator.local.result_cache;
+    let (entries, bytes, _) = cache.in_memory();
+    page.single("cache_answers", "gauge", "Answers in the result cache.", entries as f64);
+    page.single("cache_bytes", "gauge", "Memory that they take.", bytes as f64);
+    page.family("cache_total", "counter", "What became of reads and of their answers, as in SHOW CACHE.");
+    for (event, count) in cache.counts.shown() {
+        page.number("cache_total", Some(("event", event)), count as f64);
+    }
+}
+
 fn statements(coordinator: &Coordinator, page: &mut Page) {
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
     let stats = &coordinator.local.stats;
@@ -249,6 +260,7 @@ fn statements(coordinator: &Coordinator, page: &mut Page) {
     ] {
         page.number("anchor_total", Some(("because", because)), load(counter));
     }
+    cache(coordinator, page);
     page.single("records_total", "counter", "Update transactions in the log.", load(&stats.records));
     page.single(
         "retried_total",

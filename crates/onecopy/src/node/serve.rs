@@ -145,6 +145,7 @@ fn propagation(config: &Config) -> Result<Propagation, NodeError> {
     };
     let propagation = protocol::named(config.text("protocol"), adjustments)?;
     super::check_elastic(&config.elastic(), propagation)?;
+    super::check_cache(config.number("result_cache"), propagation)?;
     super::check_placement(&config.placement, propagation)?;
     Ok(propagation)
 }
@@ -234,7 +235,7 @@ fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
         while hangup.recv().await.is_some() {
             let Some(coordinator) = coordinator.upgrade() else { return };
             systemd::reloading();
-            match coordinator.local.runtime_config.reload() {
+            match coordinator.local.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "reloaded the configuration"),
                 Err(error) => {
                     tracing::error!(reason = %error, "cannot reload the configuration; the old one remains");
@@ -251,6 +252,7 @@ fn limits(config: &Config) -> Limits {
         reader_patience: config.duration("reader_patience"),
         log_bytes_max: config.number("log_size_max"),
         parked_log_bytes_max: config.number("parked_log_size_max"),
+        result_cache_bytes_max: config.number("result_cache"),
         timeouts: ReplicaTimeouts {
             health_deadline: config.duration("health_deadline"),
             takeover_after: config.duration("takeover_after"),

@@ -53,6 +53,7 @@ fn adjustments(up: &Up) -> Adjustments<'_> {
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let propagation = protocol::named(&up.protocol.name.name(), adjustments(&up))?;
     super::check_elastic(&up.elastic.config, propagation)?;
+    super::check_cache(limits(&up).result_cache_bytes_max, propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener =
@@ -151,6 +152,7 @@ fn limits(up: &Up) -> Limits {
         reader_patience: Duration::from_secs(up.limits.reader_patience.into()),
         log_bytes_max: u64::from(up.limits.log_max_mb) << 20,
         parked_log_bytes_max: u64::from(up.limits.parked_log_max_mb) << 20,
+        result_cache_bytes_max: u64::from(up.limits.result_cache_mb) << 20,
         timeouts: ReplicaTimeouts {
             health_deadline: Duration::from_millis(up.patience.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.patience.takeover_after_ms.into()),

@@ -36,6 +36,8 @@ pub(crate) struct SessionDefaults {
     own: Option<Defaults>,
     /// When another replica had others.
     differed: Option<Instant>,
+    /// Grows whenever `own` changes.
+    edition: u64,
 }
 
 impl SessionDefaults {
@@ -57,9 +59,19 @@ impl SessionDefaults {
     pub(crate) fn take(&mut self, defaults: &Defaults) -> bool {
         let is_new = !self.are(defaults);
         if is_new || self.own.is_none() {
-            *self = Self { own: Some(defaults.clone()), differed: None };
+            *self = Self { own: Some(defaults.clone()), differed: None, edition: self.edition + 1 };
         }
         is_new
+    }
+
+    /// The defaults of the connection to the anchor, weakest first; `None` before there was one.
+    pub(crate) fn own(&self) -> Option<&[String]> {
+        self.own.as_ref().map(|own| own.0.as_slice())
+    }
+
+    /// Grows whenever they change.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition
     }
 
     pub(super) fn differ(&self) -> bool {

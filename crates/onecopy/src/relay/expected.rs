@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 use cluster::ids::TableId;
 use wire::backend::tag;
 
+use super::HOLD_BYTES;
+use crate::client::FLUSH_BYTES;
+use crate::result_cache::answer::ANSWER_BYTES_MAX;
+
 /// The expected reply.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
@@ -21,12 +25,35 @@ pub(crate) struct Expected {
     pub(crate) audience: Audience,
     /// The rows that come belong into the record.
     pub(crate) rows_of: Option<RowsOf>,
-    /// The reply may be replaced, so as little as possible of it is sent before the commit.
-    pub(crate) hold: bool,
+    /// How much of the reply is held back.
+    pub(crate) hold: Hold,
     /// A refresh may evict the statement. The client does not see that error.
     pub(crate) may_be_evicted: bool,
     /// Characters of the query string before this statement, for error positions.
     pub(crate) position_offset: usize,
+}
+
+/// How much of a reply is held back before the client gets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// As much as is worth a system call.
+    #[default]
+    Usual,
+    /// An answer that may be kept: what longer ones have is not kept.
+    WholeAnswer,
+    /// The reply may be replaced, so as little as possible of it is sent before the commit.
+    UntilCommit,
+}
+
+impl Hold {
+    /// The limit in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Usual => FLUSH_BYTES,
+            Self::WholeAnswer => ANSWER_BYTES_MAX,
+            Self::UntilCommit => HOLD_BYTES,
+        }
+    }
 }
 
 /// Where the reply goes.

@@ -16,6 +16,7 @@ use crate::client::prepared::Prepared;
 use crate::client::signals::Signals;
 use crate::client::{DEFAULTS_SQL, welcome};
 use crate::error::{Fault, Refusal};
+use crate::link::answers::Answers;
 use crate::link::node_kind::{LoggedIn, Unserved};
 use crate::link::{Leftovers, Link, SessionRegistration, Worker};
 use crate::logging::InSession;
@@ -68,6 +69,7 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
         settings,
         prepared: Prepared::default(),
         leftovers: Leftovers::default(),
+        answers: Answers::default(),
         settling: None,
         tenancy: None,
     };
@@ -131,6 +133,7 @@ impl Session {
         self.link.settings.begin_with(&defaults);
         let useless = self.placer().begin_with_own()?;
         let connection = &self.link.servers.get(anchor).connection;
+        self.link.answers.begin(&connection.process.parameters);
         welcome(
             &mut self.link.client,
             connection,

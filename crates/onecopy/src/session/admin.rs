@@ -256,7 +256,7 @@ impl Admin {
     }
 
     fn reload(&mut self) -> Result<Vec<Vec<String>>, Refusal> {
-        let told = self.worker.local.runtime_config.reload();
+        let told = self.worker.local.reload();
         let notes = told.map_err(|error| Refusal::plain(sqlstate::CONFIG_FILE_ERROR, error.to_string()))?;
         for note in notes {
             encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, &note, None);

@@ -96,7 +96,7 @@ impl Session {
             )
             .into());
         }
-        if self.answer_parsed(&batch.messages) {
+        if self.replay_batch(&batch, at_sync) || self.answer_parsed(&batch.messages) {
             return Ok(true);
         }
         // A portal that was bound and not executed yet is to be executed later.

@@ -36,6 +36,10 @@ impl Session {
 
     /// Handles the text of a Query. Returns only a fault that ends the session.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
+        if self.replay_text(sql) {
+            self.ready();
+            return Ok(());
+        }
         let result = match self.link.script(sql).await {
             Ok(Some(script)) => self.run_script(&script, sql).await,
             Ok(None) => self.run_unparsed(sql).await,
@@ -69,6 +73,9 @@ impl Session {
             self.link.client.begin_statement();
             let ours = self.view().stand_ins(&part.statement, text);
             let stand_in_values = self.view().stand_in_values(&part.statement, ours.as_ref());
+            if several || ours.is_some() {
+                self.link.answers.asked = None;
+            }
             let work = Work::Query {
                 sql: ours.as_ref().map_or(if several { text } else { sql }, |ours| ours.text.as_bytes()),
                 position_offset: before,

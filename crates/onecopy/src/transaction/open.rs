@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::claims::Claims;
 use cluster::event::AbortCause;
-use cluster::ids::{Identity, Incarnation, ReplicaId, TableId};
+use cluster::ids::{Identity, Incarnation, ReplicaId, TableId, Version};
 use cluster::record::{Mark, Statement as Recorded};
 use sql::{Isolation, TransactionOptions};
 use tokio::time::Instant;
@@ -61,6 +61,8 @@ pub(crate) struct Assignment {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: Incarnation,
     pub(crate) identity: Option<Identity>,
+    /// The replica has every version up to this one.
+    pub(crate) applied: Version,
 }
 
 /// The answer to a request for a place.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::claims::Claims;
-use cluster::event::Rival;
+use cluster::event::{Reads, Rival};
 use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::placement::{Copies, Holdings, LastHolder, Placement, ReplicaSet};
@@ -67,6 +67,16 @@ impl Core {
     /// database.
     pub(crate) fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
         self.query(|core| core.redefines(since, database, mentioned))
+    }
+
+    /// The version that an answer must be of, so that a session may be given it now in place of a read.
+    pub(crate) fn answer_needs(&self, reads: &Reads, catalogue: Version) -> Option<Version> {
+        self.query(|core| core.answer_needs(reads, catalogue))
+    }
+
+    /// The last assigned version that wrote any of this, durable or not, if the protocol knows.
+    pub(crate) fn last_writer(&self, reads: &Reads) -> Option<Version> {
+        self.query(|core| core.last_writer(reads))
     }
 
     /// Whether a schema change after this version may have revoked sequence leases.

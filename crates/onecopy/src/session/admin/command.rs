@@ -48,6 +48,7 @@ pub(super) enum Command {
 /// A table that can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
+    Cache,
     Chains,
     Clients,
     Config,
@@ -74,7 +75,8 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 23] = [
+const VIEWS: [(&str, View, &str); 24] = [
+    ("CACHE", View::Cache, "answers that are given again, and what became of others"),
     ("CHAINS", View::Chains, "known transactions that follow each other"),
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
@@ -234,6 +236,7 @@ const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_c
 impl View {
     fn columns(self, dialect: Dialect) -> &'static str {
         match self {
+            Self::Cache => "name value",
             Self::Chains => "chain replica transactions sessions",
             Self::Clients => {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \

@@ -30,6 +30,7 @@ pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
     let identities = coordinator.identities.in_memory();
     let (templates, template_bytes, templates_max) = coordinator.database.workload.in_memory();
     let (captured, captured_max) = local.memory_budget.in_memory();
+    let (answers, answer_bytes, answer_bytes_max) = local.result_cache.in_memory();
     let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
     vec![
         kept("records", log.records, log.bytes, log.limit_bytes),
@@ -37,6 +38,7 @@ pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
         kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
         kept("prepared", texts.statements, texts.bytes, texts.bytes_max),
         kept("templates", templates, template_bytes, templates_max),
+        kept("answers", answers, answer_bytes as usize, answer_bytes_max as usize),
         kept("captured", local.memory_budget.show().len(), captured, captured_max),
     ]
 }

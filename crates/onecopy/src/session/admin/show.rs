@@ -34,6 +34,7 @@ const TEMPLATES_MAX: usize = 1_000;
 pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
     match view {
+        View::Cache => cache(coordinator),
         View::Clients => bouncer::clients(coordinator),
         View::Cost => elastic::cost(coordinator),
         View::Elastic => elastic::elastic(coordinator),
@@ -73,6 +74,14 @@ fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
         coordinator.log.durable().to_string(),
         slowest.unwrap_or_default(),
     ]]
+}
+
+fn cache(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let cache = &coordinator.local.result_cache;
+    let (entries, bytes, limit) = cache.in_memory();
+    let sizes = [("answers", entries as u64), ("bytes", bytes), ("limit_bytes", limit)];
+    let rows = sizes.into_iter().chain(cache.counts.shown());
+    rows.map(|(name, value)| vec![name.to_owned(), value.to_string()]).collect()
 }
 
 fn memory(worker: &Worker) -> Vec<Vec<String>> {
