@@ -1,5 +1,6 @@
 //! The messages between clients, the scheduler and the replicas.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ids::{ReplicaId, TableId};
@@ -14,7 +15,8 @@ pub struct OperationNumber(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TransactionId(pub u64);
 
-/// The tables of a statement, each once, with how it uses them.
+/// The tables of a statement, each once, with how it uses them. It writes each table whose rows it locks, so also one that a foreign key
+/// refers to.
 pub type Tables = Arc<[(TableId, Mode)]>;
 
 /// A request of a client. A session has one at a time.
@@ -81,12 +83,13 @@ pub enum ToReplica {
 }
 
 /// From a replica to the scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromReplica {
     /// The operation is executed.
     Executed(OperationNumber),
     /// The read is done.
     Read(ReadId),
-    /// The present statement of the first transaction waits inside the server for the second.
-    Waits(TransactionId, TransactionId),
+    /// The transaction cannot go on until these end: a statement of it waits for a lock inside the server, or in the queue behind one
+    /// that does. It replaces the report on the transaction before.
+    Waits(TransactionId, BTreeSet<TransactionId>),
 }

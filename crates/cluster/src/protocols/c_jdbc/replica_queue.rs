@@ -1,10 +1,19 @@
 //! The operations at one replica: which may be given to the server now.
 //!
 //! C-JDBC, section 2.2.2: "Update operations are multicast in total order to all the replicas." Operations arrive in the order of their
-//! numbers. One is executed when all before it that share a table are *settled*: executed, or waiting inside the server for a
-//! lock. An operation that waits is running again as soon as the transaction that it waits for has ended.
+//! numbers, and those that share a table are executed in it, with one exception. A statement is *stuck* if it waits inside the
+//! server for a lock, or is queued behind one that is stuck. It is passed by what frees it: the statements of the transaction that holds
+//! the lock, and the ends of all transactions. Example, on one row:
 //!
-//! Invariant: of two operations that share a table, at least one as a writer, the server never runs both. So it has no choice
+//! ```text
+//! 3 T1 writes, 4 T2 writes and waits for T1, 5 T3 writes: queued behind 4, 6 T1 writes and 7 T1 commits: pass both
+//! ```
+//!
+//! Two statements share a table if both write it. An end shares all tables that its transaction used, and those of what is stuck for it.
+//! So an end is never stuck, and a statement is stuck only behind statements that all holders of what it writes have, whatever
+//! else each of them holds.
+//!
+//! Invariant: of two statements that write a table, the server never runs both, and never frees both at once. So it has no choice
 //! between two orders, and all replicas come to the same state, whatever their speeds.
 //!
 //! Reads are not ordered, but for the writes of their own transaction. Not here: connections and texts of statements; the driver has
@@ -36,6 +45,33 @@ pub enum QueueOutput {
     Report(FromReplica),
 }
 
+/// Rules of the queue that a mutant of the simulator can switch off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueRules {
+    /// Operations that share a table keep their order.
+    pub keeps_order: bool,
+    /// Statements queue behind one that waits for a lock.
+    pub queues_behind_stuck: bool,
+    /// Ends pass what is stuck.
+    pub ends_pass: bool,
+    /// An end shares the tables of what is stuck for its transaction.
+    pub ends_share_what_they_free: bool,
+    /// A statement that waited for a transaction is running again when that has ended.
+    pub awaits_freed: bool,
+}
+
+impl Default for QueueRules {
+    fn default() -> Self {
+        Self {
+            keeps_order: true,
+            queues_behind_stuck: true,
+            ends_pass: true,
+            ends_share_what_they_free: true,
+            awaits_freed: true,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Queued,
@@ -56,45 +92,85 @@ struct PendingRead {
     statement: StatementId,
 }
 
-type Uses = BTreeMap<TableId, Mode>;
+type TableSet = BTreeSet<TableId>;
 
 /// The queue of one replica.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReplicaQueue {
     /// Operations that are not executed yet.
     entries: BTreeMap<OperationNumber, Entry>,
     /// The tables that each open transaction has used here.
-    used: BTreeMap<TransactionId, Uses>,
+    used: BTreeMap<TransactionId, TableSet>,
     reads: Vec<PendingRead>,
-    keeps_order: bool,
-    awaits_freed: bool,
+    /// For each transaction with a stuck statement, those that it waits for, as the scheduler was told.
+    told: BTreeMap<TransactionId, BTreeSet<TransactionId>>,
+    rules: QueueRules,
 }
 
-impl Default for ReplicaQueue {
-    fn default() -> Self {
-        Self::new(true, true)
+/// An operation as the others see it.
+#[derive(Debug)]
+struct Placed {
+    number: OperationNumber,
+    transaction: TransactionId,
+    state: State,
+    is_end: bool,
+    /// The tables that it writes. Of an end: none.
+    writes: TableSet,
+    /// The tables that it writes or reads. Of an end: those that its transaction used, and those of what it frees.
+    uses: TableSet,
+    /// If it is stuck, the transactions that must end before it can go on.
+    stuck_for: BTreeSet<TransactionId>,
+}
+
+impl Placed {
+    fn new(number: OperationNumber, entry: &Entry) -> Self {
+        let tables = match &entry.operation.step {
+            Step::Write(tables, _) => &tables[..],
+            Step::Begin | Step::End(_) => &[],
+        };
+        let writes = tables.iter().filter(|(_, mode)| *mode == Mode::Write);
+        Self {
+            number,
+            transaction: entry.operation.transaction,
+            state: entry.state,
+            is_end: matches!(entry.operation.step, Step::End(_)),
+            writes: writes.map(|(table, _)| *table).collect(),
+            uses: tables.iter().map(|(table, _)| *table).collect(),
+            stuck_for: BTreeSet::new(),
+        }
     }
-}
 
-fn add(uses: &mut Uses, tables: &[(TableId, Mode)]) {
-    for (table, mode) in tables {
-        let used = uses.entry(*table).or_insert(*mode);
-        *used = (*used).max(*mode);
+    fn shares(&self, other: &Self) -> bool {
+        if self.is_end || other.is_end {
+            !self.uses.is_disjoint(&other.uses)
+        } else {
+            !self.writes.is_disjoint(&other.writes)
+        }
     }
-}
 
-fn share(one: &Uses, other: &Uses) -> bool {
-    let conflicts = |(table, mode): (&TableId, &Mode)| {
-        other.get(table).is_some_and(|used| *mode == Mode::Write || *used == Mode::Write)
-    };
-    one.iter().any(conflicts)
+    fn is_stuck(&self) -> bool {
+        !self.stuck_for.is_empty()
+    }
+
+    /// Whether this operation, which comes before another one, lets that run.
+    fn lets_run(&self, next: &Self, rules: QueueRules) -> bool {
+        let end_passes = next.is_end && self.is_stuck() && rules.ends_pass;
+        if self.transaction == next.transaction {
+            return end_passes;
+        }
+        if !rules.keeps_order || !self.shares(next) {
+            return true;
+        }
+        let is_passed = self.stuck_for.contains(&next.transaction)
+            || (matches!(self.state, State::WaitsFor(_)) && !rules.queues_behind_stuck);
+        end_passes || is_passed
+    }
 }
 
 impl ReplicaQueue {
-    /// An empty queue. The two rules are switched off only by mutants: operations keep their order, and what waited for a
-    /// transaction is running again when that has ended.
-    pub fn new(keeps_order: bool, awaits_freed: bool) -> Self {
-        Self { entries: BTreeMap::new(), used: BTreeMap::new(), reads: Vec::new(), keeps_order, awaits_freed }
+    /// An empty queue; [`ReplicaQueue::default`] has all rules.
+    pub fn new(rules: QueueRules) -> Self {
+        Self { rules, ..Self::default() }
     }
 
     /// A message of the scheduler has arrived.
@@ -122,7 +198,7 @@ impl ReplicaQueue {
             self.used.remove(&transaction);
             self.entries.retain(|_, other| other.operation.transaction != transaction);
             for other in self.entries.values_mut() {
-                if other.state == State::WaitsFor(transaction) && self.awaits_freed {
+                if other.state == State::WaitsFor(transaction) && self.rules.awaits_freed {
                     other.state = State::Running;
                 }
             }
@@ -135,14 +211,15 @@ impl ReplicaQueue {
         out.push(QueueOutput::Report(FromReplica::Read(id)));
     }
 
-    /// An operation waits inside the server for a lock of another transaction.
+    /// An operation waits inside the server for a lock of another transaction. Not heard if that has ended meanwhile.
     pub fn waits(&mut self, number: OperationNumber, blocker: TransactionId, out: &mut Vec<QueueOutput>) {
         let Some(entry) = self.entries.get_mut(&number).filter(|entry| entry.state != State::Queued) else {
             return;
         };
-        entry.state = State::WaitsFor(blocker);
-        out.push(QueueOutput::Report(FromReplica::Waits(entry.operation.transaction, blocker)));
-        self.advance(out);
+        if self.used.contains_key(&blocker) {
+            entry.state = State::WaitsFor(blocker);
+            self.advance(out);
+        }
     }
 
     /// Whether nothing is left to execute.
@@ -150,59 +227,77 @@ impl ReplicaQueue {
         self.entries.is_empty() && self.reads.is_empty()
     }
 
-    /// The tables that an operation shares with others.
-    fn uses(&self, operation: &Operation) -> Uses {
-        let mut uses = Uses::new();
-        match &operation.step {
-            Step::Begin => {}
-            Step::Write(tables, _) => add(&mut uses, tables),
-            Step::End(_) => {
-                let transaction = operation.transaction;
-                uses.clone_from(self.used.get(&transaction).unwrap_or(&Uses::new()));
-                for other in self.entries.values().filter(|other| other.state == State::WaitsFor(transaction))
-                {
-                    if let Step::Write(tables, _) = &other.operation.step {
-                        add(&mut uses, tables);
-                    }
+    fn placed(&self) -> Vec<Placed> {
+        let mut placed: Vec<Placed> =
+            self.entries.iter().map(|(number, entry)| Placed::new(*number, entry)).collect();
+        for place in 0..placed.len() {
+            let (before, next) = (&placed[..place], &placed[place]);
+            let stuck_for = match next.state {
+                _ if next.is_end => BTreeSet::new(),
+                State::Running => BTreeSet::new(),
+                State::WaitsFor(blocker) => BTreeSet::from([blocker]),
+                State::Queued => before
+                    .iter()
+                    .filter(|before| !before.lets_run(next, self.rules))
+                    .flat_map(|before| before.stuck_for.iter().copied())
+                    .collect(),
+            };
+            placed[place].stuck_for = stuck_for;
+        }
+        for place in 0..placed.len() {
+            if !placed[place].is_end {
+                continue;
+            }
+            let transaction = placed[place].transaction;
+            let mut uses = self.used.get(&transaction).cloned().unwrap_or_default();
+            for other in placed.iter().filter(|other| !other.is_end) {
+                let is_freed = other.stuck_for.contains(&transaction) && self.rules.ends_share_what_they_free;
+                if is_freed || other.transaction == transaction {
+                    uses.extend(&other.uses);
                 }
             }
+            placed[place].uses = uses;
         }
-        uses
-    }
-
-    /// Whether an operation that comes before another one lets it run.
-    fn lets_run(&self, before: &Entry, before_uses: &Uses, next: &Operation, next_uses: &Uses) -> bool {
-        let is_settled = matches!(before.state, State::WaitsFor(_));
-        if before.operation.transaction == next.transaction {
-            return is_settled && matches!(next.step, Step::End(_));
-        }
-        is_settled || !self.keeps_order || !share(before_uses, next_uses)
+        placed
     }
 
     fn advance(&mut self, out: &mut Vec<QueueOutput>) {
-        let mut before: Vec<(OperationNumber, Uses)> = Vec::new();
-        let numbers: Vec<OperationNumber> = self.entries.keys().copied().collect();
-        for number in numbers {
-            let entry = &self.entries[&number];
-            let uses = self.uses(&entry.operation);
-            let is_free = |(number, uses_before): &(OperationNumber, Uses)| {
-                self.lets_run(&self.entries[number], uses_before, &entry.operation, &uses)
-            };
-            if entry.state == State::Queued && before.iter().all(is_free) {
-                let operation = entry.operation.clone();
-                if let Step::Write(tables, _) = &operation.step {
-                    add(self.used.entry(operation.transaction).or_default(), tables);
-                }
-                self.entries.get_mut(&number).expect("it is there").state = State::Running;
-                out.push(QueueOutput::Server(Work::Operation(operation)));
+        let placed = self.placed();
+        for (place, next) in placed.iter().enumerate() {
+            let may_run = |before: &Placed| before.lets_run(next, self.rules);
+            if next.state != State::Queued || !placed[..place].iter().all(may_run) {
+                continue;
             }
-            before.push((number, uses));
+            let Some(entry) = self.entries.get_mut(&next.number) else { continue };
+            entry.state = State::Running;
+            if let Step::Write(..) = entry.operation.step {
+                self.used.entry(next.transaction).or_default().extend(&next.uses);
+            }
+            out.push(QueueOutput::Server(Work::Operation(entry.operation.clone())));
         }
+        self.tell(&placed, out);
         let busy: BTreeSet<TransactionId> =
             self.entries.values().map(|entry| entry.operation.transaction).collect();
         for read in self.reads.extract_if(.., |read| !busy.contains(&read.transaction)) {
             out.push(QueueOutput::Server(Work::Read(read.id, Some(read.transaction), read.statement)));
         }
+    }
+
+    /// Tells the scheduler what has changed of the waits.
+    fn tell(&mut self, placed: &[Placed], out: &mut Vec<QueueOutput>) {
+        let mut waits: BTreeMap<TransactionId, BTreeSet<TransactionId>> = BTreeMap::new();
+        for stuck in placed.iter().filter(|placed| placed.is_stuck()) {
+            waits.entry(stuck.transaction).or_default().extend(&stuck.stuck_for);
+        }
+        for waiter in self.told.keys().filter(|waiter| !waits.contains_key(waiter)) {
+            out.push(QueueOutput::Report(FromReplica::Waits(*waiter, BTreeSet::new())));
+        }
+        for (waiter, blockers) in &waits {
+            if self.told.get(waiter) != Some(blockers) {
+                out.push(QueueOutput::Report(FromReplica::Waits(*waiter, blockers.clone())));
+            }
+        }
+        self.told = waits;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The scheduler: takes requests of clients, lets them wait for locks, numbers them, answers.
 //!
 //! It joins components that have state of their own: [`Delivery`] (numbers, the log, which replica has executed what),
-//! [`TableLocks`], [`Balancer`], and the waits inside servers. `waiting` has the locks, `reading` the reads, `members` the
+//! [`TableLocks`], [`Balancer`], and the waits at replicas. `waiting` has the locks, `reading` the reads, `members` the
 //! replicas that come and go.
 
 mod delivery;
@@ -24,7 +24,7 @@ use super::table_locks::TableLocks;
 use super::{Choices, Level};
 use delivery::{Delivery, Progress};
 pub use members::Return;
-use waiting::{Owner, ServerWaits};
+use waiting::{Owner, ReplicaWaits};
 
 /// Most transactions that are not over at all replicas; a request beyond is refused.
 const TRANSACTIONS_MAX: usize = 1 << 16;
@@ -82,7 +82,7 @@ pub struct Scheduler {
     delivery: Delivery,
     locks: TableLocks<Owner>,
     balancer: Balancer,
-    server_waits: ServerWaits,
+    replica_waits: ReplicaWaits,
     transactions: BTreeMap<TransactionId, Transaction>,
     sessions: BTreeMap<SessionId, Session>,
     owners: BTreeMap<Owner, SessionId>,
@@ -121,15 +121,13 @@ impl Scheduler {
         }
         match report {
             FromReplica::Executed(number) => {
-                if let Some((transaction, is_end)) = self.delivery.executed(replica, number) {
-                    self.server_waits.executed(replica, transaction, is_end);
-                }
+                self.delivery.executed(replica, number);
                 self.progress(number, out);
             }
             FromReplica::Read(id) => self.read_done(replica, id, out),
-            FromReplica::Waits(waiter, blocker) => {
-                self.server_waits.add(replica, waiter, blocker);
-                self.break_server_cycle(replica, waiter, out);
+            FromReplica::Waits(waiter, blockers) => {
+                self.replica_waits.set(replica, waiter, blockers);
+                self.break_replica_cycles(waiter, out);
             }
         }
     }

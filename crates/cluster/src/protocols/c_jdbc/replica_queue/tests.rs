@@ -1,4 +1,4 @@
-//! Order at one replica, and what counts as settled.
+//! Order at one replica, and what passes a statement that waits.
 
 use std::sync::Arc;
 
@@ -46,33 +46,69 @@ fn section_2_2_2_writers_of_a_table_run_in_the_order_of_their_numbers() {
     let (mut queue, mut out) = queue(&[
         (3, 1, write(NONE, &[1])),
         (4, 2, write(NONE, &[1])),
-        (5, 6, write(&[1], &[2])),
-        (7, 7, write(NONE, &[3])),
+        (5, 5, write(NONE, &[3])),
+        (6, 6, write(&[1], &[2])),
+        (7, 6, Step::End(Ending::Commit)),
     ]);
-    assert_eq!(given(&mut out), [3, 7], "other tables do not wait");
+    assert_eq!(given(&mut out), [3, 5, 6], "a statement that reads what others write has its snapshot");
     queue.executed(OperationNumber(3), &mut out);
     assert_eq!(given(&mut out), [4]);
+    queue.executed(OperationNumber(6), &mut out);
+    assert!(given(&mut out).is_empty(), "an end shares the tables that its transaction read");
     queue.executed(OperationNumber(4), &mut out);
-    assert_eq!(given(&mut out), [5], "it reads the table");
+    assert_eq!(given(&mut out), [7]);
 }
 
+/// What a transaction commits is seen by the statements after its end, and not by those before it.
 #[test]
-fn what_waits_inside_the_server_lets_others_pass_until_it_is_freed() {
+fn an_end_keeps_its_place_among_statements_that_read_its_tables() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(&[1], &[2]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.handle(operation(5, 1, Step::End(Ending::Commit)), &mut out);
+    queue.handle(operation(6, 6, write(&[1], &[3])), &mut out);
+    assert_eq!(given(&mut out), [3, 4]);
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [5]);
+    queue.executed(OperationNumber(5), &mut out);
+    assert_eq!(given(&mut out), [6]);
+}
+
+/// The one that it waits for passes, and so does its end; others queue behind, so that two are never freed at once.
+#[test]
+fn what_waits_inside_the_server_is_passed_by_its_blocker_only() {
     let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1, 2]))]);
     queue.executed(OperationNumber(3), &mut out);
     assert_eq!(given(&mut out), [3, 4]);
     queue.waits(OperationNumber(4), TransactionId(1), &mut out);
     queue.handle(operation(5, 5, write(NONE, &[2])), &mut out);
-    assert_eq!(given(&mut out), [5]);
-    queue.handle(operation(6, 1, Step::End(Ending::Commit)), &mut out);
-    assert!(given(&mut out).is_empty(), "it frees 4, which shares a table with 5");
-    queue.executed(OperationNumber(5), &mut out);
-    assert_eq!(given(&mut out), [6]);
-    queue.handle(operation(7, 7, write(NONE, &[2])), &mut out);
+    let waits = |waiter, blocker| {
+        let blockers = BTreeSet::from([TransactionId(blocker)]);
+        QueueOutput::Report(FromReplica::Waits(TransactionId(waiter), blockers))
+    };
+    assert_eq!(out, [waits(2, 1), waits(5, 1)]);
+    assert!(given(&mut out).is_empty());
+    queue.handle(operation(6, 1, write(NONE, &[1, 2])), &mut out);
+    assert_eq!(given(&mut out), [6], "4 waits for it, and 5 behind 4");
     queue.executed(OperationNumber(6), &mut out);
+    queue.handle(operation(7, 1, Step::End(Ending::Commit)), &mut out);
+    assert_eq!(given(&mut out), [7]);
+    queue.executed(OperationNumber(7), &mut out);
     assert!(given(&mut out).is_empty(), "4 runs again");
     queue.executed(OperationNumber(4), &mut out);
-    assert_eq!(given(&mut out), [7]);
+    assert_eq!(given(&mut out), [5]);
+}
+
+/// The end of a transaction that no one waits for passes a statement that waits, but no statement that runs.
+#[test]
+fn an_end_passes_what_waits() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.executed(OperationNumber(4), &mut out);
+    queue.handle(operation(5, 5, write(NONE, &[1])), &mut out);
+    queue.handle(operation(6, 2, Step::End(Ending::Commit)), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 5]);
+    queue.waits(OperationNumber(5), TransactionId(1), &mut out);
+    assert_eq!(given(&mut out), [6]);
 }
 
 #[test]
@@ -84,6 +120,57 @@ fn an_abort_does_not_wait_for_its_own_statement_that_waits() {
     assert_eq!(given(&mut out), [3, 4, 5]);
     queue.executed(OperationNumber(5), &mut out);
     assert!(queue.is_idle());
+}
+
+/// Example: 4 waits for transaction 1, and 5 behind 4. The end of 1 frees both, so the end of 7, which 5 must see or not see, keeps
+/// its place after it.
+#[test]
+fn an_end_shares_the_tables_of_what_it_frees() {
+    let (mut queue, mut out) = queue(&[
+        (2, 7, write(NONE, &[2])),
+        (3, 1, write(NONE, &[1])),
+        (4, 4, write(NONE, &[1])),
+        (5, 5, write(&[2], &[1])),
+        (6, 1, Step::End(Ending::Commit)),
+        (8, 7, Step::End(Ending::Commit)),
+    ]);
+    queue.executed(OperationNumber(2), &mut out);
+    queue.executed(OperationNumber(3), &mut out);
+    assert_eq!(given(&mut out), [2, 3, 4]);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    assert_eq!(given(&mut out), [6]);
+    queue.executed(OperationNumber(6), &mut out);
+    queue.executed(OperationNumber(4), &mut out);
+    assert_eq!(given(&mut out), [5]);
+    queue.executed(OperationNumber(5), &mut out);
+    assert_eq!(given(&mut out), [8]);
+}
+
+/// The victim of a deadlock may be queued behind a statement that waits.
+#[test]
+fn an_abort_passes_its_own_statement_that_is_stuck() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    queue.handle(operation(5, 5, write(NONE, &[1])), &mut out);
+    queue.handle(operation(6, 5, Step::End(Ending::Abort)), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 6]);
+    queue.executed(OperationNumber(6), &mut out);
+    queue.handle(operation(7, 1, Step::End(Ending::Commit)), &mut out);
+    queue.executed(OperationNumber(7), &mut out);
+    queue.executed(OperationNumber(4), &mut out);
+    assert!(queue.is_idle());
+}
+
+/// A driver may see a wait and report it when it is over.
+#[test]
+fn a_wait_for_a_transaction_that_has_ended_is_not_heard() {
+    let (mut queue, mut out) = queue(&[(3, 1, write(NONE, &[1])), (4, 2, write(NONE, &[1]))]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.waits(OperationNumber(4), TransactionId(9), &mut out);
+    queue.handle(operation(5, 5, Step::End(Ending::Commit)), &mut out);
+    queue.handle(operation(6, 6, write(NONE, &[1])), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 5], "4 still runs");
 }
 
 #[test]

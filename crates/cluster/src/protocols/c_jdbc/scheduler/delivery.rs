@@ -143,22 +143,17 @@ impl Delivery {
         }
     }
 
-    /// A replica has executed an operation. Returns its transaction, and whether that has ended there.
-    pub(super) fn executed(
-        &mut self,
-        replica: ReplicaId,
-        number: OperationNumber,
-    ) -> Option<(TransactionId, bool)> {
-        let transaction = self.members.get_mut(&replica)?.outstanding.remove(&number)?;
-        let is_end = self.log.get(number).is_some_and(|entry| end_of(&entry.step).is_some());
-        if is_end && let Some(member) = self.members.get_mut(&replica) {
+    /// A replica has executed an operation.
+    pub(super) fn executed(&mut self, replica: ReplicaId, number: OperationNumber) {
+        let Some(member) = self.members.get_mut(&replica) else { return };
+        let Some(transaction) = member.outstanding.remove(&number) else { return };
+        if self.log.get(number).is_some_and(|entry| end_of(&entry.step).is_some()) {
             // A statement that waited for a lock was cancelled, and is not reported.
             member.outstanding.retain(|_, other| *other != transaction);
         }
         if let Some(in_flight) = self.in_flight.get_mut(&number) {
             in_flight.tally.execute(replica);
         }
-        Some((transaction, is_end))
     }
 
     /// How far an operation is. Its answer is given once.

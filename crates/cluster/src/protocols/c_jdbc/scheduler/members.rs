@@ -11,7 +11,7 @@ use super::super::message::{Operation, OperationNumber, Step, TransactionId};
 use super::super::recovery_log::RecoveryLog;
 use super::super::table_locks::TableLocks;
 use super::delivery::Delivery;
-use super::waiting::ServerWaits;
+use super::waiting::ReplicaWaits;
 use super::{Output, Scheduler};
 
 /// What a replica has that returns. Nothing is open there.
@@ -42,7 +42,7 @@ impl Scheduler {
             delivery: Delivery::after(log),
             locks: TableLocks::default(),
             balancer,
-            server_waits: ServerWaits::default(),
+            replica_waits: ReplicaWaits::default(),
             transactions: BTreeMap::new(),
             sessions: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -57,7 +57,7 @@ impl Scheduler {
         if !self.delivery.takes_part(replica) {
             return;
         }
-        self.server_waits.lose(replica);
+        self.replica_waits.lose(replica);
         for number in self.delivery.lose(replica) {
             self.progress(number, out);
         }

@@ -1,4 +1,4 @@
-//! Locks at the scheduler, waits inside servers, and deadlocks among either.
+//! Locks at the scheduler, waits at replicas, and deadlocks among either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,25 @@ use super::{Output, Pending, Scheduler, Stage};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Owner(pub(super) u64);
 
-/// The waits inside the servers, as the replicas have reported them.
+/// For each transaction with a statement that waits, those that it waits for.
+type Waits = BTreeMap<TransactionId, BTreeSet<TransactionId>>;
+
+/// The waits at the replicas, as they have reported them.
 #[derive(Debug, Default)]
-pub(super) struct ServerWaits(BTreeMap<ReplicaId, BTreeMap<TransactionId, TransactionId>>);
+pub(super) struct ReplicaWaits(BTreeMap<ReplicaId, Waits>);
 
-impl ServerWaits {
-    pub(super) fn add(&mut self, replica: ReplicaId, waiter: TransactionId, blocker: TransactionId) {
-        self.0.entry(replica).or_default().insert(waiter, blocker);
-    }
-
-    /// A replica has executed an operation of a transaction.
-    pub(super) fn executed(&mut self, replica: ReplicaId, transaction: TransactionId, is_end: bool) {
-        if let Some(waits) = self.0.get_mut(&replica) {
-            waits.remove(&transaction);
-            waits.retain(|_, blocker| !is_end || *blocker != transaction);
+impl ReplicaWaits {
+    pub(super) fn set(
+        &mut self,
+        replica: ReplicaId,
+        waiter: TransactionId,
+        blockers: BTreeSet<TransactionId>,
+    ) {
+        let waits = self.0.entry(replica).or_default();
+        if blockers.is_empty() {
+            waits.remove(&waiter);
+        } else {
+            waits.insert(waiter, blockers);
         }
     }
 
@@ -34,9 +39,9 @@ impl ServerWaits {
         self.0.remove(&replica);
     }
 
-    fn cycle(&self, replica: ReplicaId, start: TransactionId) -> Option<BTreeSet<TransactionId>> {
-        let waits = self.0.get(&replica)?;
-        cycle_through(start, |at| waits.get(&at).copied().into_iter().collect())
+    /// Those that a transaction waits for at any replica.
+    fn blockers(&self, waiter: TransactionId) -> impl Iterator<Item = TransactionId> + '_ {
+        self.0.values().filter_map(move |waits| waits.get(&waiter)).flatten().copied()
     }
 }
 
@@ -110,22 +115,23 @@ impl Scheduler {
         }
     }
 
-    /// Aborts the youngest transaction of a cycle of waits inside a server. While one of its members is being aborted, the cycle
-    /// is about to be broken.
-    pub(super) fn break_server_cycle(
-        &mut self,
-        replica: ReplicaId,
-        start: TransactionId,
-        out: &mut Vec<Output>,
-    ) {
+    /// Aborts the youngest transaction of each cycle of waits at replicas. A cycle may run through several replicas, where tables
+    /// have different holders. A transaction that is ending waits for no other.
+    pub(super) fn break_replica_cycles(&mut self, start: TransactionId, out: &mut Vec<Output>) {
         if !self.choices.rules.deadlocks_are_found {
             return;
         }
-        let Some(cycle) = self.server_waits.cycle(replica, start) else { return };
-        let stage = |transaction: &TransactionId| self.transactions.get(transaction).map(|state| state.stage);
-        if cycle.iter().all(|transaction| stage(transaction) == Some(Stage::Open)) {
-            let session = self.transactions[&youngest(&cycle)].session;
-            self.give_up(session, Answer::Deadlock, out);
+        while let Some(cycle) = self.replica_cycle(start) {
+            let Some(victim) = self.transactions.get(&youngest(&cycle)) else { return };
+            self.give_up(victim.session, Answer::Deadlock, out);
         }
+    }
+
+    fn replica_cycle(&self, start: TransactionId) -> Option<BTreeSet<TransactionId>> {
+        let is_open = |transaction: TransactionId| {
+            self.transactions.get(&transaction).is_some_and(|state| state.stage == Stage::Open)
+        };
+        let blockers = |at| self.replica_waits.blockers(at).filter(|blocker| is_open(*blocker)).collect();
+        cycle_through(start, blockers).filter(|_| is_open(start))
     }
 }
