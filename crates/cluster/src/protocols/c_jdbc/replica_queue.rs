@@ -2,16 +2,20 @@
 //!
 //! C-JDBC, section 2.2.2: "Update operations are multicast in total order to all the replicas." Operations arrive in the order of their
 //! numbers, and those that share a table are executed in it, with one exception. A statement is *stuck* if it waits inside the
-//! server for a lock, or is queued behind one that is stuck. It is passed by what frees it: the statements of the transaction that holds
-//! the lock, and the ends of all transactions. Example, on one row:
+//! server for a lock, or is queued behind one that is stuck. It is passed by the statements of the transaction that holds
+//! the lock, and by the ends of all transactions, and comes after them from then on. Example, on one row:
 //!
 //! ```text
 //! 3 T1 writes, 4 T2 writes and waits for T1, 5 T3 writes: queued behind 4, 6 T1 writes and 7 T1 commits: pass both
 //! ```
 //!
-//! Two statements share a table if both write it. An end shares all tables that its transaction used, and those of what is stuck for it.
-//! So an end is never stuck, and a statement is stuck only behind statements that all holders of what it writes have, whatever
-//! else each of them holds.
+//! Two statements share a table if both write it. An end shares all tables that its transaction used, and those of what it may free:
+//! the statements that are stuck for it, or queued behind one of its own. An end is never stuck. A statement is stuck only behind
+//! statements that all holders of what it writes have, whatever else each of them holds.
+//!
+//! Only the holder of the lock passes. If it waits for a third transaction in turn, a statement of the third queues, and the
+//! scheduler sees a cycle. If the third passed, an abort in the middle of the chain could free the first statement earlier at one
+//! replica than at another.
 //!
 //! Invariant: of two statements that write a table, the server never runs both, and never frees both at once. So it has no choice
 //! between two orders, and all replicas come to the same state, whatever their speeds.
@@ -54,7 +58,9 @@ pub struct QueueRules {
     pub queues_behind_stuck: bool,
     /// Ends pass what is stuck.
     pub ends_pass: bool,
-    /// An end shares the tables of what is stuck for its transaction.
+    /// A statement waits for what has passed it.
+    pub passed_await_passers: bool,
+    /// An end shares the tables of what it may free.
     pub ends_share_what_they_free: bool,
     /// A statement that waited for a transaction is running again when that has ended.
     pub awaits_freed: bool,
@@ -66,6 +72,7 @@ impl Default for QueueRules {
             keeps_order: true,
             queues_behind_stuck: true,
             ends_pass: true,
+            passed_await_passers: true,
             ends_share_what_they_free: true,
             awaits_freed: true,
         }
@@ -120,6 +127,8 @@ struct Placed {
     uses: TableSet,
     /// If it is stuck, the transactions that must end before it can go on.
     stuck_for: BTreeSet<TransactionId>,
+    /// The transactions of the stuck statements behind which it is queued. The abort of one may free it as well.
+    behind: BTreeSet<TransactionId>,
 }
 
 impl Placed {
@@ -137,6 +146,7 @@ impl Placed {
             writes: writes.map(|(table, _)| *table).collect(),
             uses: tables.iter().map(|(table, _)| *table).collect(),
             stuck_for: BTreeSet::new(),
+            behind: BTreeSet::new(),
         }
     }
 
@@ -227,22 +237,29 @@ impl ReplicaQueue {
         self.entries.is_empty() && self.reads.is_empty()
     }
 
+    /// The operations that the server has, and then those in the queue: what has passed another one is before it now.
     fn placed(&self) -> Vec<Placed> {
         let mut placed: Vec<Placed> =
             self.entries.iter().map(|(number, entry)| Placed::new(*number, entry)).collect();
+        if self.rules.passed_await_passers {
+            placed.sort_by_key(|placed| placed.state == State::Queued);
+        }
         for place in 0..placed.len() {
-            let (before, next) = (&placed[..place], &placed[place]);
-            let stuck_for = match next.state {
-                _ if next.is_end => BTreeSet::new(),
-                State::Running => BTreeSet::new(),
-                State::WaitsFor(blocker) => BTreeSet::from([blocker]),
-                State::Queued => before
-                    .iter()
-                    .filter(|before| !before.lets_run(next, self.rules))
-                    .flat_map(|before| before.stuck_for.iter().copied())
-                    .collect(),
-            };
-            placed[place].stuck_for = stuck_for;
+            let (before, rest) = placed.split_at_mut(place);
+            let Some(next) = rest.first_mut().filter(|next| !next.is_end) else { continue };
+            match next.state {
+                State::Running => {}
+                State::WaitsFor(blocker) => next.stuck_for = BTreeSet::from([blocker]),
+                State::Queued => {
+                    let stops = |before: &&Placed| before.is_stuck() && !before.lets_run(next, self.rules);
+                    let stuck: Vec<&Placed> = before.iter().filter(stops).collect();
+                    for before in stuck {
+                        next.stuck_for.extend(&before.stuck_for);
+                        next.behind.extend(&before.behind);
+                        next.behind.insert(before.transaction);
+                    }
+                }
+            }
         }
         for place in 0..placed.len() {
             if !placed[place].is_end {
@@ -251,8 +268,8 @@ impl ReplicaQueue {
             let transaction = placed[place].transaction;
             let mut uses = self.used.get(&transaction).cloned().unwrap_or_default();
             for other in placed.iter().filter(|other| !other.is_end) {
-                let is_freed = other.stuck_for.contains(&transaction) && self.rules.ends_share_what_they_free;
-                if is_freed || other.transaction == transaction {
+                let is_freed = other.stuck_for.contains(&transaction) || other.behind.contains(&transaction);
+                if is_freed && self.rules.ends_share_what_they_free || other.transaction == transaction {
                     uses.extend(&other.uses);
                 }
             }

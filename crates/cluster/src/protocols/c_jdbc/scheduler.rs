@@ -211,6 +211,8 @@ impl Scheduler {
                 }
                 self.sessions.entry(session).or_default().pending = Some(Pending::Operation);
                 self.send(transaction, Step::Write(tables, statement), targets, out);
+                // A replica that is behind may have reported a wait that this statement shares.
+                self.break_replica_cycles(transaction, out);
             }
             Request::Begin | Request::End(_) => {}
         }

@@ -146,6 +146,46 @@ fn an_end_shares_the_tables_of_what_it_frees() {
     assert_eq!(given(&mut out), [8]);
 }
 
+/// Example: 5 is queued behind 4, and 6 passes both, because 4 waits for its transaction. The abort of 4 would free 5 while 6 runs,
+/// and both write table 2.
+#[test]
+fn an_abort_shares_the_tables_of_what_is_queued_behind_it() {
+    let (mut queue, mut out) = queue(&[
+        (3, 1, write(NONE, &[1])),
+        (4, 4, write(NONE, &[1])),
+        (5, 5, write(NONE, &[1, 2])),
+        (6, 1, write(NONE, &[2])),
+        (7, 4, Step::End(Ending::Abort)),
+    ]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 6]);
+    queue.executed(OperationNumber(6), &mut out);
+    assert_eq!(given(&mut out), [7]);
+    queue.executed(OperationNumber(7), &mut out);
+    assert_eq!(given(&mut out), [5]);
+}
+
+/// Example: 6 passes 4 and 5, and waits for the transaction of 4. The abort of 4 frees 6 inside the server, and 5 in the queue.
+#[test]
+fn what_was_passed_comes_after_what_has_passed_it() {
+    let (mut queue, mut out) = queue(&[
+        (3, 1, write(NONE, &[1])),
+        (4, 4, write(NONE, &[1, 2])),
+        (5, 5, write(NONE, &[2])),
+        (6, 1, write(NONE, &[2])),
+    ]);
+    queue.executed(OperationNumber(3), &mut out);
+    queue.waits(OperationNumber(4), TransactionId(1), &mut out);
+    queue.waits(OperationNumber(6), TransactionId(4), &mut out);
+    queue.handle(operation(7, 4, Step::End(Ending::Abort)), &mut out);
+    assert_eq!(given(&mut out), [3, 4, 6, 7]);
+    queue.executed(OperationNumber(7), &mut out);
+    assert!(given(&mut out).is_empty(), "6 runs again");
+    queue.executed(OperationNumber(6), &mut out);
+    assert_eq!(given(&mut out), [5]);
+}
+
 /// The victim of a deadlock may be queued behind a statement that waits.
 #[test]
 fn an_abort_passes_its_own_statement_that_is_stuck() {

@@ -116,7 +116,7 @@ impl Scheduler {
     }
 
     /// Aborts the youngest transaction of each cycle of waits at replicas. A cycle may run through several replicas, where tables
-    /// have different holders. A transaction that is ending waits for no other.
+    /// have different holders.
     pub(super) fn break_replica_cycles(&mut self, start: TransactionId, out: &mut Vec<Output>) {
         if !self.choices.rules.deadlocks_are_found {
             return;
@@ -128,10 +128,19 @@ impl Scheduler {
     }
 
     fn replica_cycle(&self, start: TransactionId) -> Option<BTreeSet<TransactionId>> {
-        let is_open = |transaction: TransactionId| {
-            self.transactions.get(&transaction).is_some_and(|state| state.stage == Stage::Open)
+        let blockers =
+            |at| self.replica_waits.blockers(at).filter(|blocker| self.is_waiting(*blocker)).collect();
+        cycle_through(start, blockers).filter(|_| self.is_waiting(start))
+    }
+
+    /// Whether the client of an open transaction waits for a write. If not, enough replicas have executed all its statements, and a
+    /// slower one will, too: what it reports is no deadlock.
+    fn is_waiting(&self, transaction: TransactionId) -> bool {
+        let Some(state) = self.transactions.get(&transaction).filter(|state| state.stage == Stage::Open)
+        else {
+            return false;
         };
-        let blockers = |at| self.replica_waits.blockers(at).filter(|blocker| is_open(*blocker)).collect();
-        cycle_through(start, blockers).filter(|_| is_open(start))
+        let session = self.sessions.get(&state.session);
+        session.is_some_and(|session| session.pending == Some(Pending::Operation))
     }
 }
