@@ -16,6 +16,7 @@ mod values;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::{Duration, Instant};
 
 use sim::dice::Dice;
@@ -29,6 +30,7 @@ use testbed::postgres::{Binaries, Likeness, Plain};
 use testbed::scratch::Scratch;
 use tokio::runtime::Builder;
 
+use crate::cache_audit::{self, CacheAudit};
 use crate::soundness::{Answer, Contents, Draft, Session, World, asking};
 use crate::split::{DEALINGS, Holdings, Placement, Split, split};
 use values::Odd;
@@ -36,6 +38,8 @@ use values::Odd;
 /// How many replicas there are.
 const REPLICAS: u64 = 3;
 /// Transactions of one schema.
+/// Queries of one schema that are asked again after each transaction, to audit the result cache.
+const REPEATED: usize = 4;
 const TRANSACTIONS: u64 = 24;
 /// How long replicas may take to have everything.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -176,6 +180,12 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         if chosen == Placement::Parts && counts.split == 0 {
             return Err(Fault::Wrong(format!("no table was split: {}", counts.report(options.seed))));
         }
+        if cache_audit::is_on() {
+            let audit = CacheAudit::of_rows(&sides.admin.texts("SHOW CACHE").await?);
+            let audited =
+                audit.ok_or_else(|| Fault::Wrong("SHOW CACHE is not as expected".to_owned()))?.conclude();
+            news(&audited.map_err(Fault::Wrong)?);
+        }
         Ok(counts.report(options.seed))
     })
 }
@@ -230,6 +240,10 @@ impl Sides {
             let draft = Draft { text: row.clone(), parameters: Vec::new() };
             self.transaction(&[draft], false, &mut course, counts).await?;
         }
+        // An answer is kept when it is given for the first time, and compared when it is asked for again.
+        let queries =
+            std::iter::repeat_with(|| draw(dice, &world, &odd)).filter(|d| d.text.starts_with("SELECT"));
+        let repeated: Vec<Draft> = queries.take(if cache_audit::is_on() { REPEATED } else { 0 }).collect();
         for _ in 0..TRANSACTIONS {
             let home = *dice.pick(&["auto", "replica-1", "replica-2", "replica-3"]);
             self.ours.order(&format!("SET onecopy.home = '{home}'")).await?;
@@ -237,6 +251,9 @@ impl Sides {
             let statements = if dice.percent(50) { 1 } else { dice.between(2, 4) };
             let drafts: Vec<Draft> = (0..statements).map(|_| draw(dice, &world, &odd)).collect();
             self.transaction(&drafts, statements > 1, &mut course, counts).await?;
+            for query in &repeated {
+                self.transaction(slice::from_ref(query), false, &mut course, counts).await?;
+            }
             if dice.percent(35) {
                 self.look(&mut course, counts).await?;
             }

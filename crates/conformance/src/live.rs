@@ -40,6 +40,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::cache_audit;
 use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
 use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
@@ -391,11 +392,14 @@ async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal
         return Err(Refusal::Told(format!("a replica is not up at the end: {}", row.join(" | "))));
     }
     let verified = admin.simple("VERIFY").await?;
+    let audit = fault_injector::audit(&admin).await;
+    let audit = audit.ok_or_else(|| Refusal::Told("SHOW CACHE is not as expected".into()))?;
     let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
     run.history.finals = finals.ok_or_else(|| Refusal::Told("the final rows are no lists".into()))?;
     bank::check(sum, "the end", &mut run.tally);
     run.tally.wrong.extend(drawn::judge(&run.given, &there));
     run.verified = verified;
+    run.counted.audit.add(audit);
     Ok(())
 }
 
@@ -424,6 +428,11 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
         let is_same = columns.last().is_some_and(|result| result == "identical");
         is_wrong |= !is_same;
         line(format!("{}{}", if is_same { "verified " } else { "WRONG replicas: " }, columns.join(" | ")));
+    }
+    if cache_audit::is_on() {
+        let audited = run.counted.audit.conclude();
+        is_wrong |= audited.is_err();
+        line(audited.unwrap_or_else(|wrong| format!("WRONG {wrong}")));
     }
     match &verdict {
         Err(verdict) => {
@@ -463,7 +472,7 @@ fn tell(options: &Options, run: &Run) -> String {
     }
     if !run.strikes.is_empty() {
         text.push_str(&stall::table(&run.strikes, &run.history));
-        let Counted { retried, takeovers, placed, unplaced } = &run.counted;
+        let Counted { retried, takeovers, placed, unplaced, .. } = &run.counted;
         let _ =
             writeln!(text, "{retried} run again unseen, {takeovers} times another replica became the anchor");
         if run.strikes.iter().any(|strike| strike.kind == Kind::Place) {

@@ -5,6 +5,7 @@
 //! compares the results with the conclusions of the crate `sql`. `predict` and `classify` need no server: they
 //! measure how much of a transaction is known when it begins, and the cost of analyzing a statement.
 
+mod cache_audit;
 mod classify;
 mod differential;
 mod live;

@@ -23,6 +23,7 @@ use tokio::time::sleep;
 
 use super::session::Session;
 use super::{Course, LOOK};
+use crate::cache_audit::{self, CacheAudit};
 use crate::split::DEALINGS;
 
 /// How long a server hangs, is cut off or full.
@@ -118,10 +119,12 @@ pub(super) struct Counted {
     pub(super) placed: u64,
     /// The errors of the others, with their numbers.
     pub(super) unplaced: BTreeMap<String, u64>,
+    /// What the audit of the result cache has found.
+    pub(super) audit: CacheAudit,
 }
 
 impl Counted {
-    /// Adds what a node counted until it ends.
+    /// Adds what a node counted until it ends. What it compared is added when it is killed, or when all is over.
     fn add(&mut self, life: &Self) {
         self.retried += life.retried;
         self.takeovers += life.takeovers;
@@ -171,6 +174,7 @@ impl FaultInjector<'_> {
             strikes.push(InjectedFault { kind, at_anchor: anchor == Some(replica), at_us });
             if matches!(kind, Kind::Node | Kind::All) {
                 counted.add(&now);
+                counted.audit.add(now.audit);
                 now = Counted::default();
             }
             self.inject(kind, replica, &mut dice, &mut counted).await?;
@@ -260,9 +264,18 @@ async fn look(port: u16) -> Option<(Counted, Option<u64>)> {
     };
     let replicas = admin.simple("SHOW REPLICAS").await.ok()?;
     let anchor = replicas.iter().position(|row| row.iter().any(|cell| cell == "anchor"));
-    let counted =
-        Counted { retried: count("retried_unseen")?, takeovers: count("takeovers")?, ..Counted::default() };
+    let audit = audit(&admin).await?;
+    let (retried, takeovers) = (count("retried_unseen")?, count("takeovers")?);
+    let counted = Counted { retried, takeovers, audit, ..Counted::default() };
     Some((counted, anchor.and_then(|index| u64::try_from(index + 1).ok())))
+}
+
+/// What the node has compared since its start; nothing if it was not asked to.
+pub(super) async fn audit(admin: &Session) -> Option<CacheAudit> {
+    if !cache_audit::is_on() {
+        return Some(CacheAudit::default());
+    }
+    CacheAudit::of_rows(&admin.simple("SHOW CACHE").await.ok()?)
 }
 
 /// In the admin database; what cannot be done just now is left.

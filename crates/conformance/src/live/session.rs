@@ -1,11 +1,15 @@
 //! A client's connection: statements in either protocol, and a limit for each.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use testbed::refusal::Refusal;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, Error, NoTls, Row, SimpleQueryMessage, Statement};
+
+use crate::cache_audit;
 
 /// How long a statement may take; longer is for ever.
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
@@ -45,6 +49,8 @@ impl Value {
 pub(super) struct Session {
     port: u16,
     client: Client,
+    /// They stay: the driver ignores errors in the reply to Close, and with one a transaction may fail.
+    prepared: Mutex<BTreeMap<String, Statement>>,
 }
 
 impl Session {
@@ -57,7 +63,7 @@ impl Session {
                 Ok((client, connection)) => {
                     // How the connection ends, its statements say.
                     tokio::spawn(connection);
-                    return Ok(Self { port, client });
+                    return Ok(Self { port, client, prepared: Mutex::default() });
                 }
                 Err(error) => why = error.to_string(),
             }
@@ -72,7 +78,7 @@ impl Session {
         let (client, connection) =
             timeout(TRY_MAX, tokio_postgres::connect(&config, NoTls)).await.ok()?.ok()?;
         tokio::spawn(connection);
-        Some(Self { port, client })
+        Some(Self { port, client, prepared: Mutex::default() })
     }
 
     /// A new connection in place of a lost one.
@@ -108,12 +114,30 @@ impl Session {
             return self.simple(&filled).await;
         }
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> = values.iter().map(Value::parameter).collect();
-        let answer = timeout(STATEMENT_MAX, self.client.query_typed(sql, &parameters)).await;
+        let answer = timeout(STATEMENT_MAX, self.query(sql, &parameters)).await;
         let rows = answer.map_err(|_| stuck(sql))?.map_err(|error| Refusal::of(&error))?;
-        let columns = |row: &tokio_postgres::Row| {
-            (0..row.len()).map(|at| row.try_get::<_, String>(at)).collect::<Result<Vec<_>, _>>()
-        };
+        let columns =
+            |row: &Row| (0..row.len()).map(|at| row.try_get::<_, String>(at)).collect::<Result<Vec<_>, _>>();
         rows.iter().map(columns).collect::<Result<_, _>>().map_err(|error| Refusal::Told(error.to_string()))
+    }
+}
+
+impl Session {
+    async fn query(&self, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
+        if !cache_audit::is_on() {
+            return self.client.query_typed(sql, parameters).await;
+        }
+        // In the form above the reply to Describe is in front of the answer, so it is not kept.
+        let (values, types): (Vec<_>, Vec<_>) = parameters.iter().cloned().unzip();
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+        let statement = if let Some(statement) = prepared {
+            statement
+        } else {
+            let new = self.client.prepare_typed(sql, &types).await?;
+            let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            prepared.entry(sql.to_owned()).or_insert(new).clone()
+        };
+        self.client.query(&statement, &values).await
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 use super::draft::Draft;
+use crate::cache_audit;
 
 /// A cell as its type sends it in binary form.
 struct Cell(Vec<u8>);
@@ -147,9 +148,17 @@ impl Session {
     }
 
     async fn rows(&self, draft: &Draft) -> Result<(Vec<Vec<Option<Vec<u8>>>>, u64), Error> {
-        let parameters =
-            draft.parameters.iter().map(|bound| (bound as &(dyn ToSql + Sync), bound.declared.clone()));
-        let mut stream = pin!(self.client.query_typed_raw(&draft.text, parameters).await?);
+        let parameters = draft.parameters.iter().map(|bound| bound as &(dyn ToSql + Sync));
+        let types = draft.parameters.iter().map(|bound| bound.declared.clone());
+        let stream = if cache_audit::is_on() {
+            // In the other form the reply to Describe is in front of the answer, so it is not kept.
+            let types: Vec<Type> = types.collect();
+            let statement = self.client.prepare_typed(&draft.text, &types).await?;
+            self.client.query_raw(&statement, parameters).await?
+        } else {
+            self.client.query_typed_raw(&draft.text, parameters.zip(types)).await?
+        };
+        let mut stream = pin!(stream);
         let mut rows = Vec::new();
         while let Some(row) = stream.try_next().await? {
             let cells = (0..row.len())
