@@ -17,6 +17,7 @@ const LOG: &str = "pgbench.log";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Script {
     /// One row by its key.
+    #[value(alias = "select")]
     SelectOnly,
     /// Three updates, a select and an insert in a transaction.
     TpcB,

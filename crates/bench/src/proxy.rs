@@ -1,8 +1,8 @@
 //! `bench proxy`: the cost of a program between clients and PostgreSQL.
 //!
 //! The same pgbench loads run against one PostgreSQL server directly, through PgBouncer, and through onecopy with one
-//! replica, with own and with shared connections. All take turns in one run, so that other load on the machine
-//! affects all of them alike. The report has only ratios within a round. Every client connects over TCP; behind,
+//! replica: with own connections, with shared ones, and with a result cache that holds nearly all answers. All take turns in
+//! one run, so that other load on the machine affects all of them alike. The report has only ratios within a round. Every client connects over TCP; behind,
 //! PgBouncer and onecopy both use Unix sockets.
 //!
 //! The direct server is a plain one beside onecopy's replica, because a replica refuses writes that go past onecopy. It
@@ -34,12 +34,12 @@ use testbed::postgres::{Binaries, Likeness, Plain};
 use testbed::scratch::Scratch;
 
 use crate::pgbench::{self, Entry, Load, Mode, Script};
-use contender::{Bench, Contender, Sample};
+use contender::{Bench, CACHE_MB, Contender, Nodes, Sample};
 use node::Node;
 use pooler::{Pooler, Size};
 use report::Report;
 
-/// The first run of each contender in a load, which is not counted.
+/// A run of a contender before it is measured.
 const WARM_UP: Duration = Duration::from_secs(1);
 const MODES: [Mode; 3] = [Mode::Simple, Mode::Extended, Mode::Prepared];
 const SCRIPTS: [Script; 2] = [Script::SelectOnly, Script::TpcB];
@@ -122,6 +122,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let size = pool.to_string();
     let pooled = ["--pool-mode", "transaction", "--pool-size", &size];
     let pools = Node::start(&onecopy, "pools", &pooled, &binaries, &scratch, interrupt)?;
+    let cached = ["--result-cache-mb", CACHE_MB];
+    let cache = Node::start(&onecopy, "cache", &cached, &binaries, &scratch, interrupt)?;
     let before = options.before.as_deref();
     let before = before
         .map(|program| Node::start(program, "before", &[], &binaries, &scratch, interrupt))
@@ -131,14 +133,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let size = Size { servers: pool, clients: options.clients + 8 };
     let pooler = Pooler::start(&binaries, account, &plain, size, None, &scratch, interrupt)?;
     news("filling the tables");
-    for endpoint in [&node.endpoint, &pools.endpoint, &plain.endpoint]
+    for endpoint in [&node.endpoint, &pools.endpoint, &cache.endpoint, &plain.endpoint]
         .into_iter()
         .chain(before.as_ref().map(|node| &node.endpoint))
     {
         pgbench::fill(&binaries, endpoint, options.scale, &scratch, interrupt)?;
     }
 
-    let contenders = Contender::all(&plain, pooler.as_ref(), before.as_ref(), [&node, &pools]);
+    let nodes = Nodes { own: &node, pools: &pools, cache: &cache, before: before.as_ref() };
+    let contenders = Contender::all(&plain, pooler.as_ref(), nodes);
     let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
     let mut report = Report::new(&circumstances, likeness.version(), pooler.as_ref(), options);
     for script in SCRIPTS.into_iter().filter(|script| options.script.is_none_or(|only| only == *script)) {
@@ -182,7 +185,7 @@ fn in_turns(
 ) -> Result<Vec<Vec<Sample>>, Fault> {
     let load = |entry, length, seed| Load { script, mode, clients: options.clients, length, seed, entry };
     for Turn { contender, entry } in turns {
-        bench.run(contender, &load(*entry, WARM_UP, 0))?;
+        bench.warm_up(contender, &load(*entry, WARM_UP, 0))?;
     }
     let mut samples = vec![Vec::new(); turns.len()];
     for round in 1..=options.rounds {

@@ -23,6 +23,14 @@ pub(super) const PGBOUNCER: &str = "PgBouncer";
 pub(super) const ONECOPY: &str = "onecopy";
 /// The same where sessions share connections.
 pub(super) const POOLS: &str = "onecopy, pools";
+/// The same with a result cache.
+const CACHE: &str = "onecopy, cache";
+/// Size of that cache.
+pub(super) const CACHE_MB: &str = "64";
+/// Of the answers to a load, this share is kept when it is measured, or it is not the cache that is measured.
+const KEPT_SHARE: f64 = 0.98;
+/// Most runs to fill it.
+const FILLS_MAX: u32 = 120;
 /// Another one of us.
 const BEFORE: &str = "onecopy, before";
 
@@ -40,6 +48,17 @@ pub(super) struct Contender {
     server: u32,
     /// Whether it differs from another one only in how it commits.
     writes_only: bool,
+    /// Where its cache is looked at, if it has one.
+    cache: Option<Endpoint>,
+}
+
+/// Our nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nodes<'a> {
+    pub(super) own: &'a Node,
+    pub(super) pools: &'a Node,
+    pub(super) cache: &'a Node,
+    pub(super) before: Option<&'a Node>,
 }
 
 impl Contender {
@@ -47,14 +66,15 @@ impl Contender {
     pub(super) fn all(
         plain: &Plain,
         pooler: Option<&Pooler>,
-        before: Option<&Node>,
-        [node, pools]: [&Node; 2],
+        Nodes { own, pools, cache, before }: Nodes<'_>,
     ) -> Vec<Self> {
         let synchronous = Some("-c synchronous_commit=on");
         let synchronous = Self { writes_only: true, ..Self::direct(plain, DIRECT_SYNCHRONOUS, synchronous) };
         let pooled = pooler.map(|pooler| Self::pooled(plain, pooler));
         let before = before.map(|node| Self::through(BEFORE, node));
-        let ours = [Self::through(ONECOPY, node), Self::through(POOLS, pools)];
+        let admin = Endpoint { database: "onecopy", ..cache.endpoint.clone() };
+        let cache = Self { cache: Some(admin), ..Self::through(CACHE, cache) };
+        let ours = [Self::through(ONECOPY, own), Self::through(POOLS, pools), cache];
         let ways = [Self::direct(plain, DIRECT, None), synchronous];
         ways.into_iter().chain(pooled).chain(before).chain(ours).collect()
     }
@@ -68,6 +88,7 @@ impl Contender {
             middleware: None,
             server: plain.pid(),
             writes_only: false,
+            cache: None,
         }
     }
 
@@ -90,6 +111,7 @@ impl Contender {
             middleware: Some(node.pid()),
             server: node.postmaster,
             writes_only: false,
+            cache: None,
         }
     }
 
@@ -118,6 +140,13 @@ pub(super) struct Sample {
     pub(super) strangers: f64,
 }
 
+/// Counters of SHOW CACHE.
+#[derive(Clone, Copy, Debug)]
+struct Reads {
+    hits: f64,
+    misses: f64,
+}
+
 /// The programs and folders that a measurement uses.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
@@ -130,6 +159,38 @@ impl Bench<'_> {
     /// Runs a load against a contender.
     pub(super) fn run(&self, contender: &Contender, load: &Load) -> Result<Outcome, Fault> {
         pgbench::run(self.binaries, contender.endpoint(load.mode), load, self.scratch, self.interrupt)
+    }
+
+    /// Runs a load that is not counted: once, or until a cache has nearly all answers that it asks for.
+    pub(super) fn warm_up(&self, contender: &Contender, load: &Load) -> Result<(), Fault> {
+        self.run(contender, load)?;
+        let Some(admin) = contender.cache.as_ref().filter(|_| load.script == Script::SelectOnly) else {
+            return Ok(());
+        };
+        let mut before = self.reads(admin)?;
+        for seed in 1..=FILLS_MAX {
+            self.run(contender, &Load { seed: seed.into(), ..*load })?;
+            let now = self.reads(admin)?;
+            let (hits, misses) = (now.hits - before.hits, now.misses - before.misses);
+            if hits >= KEPT_SHARE * (hits + misses) {
+                return Ok(());
+            }
+            before = now;
+        }
+        let size =
+            format!("a cache of {CACHE_MB} MB holds too few of the rows; measure at a smaller --scale");
+        Err(Fault::Missing(size))
+    }
+
+    fn reads(&self, admin: &Endpoint) -> Result<Reads, Fault> {
+        let shown = self.binaries.ask(admin, "SHOW CACHE", self.scratch, self.interrupt)?;
+        let count = |name: &str| {
+            let found =
+                shown.lines().find_map(|line| line.split_once('\t').filter(|(first, _)| *first == name));
+            let unreadable = || Fault::Unreadable { what: "SHOW CACHE".into(), said: shown.clone() };
+            found.and_then(|(_, value)| value.parse().ok()).ok_or_else(unreadable)
+        };
+        Ok(Reads { hits: count("hits")?, misses: count("misses")? })
     }
 
     /// Measures a contender once.
