@@ -14,6 +14,7 @@ async fn an_answer_is_for_those_whom_a_server_would_give_it() {
     row_security(&cached).await;
     settings(&cached).await;
     defaults_of_roles(&cached).await;
+    unreported_defaults_of_roles(&cached).await;
     rights(&cached).await;
     temporary_tables(&cached).await;
     cached.cluster.stop().await;
@@ -100,6 +101,22 @@ async fn defaults_of_roles(cached: &Cached) {
     run(&owner, "alter role ann reset datestyle").await;
     assert_eq!(value(&cached.client_as("ann", "").await, query).await, "2026-11-27");
     assert_eq!(value(&after, query).await, "27.11.2026");
+}
+
+/// Servers report DateStyle at the log-in, but not this one.
+async fn unreported_defaults_of_roles(cached: &Cached) {
+    let owner = cached.client().await;
+    let before = cached.client_as("ann", "").await;
+    let query = "select b from blobs";
+    run(&owner, r"create table blobs (b bytea); insert into blobs values ('\x41')").await;
+    run(&owner, "grant select on blobs to ann").await;
+    cached.is_kept(&before, query, r"\x41").await;
+    run(&owner, "alter role ann set bytea_output = 'escape'").await;
+    let after = cached.client_as("ann", "").await;
+    for _ in 0..2 {
+        assert_eq!(value(&after, query).await, "A");
+        assert_eq!(value(&before, query).await, r"\x41", "a session keeps the settings that it began with");
+    }
 }
 
 async fn rights(cached: &Cached) {
