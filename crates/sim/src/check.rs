@@ -106,6 +106,20 @@ pub struct Judgement {
     pub allowed: Allowed,
 }
 
+/// Judges only that acknowledged writes are there once and whole, and that reads are of committed data or a transaction's own.
+pub fn integrity(history: &History) -> Vec<Finding> {
+    let index = Index::new(history);
+    let mut findings = writes::check(history, &index);
+    findings.extend(reads::check(history, &index));
+    findings
+}
+
+/// Judges that the SERIALIZABLE transactions are strictly serializable, by locks or otherwise: the statements of one need not have
+/// the snapshot of its beginning, as they have in PostgreSQL.
+pub fn strict_serializability(history: &History) -> Option<Finding> {
+    serializable::check(history, &Index::new(history), graph::Age::Present, Sessions::Apart)
+}
+
 /// Judges whether a history keeps a promise.
 pub fn judge(history: &History, promise: Promise) -> Judgement {
     let index = Index::new(history);

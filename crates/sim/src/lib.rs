@@ -6,6 +6,7 @@
 //! order takes many seeds; `spec/` searches every schedule, but of a model.
 
 pub mod agenda;
+pub mod c_jdbc;
 pub mod check;
 pub mod dice;
 pub mod hashes;

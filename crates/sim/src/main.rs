@@ -19,6 +19,8 @@ use sim::program::Plan;
 use sim::rules::Rules;
 use sim::{hashes, run, schema, shrink};
 
+mod command;
+
 /// Simulates the cluster core under faults and judges what clients saw.
 #[derive(Debug, Parser)]
 struct Options {
@@ -35,8 +37,14 @@ struct Options {
     #[arg(long)]
     shrink: bool,
     /// The protocol to run.
-    #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = PROTOCOLS.map(|choices| choices.name))]
+    #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = names())]
     protocol: String,
+    /// Under `c-jdbc`, which statements wait; drawn by each seed if it is left out.
+    #[arg(long, value_name = "LEVEL", value_parser = ["pass-through", "optimistic", "pessimistic"])]
+    level: Option<String>,
+    /// Under `c-jdbc`, when clients are answered; drawn by each seed if it is left out.
+    #[arg(long, value_name = "WHEN", value_parser = ["first", "majority", "all"])]
+    respond: Option<String>,
     /// What makes transactions conflict that are known beforehand; read-write with every client at SERIALIZABLE.
     #[arg(long, value_name = "RULE", value_parser = ["write-write", "read-write"])]
     rule: Option<String>,
@@ -108,6 +116,13 @@ const PROTOCOLS: [Choices; 6] = [
     PREVENTIVE,
 ];
 
+/// The scheduler that has a world of its own.
+const C_JDBC: &str = "c-jdbc";
+
+fn names() -> Vec<&'static str> {
+    PROTOCOLS.iter().map(|choices| choices.name).chain([C_JDBC]).collect()
+}
+
 /// The rules with the protocol of the options.
 fn rules(options: &Options, mut rules: Rules) -> Rules {
     let named = PROTOCOLS.into_iter().find(|choices| choices.name == options.protocol);
@@ -151,6 +166,9 @@ fn main() -> Result<(), Failed> {
     let options = Options::parse();
     if let Some(text) = &options.history {
         return judge(text, options.promise);
+    }
+    if options.protocol == C_JDBC {
+        return command::c_jdbc(&options);
     }
     if options.mutants {
         return hunt(&options);

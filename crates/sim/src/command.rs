@@ -1,0 +1,75 @@
+//! `sim --protocol c-jdbc`: seeds, mutants and one trace of C-JDBC.
+
+use std::collections::BTreeMap;
+
+use cluster::protocols::c_jdbc::Level;
+use cluster::protocols::c_jdbc::early_response::Respond;
+use sim::c_jdbc::mutants::MUTANTS;
+use sim::c_jdbc::{self, Counts};
+use sim::check::Anomaly;
+
+use super::{Failed, Options};
+
+fn of(options: &Options) -> c_jdbc::Options {
+    let level = options.level.as_deref().map(|name| match name {
+        "pass-through" => Level::PassThrough,
+        "optimistic" => Level::Optimistic,
+        _ => Level::Pessimistic,
+    });
+    let respond = options.respond.as_deref().map(|name| match name {
+        "first" => Respond::First,
+        "majority" => Respond::Majority,
+        _ => Respond::All,
+    });
+    c_jdbc::Options { level, respond, ..c_jdbc::Options::default() }
+}
+
+/// Runs the seeds of the options, or its mutants.
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+pub(super) fn c_jdbc(options: &Options) -> Result<(), Failed> {
+    if options.mutants {
+        return hunt(options);
+    }
+    let (mut failed, mut counts) = (0, Counts::default());
+    let count = if options.trace { 1 } else { options.seeds };
+    for seed in options.seed..options.seed + count {
+        let verdict = c_jdbc::run_seed(seed, of(options), options.trace);
+        counts.add(verdict.counts);
+        if options.trace {
+            println!("{}", verdict.trace);
+            for (number, transaction) in verdict.history.transactions.iter().enumerate() {
+                println!("T{number} {transaction:?}");
+            }
+        }
+        if let Some(finding) = verdict.findings.first() {
+            failed += 1;
+            println!("seed {seed} of c-jdbc at commit {}: {finding}", options.commit);
+        }
+    }
+    println!("{count} seeds of c-jdbc, {failed} failed; {counts:?}");
+    if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn hunt(options: &Options) -> Result<(), Failed> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survivors = 0;
+    println!("| rule off | seeds until found | anomalies |\n|---|---|---|");
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(&options.only)) {
+        let mut seen: BTreeMap<Anomaly, usize> = BTreeMap::new();
+        let mut first = None;
+        for seed in options.seed..options.seed + options.seeds {
+            let verdict = c_jdbc::run_seed(seed, mutant.options(), false);
+            let Some(finding) = verdict.findings.first() else { continue };
+            *seen.entry(finding.anomaly).or_default() += 1;
+            first.get_or_insert(seed - options.seed + 1);
+            if seen.values().sum::<usize>() == super::KILLS {
+                break;
+            }
+        }
+        survivors += u64::from(first.is_none());
+        let seeds = first.map_or_else(|| "never".to_owned(), |seeds| seeds.to_string());
+        println!("| {} | {seeds} | {seen:?} |", mutant.name);
+    }
+    if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }
+}
