@@ -246,10 +246,10 @@ fn only_sets_settings(sent: &Sent) -> bool {
 
 /// Whether statements call `set_config` anywhere but at the top of a SELECT list.
 fn sets_unseen(requirements: &Requirements) -> bool {
-    let followed: usize = requirements.statements.iter().map(|statement| statement.settings.len()).sum();
-    let mentioned: usize = requirements.sent.iter().map(|sent| sent.mentions(SETS)).sum();
+    let followed = || requirements.statements.iter().map(|statement| statement.settings.len()).sum::<usize>();
+    let mentioned = || requirements.sent.iter().map(|sent| sent.mentions(SETS)).sum::<usize>();
     requirements.any(|statement| statement.calls(SETS))
-        && !(requirements.is_sent_whole() && mentioned == followed)
+        && !(requirements.is_sent_whole() && mentioned() == followed())
 }
 
 #[cfg(test)]
