@@ -40,7 +40,7 @@ use crate::claims::{Claims, Meeting};
 use crate::event::{Effect, Event, Reads, Rival};
 use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
-use crate::parts::replica::State;
+use crate::parts::replica::{Offer, Outside, State};
 use crate::placement::{Holdings, LastHolder, Placement};
 use crate::time::Time;
 
@@ -115,6 +115,19 @@ pub trait Protocol: fmt::Debug + Send {
     fn last_writer(&self, _reads: &Reads) -> Option<Version> {
         None
     }
+
+    /// The numbers below this are those of all replicas that were ever members, if replicas make offers.
+    fn seats(&self) -> usize {
+        0
+    }
+
+    /// What a session has to know of a replica to place any read there by itself. `None` if reads are to ask.
+    fn offer(&self, _replica: ReplicaId) -> Option<Offer> {
+        None
+    }
+
+    /// The reads that sessions have placed at a replica by themselves, as of now.
+    fn note_outside(&mut self, _replica: ReplicaId, _outside: Outside) {}
 
     /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a
     /// database, by the hashes of names ([`crate::parts::schema_changes`]).

@@ -10,6 +10,7 @@ use crate::claims::Claims;
 use crate::event::{Effect, Event, Reads, Rival};
 use crate::ids::{DatabaseId, ReplicaId, ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
+use crate::parts::replica::{Offer, Outside};
 use crate::placement::{Holdings, LastHolder, Placement};
 use crate::protocols::{ChainStatus, Protocol, ReplicaStatus, StampCounts, Waiting};
 use crate::time::Time;
@@ -77,6 +78,21 @@ impl Cluster {
     /// The last assigned version that wrote any of this, durable or not, if the protocol knows.
     pub fn last_writer(&self, reads: &Reads) -> Option<Version> {
         self.services[&WHOLE].last_writer(reads)
+    }
+
+    /// The numbers below this are those of all replicas that were ever members, if replicas make offers.
+    pub fn seats(&self) -> usize {
+        self.services[&WHOLE].seats()
+    }
+
+    /// What a session has to know of a replica to place any read there by itself. `None` if reads are to ask.
+    pub fn offer(&self, replica: ReplicaId) -> Option<Offer> {
+        self.services[&WHOLE].offer(replica)
+    }
+
+    /// The reads that sessions have placed at a replica by themselves, as of now.
+    pub fn note_outside(&mut self, replica: ReplicaId, outside: Outside) {
+        self.whole_mut().note_outside(replica, outside);
     }
 
     /// Whether a durable schema change after this version may have changed the definition of an object that is mentioned in a

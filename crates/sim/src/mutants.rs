@@ -162,6 +162,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant { name: "kept answers are looked at only once", switch: |r| r.kept_is_looked_at_again = false },
     Mutant { name: "kept answers outlive schema changes", switch: |r| r.kept_knows_its_catalogue = false },
+    Mutant { name: "reads stay at replicas that are behind", switch: |r| r.stays_where_all_is = false },
 ];
 
 /// The waits of chains, each of which certification covers. With certification off, and clients whose transactions are all

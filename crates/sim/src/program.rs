@@ -278,6 +278,8 @@ pub struct Plan {
     pub foresees_tables: bool,
     /// Sessions keep answers of reads and give them again.
     pub keeps_answers: bool,
+    /// Reads run without a question to the core where a replica has every durable version.
+    pub stays: bool,
     /// How long a transaction that is known as a whole waits before it fails.
     pub patience_us: u64,
 }

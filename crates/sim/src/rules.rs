@@ -105,6 +105,8 @@ pub struct Rules {
     pub kept_is_looked_at_again: bool,
     /// A kept answer is not given after a schema change that the analysis of its read did not know.
     pub kept_knows_its_catalogue: bool,
+    /// A read runs where its session was only if that replica has every durable version.
+    pub stays_where_all_is: bool,
 }
 
 impl Default for Rules {
@@ -158,6 +160,7 @@ impl Default for Rules {
             kept_ends_when_durable: true,
             kept_is_looked_at_again: true,
             kept_knows_its_catalogue: true,
+            stays_where_all_is: true,
         }
     }
 }

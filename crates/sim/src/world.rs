@@ -25,6 +25,7 @@ mod performing;
 mod placing;
 mod servers;
 mod session;
+mod staying;
 mod waits;
 
 use std::collections::BTreeMap;

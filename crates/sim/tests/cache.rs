@@ -124,6 +124,7 @@ fn a_view_that_turns() -> Plan {
         patience_us: PATIENCE_US,
         foresees_tables: true,
         keeps_answers: true,
+        stays: false,
     }
 }
 

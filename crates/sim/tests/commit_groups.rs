@@ -62,6 +62,7 @@ fn around_a_return(seed: u64) -> Plan {
         patience_us: PATIENCE_US,
         foresees_tables: true,
         keeps_answers: false,
+        stays: false,
     }
 }
 

@@ -58,6 +58,7 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
         patience_us: PATIENCE_US,
         foresees_tables: true,
         keeps_answers: false,
+        stays: false,
     }
 }
 

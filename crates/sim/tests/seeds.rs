@@ -119,6 +119,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         patience_us: PATIENCE_US,
         foresees_tables: true,
         keeps_answers: false,
+        stays: false,
     }
 }
 

@@ -18,7 +18,7 @@ const STAY_US: u64 = 100;
 const STAY_MAX_US: u64 = 2_000;
 
 /// After this many choices in which a session stayed, one goes to the best replica, so that new replicas get their share.
-const STAYS: u32 = 32;
+pub const STAYS: u32 = 32;
 
 /// A statement to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,17 @@ pub struct Wish {
 impl Wish {
     /// How much longer the session may wait at its last replica than elsewhere.
     fn slack_us(&self) -> u64 {
-        u64::from(self.cost_us).clamp(STAY_US, STAY_MAX_US)
+        slack_us(self.cost_us)
     }
+}
+
+fn slack_us(cost_us: u32) -> u64 {
+    u64::from(cost_us).clamp(STAY_US, STAY_MAX_US)
+}
+
+/// Whether a session may stay at its last replica: its expected wait there is about that at the best one.
+pub fn may_stay(wait_us: u64, least_us: u64, cost_us: u32) -> bool {
+    wait_us <= least_us + slack_us(cost_us)
 }
 
 /// Chooses replicas. It remembers the last one that was chosen as the best, and how many sessions have stayed since.

@@ -41,6 +41,29 @@ pub struct Turn {
     pub is_catalogue: bool,
 }
 
+/// Reads that sessions placed at a replica without asking, because it had every durable version ([`Offer`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outside {
+    /// Sum of the expected times of those that run.
+    pub outstanding_us: u64,
+    /// The number of those that run.
+    pub running: u32,
+    /// All that have run or run.
+    pub reads: u64,
+}
+
+/// What a session has to know of a replica to place a read there without asking. It may, if the replica has every durable version
+/// and the session's catalogue is not out of date: then any read is fresh there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The present set of connections.
+    pub incarnation: Incarnation,
+    /// It has every version up to this one.
+    pub applied: Version,
+    /// Expected time of what the scheduler has placed there.
+    pub load_us: u64,
+}
+
 /// COMMITs, or a refresh, that were sent to a replica and are not all acknowledged.
 #[derive(Debug)]
 struct Flight {
@@ -76,6 +99,8 @@ pub struct Replica {
     pub running: u32,
     /// The number of update transactions that wait for a connection there, to begin.
     pub queued: u32,
+    /// Statements that sessions placed here by themselves.
+    pub outside: Outside,
     /// Reads that were placed here.
     pub reads: u64,
     /// Update transactions with their home here.
@@ -105,6 +130,7 @@ impl Replica {
             outstanding_us: 0,
             running: 0,
             queued: 0,
+            outside: Outside::default(),
             reads: 0,
             writes: 0,
             last_commit: None,
@@ -201,6 +227,7 @@ impl Replica {
     /// for a whole transaction.
     pub fn expected_wait_us(&self, need: Version) -> u64 {
         self.outstanding_us
+            + self.outside.outstanding_us
             + need.0.saturating_sub(self.applied.0) * self.apply_us
             + u64::from(self.queued) * self.turn_us
     }

@@ -53,7 +53,7 @@ use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
 use crate::parts::lock_lsns::LockLsns;
 use crate::parts::order::Ordering;
-use crate::parts::replica::{Replica, State, Turn};
+use crate::parts::replica::{Offer, Outside, Replica, State, Turn};
 use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
 use crate::parts::version_index::VersionIndex;
@@ -486,7 +486,7 @@ impl Protocol for Rows {
             incarnation: r.incarnation,
             applied: r.applied,
             lag: self.index.last().0.saturating_sub(r.applied.0),
-            reads: r.reads,
+            reads: r.reads + r.outside.reads,
             writes: r.writes,
             expected_wait_us: r.expected_wait_us(r.applied),
             waiting: r.waiting.len(),
@@ -522,6 +522,20 @@ impl Protocol for Rows {
 
     fn last_writer(&self, reads: &Reads) -> Option<Version> {
         Some(self.index.writer(reads))
+    }
+
+    fn seats(&self) -> usize {
+        self.replicas.len()
+    }
+
+    fn offer(&self, replica: ReplicaId) -> Option<Offer> {
+        self.offered(replica)
+    }
+
+    fn note_outside(&mut self, replica: ReplicaId, outside: Outside) {
+        if let Some(replica) = self.replicas.get_mut(usize::from(replica.0)) {
+            replica.outside = outside;
+        }
     }
 
     fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {

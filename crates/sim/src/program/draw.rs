@@ -65,6 +65,7 @@ impl Plan {
             patience_us: PATIENCE_US,
             foresees_tables: dice.percent(60),
             keeps_answers: false,
+            stays: repeats::own_dice(dice).percent(repeats::STAYS_PERCENT),
         };
         if dice.percent(25) {
             plan.load(&flavour, dice);

@@ -13,6 +13,9 @@ const OWN_SEED: u64 = 0x5245_5045_4154;
 /// In so many of a hundred plans sessions keep answers.
 const PERCENT: u64 = 20;
 
+/// In so many of a hundred plans reads stay where their sessions were.
+pub(super) const STAYS_PERCENT: u64 = 50;
+
 /// The generator of this file's choices, from the one that draws the rest of the plan.
 pub(super) fn own_dice(dice: &Dice) -> Dice {
     Dice::new(dice.clone().number() ^ OWN_SEED)

@@ -39,6 +39,9 @@ impl fmt::Display for Plan {
         if self.keeps_answers {
             writeln!(f, "sessions keep answers")?;
         }
+        if self.stays {
+            writeln!(f, "reads stay where all versions are")?;
+        }
         if self.patience_us != PATIENCE_US {
             writeln!(f, "transactions wait in chains for {} us", self.patience_us)?;
         }

@@ -237,7 +237,10 @@ impl World {
                 Event::Begin { session: id, level, nonce, home, needs, foreseen }
             }
         };
-        self.tell(event);
+        match self.staying(session, &event) {
+            Some(placed) => self.post(session, placed),
+            None => self.tell(event),
+        }
     }
 
     /// Puts an effect into the mailbox of its session.

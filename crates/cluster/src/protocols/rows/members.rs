@@ -122,6 +122,6 @@ impl Rows {
         let reads = self.running.iter().filter(|(session, running)| {
             running.replica == index && !self.transactions.contains_key(session)
         });
-        open.count() + reads.count()
+        open.count() + reads.count() + self.replicas[index].outside.running as usize
     }
 }

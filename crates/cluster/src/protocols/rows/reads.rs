@@ -4,7 +4,7 @@ use super::{HomePolicy, Out, Rows, See};
 use crate::event::{AbortCause, Effect, Reads};
 use crate::ids::{ReplicaId, SessionId, Version};
 use crate::parts::balancer::Wish;
-use crate::parts::replica::Turn;
+use crate::parts::replica::{Offer, Turn};
 use crate::placement::{ReplicaSet, Touches};
 
 impl Rows {
@@ -37,6 +37,20 @@ impl Rows {
             return None;
         }
         Some(self.need(reads, out.catalogue))
+    }
+
+    /// What a session has to know to place a read at a replica without asking: it takes reads, holds all, and reads choose by load.
+    pub(super) fn offered(&self, replica: ReplicaId) -> Option<Offer> {
+        let replica = self.replicas.get(usize::from(replica.0))?;
+        let by_load = self.choices.see == See::Fresh
+            && matches!(self.choices.home, HomePolicy::ConflictThenLoad | HomePolicy::Anchor);
+        let takes = replica.shows(Version::ZERO) && !replica.is_suspect && !replica.is_drained;
+        let may_be_chosen = by_load && takes && !self.placement.is_partial();
+        may_be_chosen.then_some(Offer {
+            incarnation: replica.incarnation,
+            applied: replica.applied,
+            load_us: replica.outstanding_us,
+        })
     }
 
     /// The replicas that may serve it: the holders of what it touches; for the catalogues, the anchor.

@@ -10,6 +10,7 @@ mod held;
 mod homes;
 mod members;
 mod memory;
+mod offers;
 mod stamps;
 
 use super::*;
