@@ -7,6 +7,7 @@
 mod absence;
 mod catalogue;
 mod core;
+mod current_replicas;
 mod drivers;
 pub(crate) mod elasticity;
 pub(crate) mod evictions;

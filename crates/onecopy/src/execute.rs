@@ -1,7 +1,7 @@
 //! Stage *execute*: runs statements.
 //!
 //! [`statement`] begins transactions and runs statements inside them. [`autocommit`] runs a transaction that is one
-//! statement. [`transparent_retry`] rolls a statement back and retries it before its client has seen any of its reply.
+//! statement; [`staying`] is its short way for reads. [`transparent_retry`] rolls a statement back and retries it before its client has seen any of its reply.
 //! These files handle special statements: [`ddl`], [`maintenance`], [`passwords`], [`explain_routing`].
 
 pub(crate) mod anchor;
@@ -14,6 +14,7 @@ mod maintenance_error;
 pub(crate) mod passwords;
 pub(crate) mod read_first;
 pub(crate) mod statement;
+pub(crate) mod staying;
 pub(crate) mod transparent_retry;
 
 use crate::commit::Committer;

@@ -48,6 +48,9 @@ pub enum Claims {
     Everything,
 }
 
+/// Functions that change state which is no row.
+const CHANGES_STATE: [&str; 2] = ["set_config", "setval"];
+
 /// All conclusions about one statement under one catalogue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routing {
@@ -77,6 +80,8 @@ pub struct Routing {
     pub fills_defaults: bool,
     /// Session state that may stay on its connection after its transaction.
     pub traces: Traces,
+    /// It is a query that any holder of its tables may run, and it changes nothing: no row, no sequence, nothing of its session.
+    pub is_plain_read: bool,
     /// The definitions that all this rests on.
     pub uses: Uses,
     /// It is a schema change, and touches no rows but those of what it makes: the code and the query in it write and lock none.
@@ -113,8 +118,10 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
     let named = names_what_it_touches(statement);
     let runs_code = matches!(statement.verb, Verb::Call | Verb::Do);
     let ordered = |tables: &BTreeSet<TableId>| tables.iter().copied().collect();
+    let (access, traces) = (access_within(statement, &effects), traces_within(statement, &effects));
     Routing {
-        access: access_within(statement, &effects),
+        is_plain_read: is_plain_read(statement, &access, traces) && !effects.asks_draws,
+        access,
         claims: claims_within(statement, catalogue, &effects),
         reads: (named && effects.because.is_none()).then(|| ordered(&effects.reads)),
         writes: (named && effects.targets_known && !(runs_code && effects.unbounded))
@@ -124,13 +131,23 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         fleeting: effects.fleeting.clone(),
         asks_draws: effects.asks_draws,
         fills_defaults: effects.fills_defaults,
-        traces: traces_within(statement, &effects),
+        traces,
         uses: Uses::of(&effects, catalogue),
         only_defines: matches!(statement.verb, Verb::Ddl(_))
             && !effects.unbounded
             && effects.writes.is_empty()
             && effects.locks.is_empty(),
     }
+}
+
+/// Whether a statement is a query that any holder of its tables may run, and that changes nothing.
+fn is_plain_read(statement: &Statement, access: &Access, traces: Traces) -> bool {
+    statement.verb == Verb::Select
+        && matches!(access, Access::Read(_))
+        && traces == Traces::default()
+        && statement.row_locks.is_empty()
+        && statement.settings.is_empty()
+        && !statement.functions.iter().any(|function| CHANGES_STATE.contains(&function.name.as_str()))
 }
 
 fn traces_within(statement: &Statement, effects: &TableEffects) -> Traces {

@@ -45,6 +45,7 @@ impl State {
     /// The effects of an event, once the view shows its outcome.
     fn handle(&mut self, now: Time, event: Event, view: &View) -> std::vec::Drain<'_, Effect> {
         if let Some(cluster) = &mut self.cluster {
+            view.current_replicas.tell(cluster);
             cluster.handle(now, event, &mut self.effects);
             view.note(cluster);
         }
@@ -106,6 +107,13 @@ impl Core {
     /// Asks the core a question under its lock. Without a core the answer is the default.
     fn query<T: Default>(&self, ask: impl FnOnce(&Cluster) -> T) -> T {
         self.state().cluster.as_ref().map(ask).unwrap_or_default()
+    }
+
+    /// Lets the core know of the reads that sessions have placed by themselves, before it is asked how busy replicas are.
+    fn tell_outside(&self) {
+        if let Some(cluster) = &mut self.state().cluster {
+            self.outputs.view.current_replicas.tell(cluster);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

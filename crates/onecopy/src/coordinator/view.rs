@@ -10,8 +10,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use cluster::Cluster;
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{Incarnation, ReplicaId, Version};
 use cluster::placement::Edition;
+
+use super::current_replicas::CurrentReplicas;
 
 /// The anchor and the versions that matter to every node.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct View {
     last_ddl: AtomicU64,
     is_partial: AtomicBool,
     edition: AtomicU32,
+    /// Where sessions may place reads by themselves.
+    pub(crate) current_replicas: CurrentReplicas,
 }
 
 impl View {
@@ -33,6 +37,7 @@ impl View {
             last_ddl: AtomicU64::new(0),
             is_partial: AtomicBool::new(false),
             edition: AtomicU32::new(0),
+            current_replicas: CurrentReplicas::default(),
         }
     }
 
@@ -49,6 +54,19 @@ impl View {
     /// The last durable version that may have changed the schema.
     pub(crate) fn last_ddl(&self) -> Version {
         Version(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// The incarnation of a replica, and what it has, if a read with a catalogue of this generation may run there by itself. The
+    /// session was there last. If not, the core says where.
+    pub(crate) fn stay(
+        &self,
+        replica: ReplicaId,
+        generation: Version,
+        cost_us: u32,
+    ) -> Option<(Incarnation, Version)> {
+        // What is acknowledged before the read was sent is in the version that is loaded first.
+        let durable = self.durable();
+        (!self.is_outdated(generation)).then(|| self.current_replicas.stay(replica, durable, cost_us))?
     }
 
     /// Whether some replica holds only a part of the data. Otherwise each holds everything, and the core need not be asked.
@@ -82,6 +100,7 @@ impl View {
         // A reader that sees a durable version must also see the schema change in it.
         raise(&self.last_ddl, core.last_ddl());
         raise(&self.durable, core.durable());
+        self.current_replicas.note(core);
         if self.is_partial.load(Ordering::Relaxed) != core.is_partial() {
             self.is_partial.store(core.is_partial(), Ordering::Release);
         }

@@ -17,7 +17,7 @@ use crate::transaction::open::{Admission, Assignment, Transaction};
 use crate::transaction::view::View;
 
 /// Expected run time of a read without statistics.
-const READ_COST_US: u32 = 100;
+pub(crate) const READ_COST_US: u32 = 100;
 
 impl View<'_> {
     /// The options of the open transaction.
@@ -102,13 +102,25 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs work on the connection to a replica.
+    /// Runs work on the connection to a replica, where the core has placed it.
     pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         self.at_replica_holding(replica, work, Hold::Usual).await
     }
 
     /// The same, and holds so much of the reply back.
     pub(crate) async fn at_replica_holding(
+        &mut self,
+        replica: ReplicaId,
+        work: Work<'_>,
+        hold: Hold,
+    ) -> Result<Ended, Fault> {
+        let result = self.exchange_with(replica, work, hold).await;
+        self.link.executed();
+        result
+    }
+
+    /// The same for work that the session has placed by itself.
+    pub(crate) async fn exchange_with(
         &mut self,
         replica: ReplicaId,
         work: Work<'_>,
@@ -122,7 +134,6 @@ impl Driver<'_> {
             .set(CancelState::Running(Arc::clone(&server.backend_registration.running)));
         let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
         self.link.session_registration.cancel.set(CancelState::Nothing);
-        self.link.executed();
         result
     }
 

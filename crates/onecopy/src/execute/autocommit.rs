@@ -40,7 +40,7 @@ const RERUN_DOUBLINGS: u32 = 6;
 
 impl View<'_> {
     /// Whether a read turned out to write (pitfalls 1.13). The connection's read-only default has stopped it.
-    fn is_hidden_write(self, code: &[u8]) -> bool {
+    pub(crate) fn is_hidden_write(self, code: &[u8]) -> bool {
         code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
             && matches!(self.txn.state, Transaction::None)
             && !self.link.settings.defaults.read_only
@@ -109,7 +109,7 @@ impl Executor<'_> {
                         return Err(self.placer().found_out_too_late(&result));
                     }
                     self.link.client.take_back(mark);
-                    return self.run_hidden_write(requirements, work, ends).await;
+                    return Box::pin(self.run_hidden_write(requirements, work, ends)).await;
                 }
                 Some(_) => {
                     let is_end =
@@ -133,7 +133,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         let analysis = requirements.as_unparsed().analyse(self.view());
         let opening = self.placer().opening(&analysis, BTreeSet::new(), false);
-        self.update_once(&analysis, Box::new(opening), work, ends).await
+        Box::pin(self.update_once(&analysis, Box::new(opening), work, ends)).await
     }
 
     async fn run_once(
@@ -144,7 +144,7 @@ impl Executor<'_> {
     ) -> Result<Ended, Fault> {
         match self.placer().choose_alone(analysis, ends).await? {
             AloneChoice::Read { reads, at } => self.read_once(&reads, at, analysis, work).await,
-            AloneChoice::Update(opening) => self.update_once(analysis, opening, work, ends).await,
+            AloneChoice::Update(opening) => Box::pin(self.update_once(analysis, opening, work, ends)).await,
         }
     }
 

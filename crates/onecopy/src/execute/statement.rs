@@ -63,21 +63,24 @@ impl Executor<'_> {
                 .first()
                 .and_then(|sent| self.link.database().workload.cost_us(sent.statement().template));
             let ended = match &self.txn.state {
-                Transaction::None => self.run_alone(requirements, work, ends).await,
+                Transaction::None => match self.read_staying(requirements, work, ends).await {
+                    Some(ended) => ended,
+                    None => self.run_alone(requirements, work, ends).await,
+                },
                 // Nothing is executed, so the transaction needs no place yet.
                 Transaction::Begun(_) if requirements.is_empty() => {
                     self.run_alone(requirements, work, ends).await
                 }
                 Transaction::Begun(said) => {
                     let is_deferrable = said.deferrable == Some(true);
-                    self.start_transaction(requirements).await?;
+                    Box::pin(self.start_transaction(requirements)).await?;
                     if is_deferrable {
                         self.defer().await?;
                     }
-                    self.run_inside(requirements, work, true).await
+                    Box::pin(self.run_inside(requirements, work, true)).await
                 }
                 Transaction::Read(_) | Transaction::Update(_) => {
-                    self.run_inside(requirements, work, false).await
+                    Box::pin(self.run_inside(requirements, work, false)).await
                 }
                 Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
             };

@@ -20,6 +20,7 @@ use super::Core;
 impl Core {
     /// The members, in the order of their numbers.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.tell_outside();
         self.query(Cluster::replicas)
     }
 
