@@ -26,7 +26,8 @@ pub enum Request {
     Begin,
     /// A statement that changes rows, inside a transaction. It goes to all replicas that hold what it writes.
     Write(Tables, StatementId),
-    /// A statement that changes nothing. Outside a transaction it is one by itself.
+    /// A statement that runs at one replica. Outside a transaction it is one by itself. It changes nothing; but if it computes what the
+    /// next write of its transaction changes (a value of a sequence), it names the tables of that write.
     Read(Tables, StatementId),
     /// End the transaction.
     End(Ending),

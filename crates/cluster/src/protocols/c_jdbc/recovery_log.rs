@@ -17,12 +17,14 @@ use super::message::{Operation, OperationNumber, Step, TransactionId};
 pub struct RecoveryLog {
     entries: BTreeMap<OperationNumber, Operation>,
     checkpoints: BTreeMap<String, OperationNumber>,
+    /// The last number when entries were forgotten.
+    forgotten: OperationNumber,
 }
 
 impl RecoveryLog {
     /// The log that was found on disk, in which every transaction without an end is aborted.
     pub fn recovered(entries: Vec<Operation>, checkpoints: BTreeMap<String, OperationNumber>) -> Self {
-        let mut log = Self { entries: BTreeMap::new(), checkpoints };
+        let mut log = Self { checkpoints, ..Self::default() };
         let mut open = BTreeSet::new();
         for entry in entries {
             match entry.step {
@@ -47,7 +49,7 @@ impl RecoveryLog {
     /// The last number of an entry or a checkpoint.
     pub fn last(&self) -> OperationNumber {
         let entry = self.entries.last_key_value().map(|(number, _)| *number);
-        entry.max(self.checkpoints.values().max().copied()).unwrap_or_default()
+        entry.max(self.checkpoints.values().max().copied()).unwrap_or_default().max(self.forgotten)
     }
 
     /// Gives the last number a name. The caller has seen that nothing is under way.
@@ -65,6 +67,22 @@ impl RecoveryLog {
     /// Forgets the entries up to a number: every replica has them.
     pub fn trim(&mut self, upto: OperationNumber) {
         self.entries.retain(|number, _| *number > upto);
+    }
+
+    /// Forgets the entries of other transactions than these: every replica has them.
+    pub fn retain(&mut self, keep: impl Fn(TransactionId) -> bool) {
+        self.forgotten = self.last();
+        self.entries.retain(|_, entry| keep(entry.transaction));
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// The entry with a number.

@@ -144,11 +144,37 @@ impl Scheduler {
         self.transactions.len()
     }
 
+    /// Whether a transaction is not over at all replicas.
+    pub fn has(&self, transaction: TransactionId) -> bool {
+        self.transactions.contains_key(&transaction)
+    }
+
+    /// Whether nothing is under way anywhere.
+    pub fn is_quiet(&self) -> bool {
+        self.transactions.is_empty() && self.reads.is_empty() && self.delivery.is_quiet()
+    }
+
+    /// Whether a replica takes part.
+    pub fn takes_part(&self, replica: ReplicaId) -> bool {
+        self.delivery.takes_part(replica)
+    }
+
+    /// Forgets the entries of transactions that are over at all replicas. The driver has them on disk, and calls this while no
+    /// replica returns.
+    pub fn forget_over(&mut self) {
+        let transactions = &self.transactions;
+        self.delivery.log_mut().retain(|transaction| transactions.contains_key(&transaction));
+    }
+
+    /// The number of entries that are kept in memory.
+    pub fn kept_entries(&self) -> usize {
+        self.delivery.log().len()
+    }
+
     /// Gives the present moment a name, if nothing is under way anywhere. A copy of a replica that is made now can later return
     /// as of this checkpoint.
     pub fn checkpoint(&mut self, name: String) -> Option<OperationNumber> {
-        let is_quiet = self.transactions.is_empty() && self.reads.is_empty() && self.delivery.is_quiet();
-        is_quiet.then(|| self.delivery.log_mut().name(name))
+        self.is_quiet().then(|| self.delivery.log_mut().name(name))
     }
 
     /// Whether a session in its present state may ask this.
@@ -220,6 +246,12 @@ impl Scheduler {
 
     fn end(&mut self, session: SessionId, ending: Ending, out: &mut Vec<Output>) {
         let Some(transaction) = self.sessions.get(&session).and_then(|session| session.open) else { return };
+        let has_written = self.transactions.get(&transaction).is_some_and(|one| one.has_written);
+        if ending == Ending::Commit && has_written && !self.delivery.has_replicas() {
+            // No replica has its writes; in the log, it would be one that only a replay can execute.
+            self.give_up(session, Answer::Lost, out);
+            return;
+        }
         self.sessions.entry(session).or_default().pending = Some(Pending::Operation);
         self.send_end(transaction, ending, out);
     }

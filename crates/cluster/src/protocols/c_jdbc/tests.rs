@@ -436,3 +436,52 @@ fn requests_out_of_turn_are_refused() {
     stage.scheduler.report(ReplicaId(9), FromReplica::Executed(OperationNumber(1)), &mut out);
     assert!(out.is_empty());
 }
+
+/// A draw from a sequence runs at one replica, under the lock of the write that it belongs to.
+#[test]
+fn under_optimistic_a_read_for_a_write_takes_its_locks() {
+    let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 2);
+    stage.begin(1);
+    stage.begin(2);
+    stage.ask(1, Request::Read(tables(NONE, &[ITEM]), StatementId(1)));
+    stage.finish_everywhere();
+    assert_eq!(stage.answered(), [1]);
+    stage.ask(2, Request::Read(tables(NONE, &[ITEM]), StatementId(2)));
+    stage.finish_everywhere();
+    assert_eq!(stage.answered(), [0; 0], "the other one has drawn");
+    stage.commit(1);
+    stage.finish_everywhere();
+    assert_eq!(stage.answered(), [1, 2]);
+}
+
+#[test]
+fn what_is_over_is_forgotten_and_numbers_go_on() {
+    let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 2);
+    stage.begin(1);
+    stage.write(1, NONE, &[ITEM]);
+    stage.finish_everywhere();
+    stage.scheduler.forget_over();
+    assert_eq!(stage.scheduler.kept_entries(), 2, "the transaction is open");
+    stage.commit(1);
+    stage.finish_everywhere();
+    stage.scheduler.forget_over();
+    assert_eq!(stage.scheduler.kept_entries(), 0);
+    stage.begin(2);
+    assert_eq!(stage.log.last().map(|entry| entry.number), Some(OperationNumber(4)));
+}
+
+#[test]
+fn a_commit_without_replicas_is_an_abort() {
+    let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 1);
+    stage.begin(1);
+    stage.write(1, NONE, &[ITEM]);
+    stage.finish_everywhere();
+    let mut out = Vec::new();
+    stage.scheduler.replica_lost(ReplicaId(0), &mut out);
+    stage.carry_out(out);
+    stage.answers.clear();
+    stage.commit(1);
+    assert_eq!(stage.answers, [(1, Answer::Lost)]);
+    assert_eq!(stage.log.last().map(|entry| entry.step.clone()), Some(Step::End(Ending::Abort)));
+    assert_eq!(stage.scheduler.active(), 0);
+}

@@ -53,8 +53,9 @@ impl Scheduler {
         owner
     }
 
-    /// The table locks of a statement.
+    /// The table locks of a statement. A read that is part of a write, such as a draw from a sequence, takes those of the write.
     pub(super) fn locks_of(&self, is_write: bool, tables: &Tables) -> Vec<(TableId, Mode)> {
+        let is_write = is_write || tables.iter().any(|(_, mode)| *mode == Mode::Write);
         if self.takes_locks(is_write) { tables.to_vec() } else { Vec::new() }
     }
 
