@@ -5,6 +5,7 @@
 //! errors with their places, so one run reports every one. A configuration with an error is not used.
 
 mod address;
+pub(crate) mod c_jdbc;
 mod elastic;
 mod error;
 mod file_error;

@@ -6,6 +6,7 @@
 
 mod accept;
 mod backend;
+mod c_jdbc;
 mod calendar;
 mod capture;
 mod classify;

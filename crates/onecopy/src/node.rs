@@ -24,24 +24,26 @@ use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
 
 /// Refuses bounds of replicas where replicas cannot come and go.
-fn check_elastic(config: &ElasticConfig, propagation: Propagation) -> Result<(), NodeError> {
+fn check_elastic(config: &ElasticConfig, propagation: &Propagation) -> Result<(), NodeError> {
     match (config.replicas, propagation) {
-        (Some(_), Propagation::Statements(_)) => Err(NodeError::NotElastic),
+        (Some(_), Propagation::Statements(_) | Propagation::CJdbc(_)) => Err(NodeError::NotElastic),
         _ => Ok(()),
     }
 }
 
 /// Refuses a result cache where replicas may answer with less than the latest version.
-fn check_cache(bytes_max: u64, propagation: Propagation) -> Result<(), NodeError> {
+fn check_cache(bytes_max: u64, propagation: &Propagation) -> Result<(), NodeError> {
     let is_fresh = matches!(propagation, Propagation::Rows(choices)
         if choices.name == ONECOPY.name && choices.see == See::Fresh);
     if bytes_max > 0 && !is_fresh { Err(NodeError::NotCached) } else { Ok(()) }
 }
 
 /// Refuses rules for new tables where every replica holds everything.
-fn check_placement(rules: &PlacementRules, propagation: Propagation) -> Result<(), NodeError> {
+fn check_placement(rules: &PlacementRules, propagation: &Propagation) -> Result<(), NodeError> {
     match (rules.iter().next(), propagation) {
-        (Some(rule), Propagation::Statements(_)) => Err(NodeError::NotPlaced { line: rule.line.clone() }),
+        (Some(rule), Propagation::Statements(_) | Propagation::CJdbc(_)) => {
+            Err(NodeError::NotPlaced { line: rule.line.clone() })
+        }
         _ => Ok(()),
     }
 }

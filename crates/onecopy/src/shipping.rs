@@ -11,10 +11,11 @@
 //! | `node`, `state` | the scheduler and the proxies behind their mutex, and what their drivers keep |
 //! | `statement_store` | how much is kept in memory for replicas that are behind |
 //! | `commit_log` | decisions are durable before any replica is told to commit (section 5.3) |
-//! | `rejoin` | a replica is fenced, rolled forward from the log, and joins the others (sections 5.3.1, 5.3.2) |
+//! | `recovery`, `rejoin` | a replica is fenced, rolled forward from the log, and joins the others (sections 5.3.1, 5.3.2) |
 //! | `session`, `transaction`, `extended`, `control`, `data`, `copy` | a client |
 //! | `scheduler_client`, `control_connection`, `transaction_state`, `batch` | the parts of a session that have state of their own |
 //! | `statement`, `locks` | what a statement touches, and the text that is shipped |
+//! | `scheduling`, `per_statement` | a scheduler as sessions see it, and what is refused where statements bring their own tables |
 //! | `start`, `kind` | a node of this kind, and what the rest of the node asks of it |
 //!
 //! Guarantee: strict 1-copy serializability for every client, at any isolation level. READ COMMITTED at the servers
@@ -23,29 +24,32 @@
 
 mod batch;
 mod commit_log;
-mod connections;
+pub(crate) mod connections;
 mod control;
 mod control_connection;
 mod copy;
 mod data;
 mod extended;
 mod kind;
-mod lane;
-mod locks;
+pub(crate) mod lane;
+pub(crate) mod locks;
 mod node;
+mod per_statement;
+pub(crate) mod recovery;
 mod rejoin;
-mod replica_run;
+pub(crate) mod replica_run;
 mod reply;
-mod request;
+pub(crate) mod request;
 mod scheduler_client;
-mod session;
-mod shipment;
+pub(crate) mod scheduling;
+pub(crate) mod session;
+pub(crate) mod shipment;
 mod start;
-mod state;
+pub(crate) mod state;
 mod statement;
-mod statement_store;
+pub(crate) mod statement_store;
 mod transaction;
 mod transaction_state;
 
 pub(crate) use node::Shipping;
-pub(crate) use start::{ShippingOptions, claim_log, refuse_log};
+pub(crate) use start::{LogKind, ShippingOptions, claim_log, refuse_log};

@@ -67,6 +67,7 @@ const ORDER: &[&str] = &[
     "session",
     "rows",
     "shipping",
+    "c_jdbc",
     "accept",
     "cli",
     "node",

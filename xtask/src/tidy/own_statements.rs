@@ -45,7 +45,7 @@ const SENDERS: [(&str, &str); 14] = [
     ("shipping/control_connection.rs", "own statements, checked, and the client's settings"),
     ("shipping/copy.rs", "the client's text in a transaction"),
     ("shipping/lane.rs", "own statements, checked, and the client's"),
-    ("shipping/rejoin.rs", "on a connection of Onecopy's own"),
+    ("shipping/recovery.rs", "on a connection of Onecopy's own"),
     ("shipping/reply.rs", "own statements, checked"),
     ("shipping/shipment.rs", "the client's text"),
 ];

@@ -96,6 +96,17 @@ BEGIN
     PERFORM set_config('backtrace_functions', '@SESSION@', false);
 END $$;
 
+-- Turns the server's own search for deadlocks off, on a connection of Onecopy's: a scheduler that sees the waits at all
+-- servers chooses the transaction that ends (`c_jdbc/waits.rs`).
+CREATE OR REPLACE FUNCTION onecopy.leave_deadlocks() RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT onecopy.is_vouched() THEN
+        RAISE EXCEPTION 'this connection was not opened by Onecopy' USING ERRCODE = '42501';
+    END IF;
+    PERFORM set_config('deadlock_timeout', '2147483647', false);
+END $$;
+
 -- @SANDBOX@
 
 -- @CARRIAGE@

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::config::c_jdbc;
 use crate::config::protocol::{self, MEMORY_DEFAULT, PERFORMERS, RULES, SIGHTS, STARTS};
 
 const DEFAULT_CHAIN_PATIENCE_MS: u32 = 10_000;
@@ -38,6 +39,8 @@ pub(crate) enum Protocol {
     /// As eager, but each read goes to a replica without conflicts, and among these to the one with least
     /// load.
     ConflictAware,
+    /// Each statement goes to all replicas when it comes, in one order; see --transaction-level.
+    CJdbc,
 }
 
 impl Protocol {
@@ -91,4 +94,21 @@ pub(crate) struct ProtocolFlags {
     /// others apply its rows.
     #[arg(long, value_name = "WHO", value_parser = PERFORMERS, default_value = PERFORMERS[0])]
     pub(crate) perform: String,
+
+    /// Which statements wait for which under c-jdbc: those that share a table with a writer, writers of one table, or those
+    /// that the servers let wait.
+    #[arg(long, value_name = "LEVEL", value_parser = c_jdbc::LEVELS, default_value = c_jdbc::DEFAULTS.level)]
+    pub(crate) transaction_level: String,
+
+    /// How many replicas must have executed a write, or the end of a transaction, before its client is answered under c-jdbc.
+    #[arg(long, value_name = "WHO", value_parser = c_jdbc::RESPONSES, default_value = c_jdbc::DEFAULTS.respond)]
+    pub(crate) early_response: String,
+
+    /// The replica of a read under c-jdbc: that with the fewest unanswered requests, the next one, or the next one by weights.
+    #[arg(long, value_name = "RULE", value_parser = c_jdbc::BALANCERS, default_value = c_jdbc::DEFAULTS.balancer)]
+    pub(crate) balancer: String,
+
+    /// With --balancer weighted, the share of reads of each replica, such as 3,1,1.
+    #[arg(long, value_name = "NUMBERS", default_value = c_jdbc::DEFAULTS.weights, hide_default_value = true)]
+    pub(crate) balancer_weights: String,
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cluster::parts::stamps::Start;
+use cluster::protocols::c_jdbc;
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::conflict_aware::CONFLICT_AWARE;
 use cluster::protocols::eager::EAGER;
@@ -20,16 +21,19 @@ use cluster::protocols::shipping;
 use cluster::protocols::tashkent_plus::{MEMORY_BYTES, TASHKENT_PLUS};
 use cluster::protocols::vr_l::VR_L;
 
+use super::c_jdbc::{C_JDBC, CJdbcWords, DEFAULTS};
 use super::kinds::{Kind, Value};
 use super::value_error::ValueError;
 
 /// How a node keeps its replicas equal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Propagation {
     /// It captures the rows that a transaction changes, and applies them at the other replicas, by this protocol.
     Rows(rows::Choices),
     /// It sends statements to all replicas, in the order of this scheduler.
     Statements(shipping::Choices),
+    /// It sends statements to all replicas, each when it comes, with these choices of C-JDBC.
+    CJdbc(c_jdbc::Choices),
 }
 
 /// The protocols that propagate rows.
@@ -40,7 +44,7 @@ const OF_ROWS: [rows::Choices; 6] =
 pub(crate) const OF_STATEMENTS: [shipping::Choices; 5] = [EAGER, FR_L, FR_C, VR_L, CONFLICT_AWARE];
 
 /// The names of all protocols, the default first.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     ONECOPY.name,
     GARGAMEL.name,
     ROUND_ROBIN.name,
@@ -52,6 +56,7 @@ pub(crate) const NAMES: [&str; 11] = [
     FR_C.name,
     VR_L.name,
     CONFLICT_AWARE.name,
+    C_JDBC,
 ];
 
 /// The values of `rule`: the protocol's own, and those that `gargamel` can have instead.
@@ -101,6 +106,13 @@ pub(crate) enum ProtocolError {
         /// The protocol.
         protocol: &'static str,
     },
+    /// Only `c-jdbc` has levels, early responses and a balancer.
+    HasNoLevels {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// The weights of replicas are no list of numbers, or do not go with the balancer.
+    Weights,
     /// A protocol that ships statements has no stale reads.
     SeesFresh {
         /// The protocol.
@@ -124,6 +136,14 @@ impl fmt::Display for ProtocolError {
                 f,
                 "\"start\", \"message_max\" and \"perform\" are for protocol {}, and this is {protocol}: leave them out",
                 PREVENTIVE.name
+            ),
+            Self::HasNoLevels { protocol } => write!(
+                f,
+                "\"transaction_level\", \"early_response\", \"balancer\" and \"balancer_weights\" are for protocol {C_JDBC}, \
+                 and this is {protocol}: leave them out"
+            ),
+            Self::Weights => f.write_str(
+                "\"balancer_weights\" goes with \"balancer\" = weighted alone, and is a number for each replica, such as 3,1,1",
             ),
             Self::SeesFresh { protocol } => {
                 write!(f, "reads of protocol {protocol} are always fresh: leave \"see\" out")
@@ -159,6 +179,8 @@ pub(crate) struct Adjustments<'a> {
     pub(crate) message_max: Duration,
     /// One of [`PERFORMERS`].
     pub(crate) perform: &'a str,
+    /// Those of `c-jdbc`.
+    pub(crate) c_jdbc: CJdbcWords<'a>,
 }
 
 impl Adjustments<'_> {
@@ -179,6 +201,14 @@ pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagat
         _ => None,
     };
     let see = if see == "local" { See::Local } else { See::Fresh };
+    if name == C_JDBC {
+        check_shipping(C_JDBC, rule.is_some(), see, adjustments)?;
+        return adjustments.c_jdbc.choices().map(Propagation::CJdbc);
+    }
+    if adjustments.c_jdbc != DEFAULTS {
+        let protocol = NAMES.into_iter().find(|known| *known == name).ok_or(ProtocolError::Unknown)?;
+        return Err(ProtocolError::HasNoLevels { protocol });
+    }
     if let Some(mut choices) = OF_ROWS.into_iter().find(|choices| choices.name == name) {
         if let Some(rule) = rule {
             if choices != GARGAMEL {
@@ -207,12 +237,23 @@ pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagat
     }
     let choices = OF_STATEMENTS.into_iter().find(|choices| choices.name == name);
     let choices = choices.ok_or(ProtocolError::Unknown)?;
-    match (rule, see) {
-        (Some(_), _) => Err(ProtocolError::HasNoRule { protocol: choices.name }),
-        _ if memory_bytes != MEMORY_BYTES => Err(ProtocolError::HasNoGroups { protocol: choices.name }),
-        _ if !adjustments.are_without_stamps() => Err(ProtocolError::HasNoStamps { protocol: choices.name }),
-        (None, See::Local) => Err(ProtocolError::SeesFresh { protocol: choices.name }),
-        (None, See::Fresh) => Ok(Propagation::Statements(choices)),
+    check_shipping(choices.name, rule.is_some(), see, adjustments)?;
+    Ok(Propagation::Statements(choices))
+}
+
+/// Refuses what no protocol that ships statements has.
+fn check_shipping(
+    protocol: &'static str,
+    has_rule: bool,
+    see: See,
+    adjustments: Adjustments<'_>,
+) -> Result<(), ProtocolError> {
+    match see {
+        _ if has_rule => Err(ProtocolError::HasNoRule { protocol }),
+        _ if adjustments.memory_bytes != MEMORY_BYTES => Err(ProtocolError::HasNoGroups { protocol }),
+        _ if !adjustments.are_without_stamps() => Err(ProtocolError::HasNoStamps { protocol }),
+        See::Local => Err(ProtocolError::SeesFresh { protocol }),
+        See::Fresh => Ok(()),
     }
 }
 
@@ -229,6 +270,7 @@ mod tests {
         start: "on-arrival",
         message_max: Duration::from_micros(preventive::WAIT_US),
         perform: "holders",
+        c_jdbc: DEFAULTS,
     };
 
     #[test]
@@ -252,11 +294,18 @@ mod tests {
             ] {
                 assert_eq!(tried(change).is_ok(), name == PREVENTIVE.name, "{name}");
             }
+            for change in [
+                (|one| one.c_jdbc.level = "optimistic") as fn(&mut Adjustments<'_>),
+                |one| one.c_jdbc.respond = "first",
+                |one| one.c_jdbc.balancer = "round-robin",
+            ] {
+                assert_eq!(tried(change).is_ok(), name == C_JDBC, "{name}");
+            }
             if let Err(error) = has_groups {
                 assert_eq!(error, ProtocolError::HasNoGroups { protocol: name });
             }
         }
-        assert_eq!(NAMES.len(), OF_ROWS.len() + OF_STATEMENTS.len());
+        assert_eq!(NAMES.len(), OF_ROWS.len() + OF_STATEMENTS.len() + 1);
         let local = Adjustments { rule: "read-write", see: "local", ..PLAIN };
         let Ok(Propagation::Rows(choices)) = named("gargamel", local) else {
             panic!("gargamel has rules, and stale reads");

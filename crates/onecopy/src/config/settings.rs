@@ -1,7 +1,7 @@
 //! The table of settings. Flags, variables, checks and the reference page are made from it.
 
 use super::kinds::{Kind, Value};
-use super::protocol;
+use super::{c_jdbc, protocol};
 
 #[derive(Debug)]
 pub(crate) struct Setting {
@@ -318,6 +318,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         about: "Whether each replica that holds its data performs a transaction under protocol `preventive` (`holders`), or \
                 its home alone, and the others apply its rows (`home`).",
     },
+    c_jdbc::TRANSACTION_LEVEL,
+    c_jdbc::EARLY_RESPONSE,
+    c_jdbc::BALANCER,
+    c_jdbc::BALANCER_WEIGHTS,
     Setting {
         name: "pool_mode",
         flag: "pool-mode",

@@ -12,6 +12,7 @@ use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
 
 use super::running::{Node, Shared};
+use crate::c_jdbc::{CJdbc, CJdbcOptions};
 use crate::capture::vouch::Voucher;
 use crate::config::protocol::Propagation;
 use crate::coordinator::identities::Identities;
@@ -25,7 +26,7 @@ use crate::local::{IdleConnections, LocalState};
 use crate::pool::Pools;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
-use crate::shipping::{self, Shipping, ShippingOptions};
+use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
@@ -68,13 +69,24 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
         Propagation::Statements(choices) => {
             let options = ShippingOptions::new(&plan, choices).map_err(OpenError::kind)?;
             let claim = |recovered: &Recovered| {
-                let claimed = shipping::claim_log(&plan.data, recovered.begun);
+                let claimed = shipping::claim_log(&plan.data, recovered.begun, LogKind::Numbered);
                 claimed.map(|()| Identities::default()).map_err(OpenError::kind)
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
             let shipping = Shipping::new(options, &members, fenced.term).map_err(OpenError::kind)?;
             let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
             (fenced, Parts { kind: Arc::new(shipping), core: None, anchor })
+        }
+        Propagation::CJdbc(ref choices) => {
+            let options = CJdbcOptions::new(&plan, choices.clone(), &members).map_err(OpenError::kind)?;
+            let claim = |recovered: &Recovered| {
+                let claimed = shipping::claim_log(&plan.data, recovered.begun, LogKind::CJdbc);
+                claimed.map(|()| Identities::default()).map_err(OpenError::kind)
+            };
+            let fenced = FencedLog::open(&plan, database, claim).await?;
+            let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
+            let node = CJdbc::new(options, &members, fenced.term);
+            (fenced, Parts { kind: Arc::new(node), core: None, anchor })
         }
     };
     assemble(plan, fenced, parts)

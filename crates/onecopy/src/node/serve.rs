@@ -22,6 +22,7 @@ use super::{metrics, systemd};
 use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
+use crate::config::c_jdbc::CJdbcWords;
 use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
@@ -142,11 +143,17 @@ fn propagation(config: &Config) -> Result<Propagation, NodeError> {
         start: config.text("start"),
         message_max: config.duration("message_max"),
         perform: config.text("perform"),
+        c_jdbc: CJdbcWords {
+            level: config.text("transaction_level"),
+            respond: config.text("early_response"),
+            balancer: config.text("balancer"),
+            weights: config.text("balancer_weights"),
+        },
     };
     let propagation = protocol::named(config.text("protocol"), adjustments)?;
-    super::check_elastic(&config.elastic(), propagation)?;
-    super::check_cache(config.number("result_cache"), propagation)?;
-    super::check_placement(&config.placement, propagation)?;
+    super::check_elastic(&config.elastic(), &propagation)?;
+    super::check_cache(config.number("result_cache"), &propagation)?;
+    super::check_placement(&config.placement, &propagation)?;
     Ok(propagation)
 }
 

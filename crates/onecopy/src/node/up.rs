@@ -22,6 +22,7 @@ use super::signals::Signals;
 use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
+use crate::config::c_jdbc::CJdbcWords;
 use crate::config::hba::Access;
 use crate::config::placement::PlacementRules;
 use crate::config::protocol::{self, Adjustments};
@@ -46,14 +47,20 @@ fn adjustments(up: &Up) -> Adjustments<'_> {
         start: &flags.start,
         message_max: Duration::from_millis(u64::from(flags.message_max_ms)),
         perform: &flags.perform,
+        c_jdbc: CJdbcWords {
+            level: &flags.transaction_level,
+            respond: &flags.early_response,
+            balancer: &flags.balancer,
+            weights: &flags.balancer_weights,
+        },
     }
 }
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let propagation = protocol::named(&up.protocol.name.name(), adjustments(&up))?;
-    super::check_elastic(&up.elastic.config, propagation)?;
-    super::check_cache(limits(&up).result_cache_bytes_max, propagation)?;
+    super::check_elastic(&up.elastic.config, &propagation)?;
+    super::check_cache(limits(&up).result_cache_bytes_max, &propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener =

@@ -19,16 +19,19 @@ use crate::security::scram::Secret;
 const IDLE_MAX: usize = 2;
 /// A time-out that must not reach the servers. A server could end a connection just when it is used again, and the
 /// replica would be given up for that.
-pub(super) const IDLE_LIMIT: &str = "idle_session_timeout";
+pub(crate) const IDLE_LIMIT: &str = "idle_session_timeout";
+
+/// Turns the server's own search for deadlocks off, on a connection that has proven to be Onecopy's.
+pub(crate) const LEAVE_DEADLOCKS_SQL: &str = "SELECT onecopy.leave_deadlocks()";
 
 /// The idle connections of a session, and the properties that all its connections share.
-pub(super) struct SessionConnections {
+pub(crate) struct SessionConnections {
     /// The runtime of its lanes.
-    pub(super) runtime: Handle,
+    pub(crate) runtime: Handle,
     /// Opens the servers to the role.
-    pub(super) secret: Secret,
+    pub(crate) secret: Secret,
     /// Start-up parameters of its connections.
-    pub(super) parameters: Vec<(String, String)>,
+    pub(crate) parameters: Vec<(String, String)>,
     /// The session's row of SHOW CLIENTS.
     entry: Arc<SessionEntry>,
     idle: Mutex<Vec<ReplicaConnection>>,
@@ -37,39 +40,39 @@ pub(super) struct SessionConnections {
 }
 
 /// A connection of a session at a replica.
-pub(super) struct ReplicaConnection {
+pub(crate) struct ReplicaConnection {
     run: ReplicaRun,
-    pub(super) connection: Connection,
-    pub(super) running: Arc<Running>,
+    pub(crate) connection: Connection,
+    pub(crate) running: Arc<Running>,
     /// Generation of the session's settings that are in force.
-    pub(super) settings: u64,
+    pub(crate) settings: u64,
     /// The statements that it has parsed, under the settings of `settings` and the schema of `catalogue` only.
     /// Whether a statement fails, or what its constants mean, must not depend on when a replica's connection has seen
     /// it first.
-    pub(super) cached: Cached,
-    pub(super) catalogue: u64,
+    pub(crate) cached: Cached,
+    pub(crate) catalogue: u64,
     _shown: Connected,
 }
 
 impl SessionConnections {
     /// A session without connections.
-    pub(super) fn new(secret: Secret, parameters: Vec<(String, String)>, entry: Arc<SessionEntry>) -> Self {
+    pub(crate) fn new(secret: Secret, parameters: Vec<(String, String)>, entry: Arc<SessionEntry>) -> Self {
         let runtime = Handle::current();
         Self { runtime, secret, parameters, entry, idle: Mutex::default(), reading: Mutex::default() }
     }
 
     /// Closes idle connections.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Sets the read that a cancel request reaches.
-    pub(super) fn set_reading(&self, running: Option<Arc<Running>>) {
+    pub(crate) fn set_reading(&self, running: Option<Arc<Running>>) {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = running;
     }
 
     /// Cancels the running read. Statements that all replicas run are not interrupted.
-    pub(super) async fn cancel_read(&self) {
+    pub(crate) async fn cancel_read(&self) {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(reading) = reading {
             reading.cancel().await;
@@ -77,7 +80,7 @@ impl SessionConnections {
     }
 
     /// An idle connection at a replica, or a new one.
-    pub(super) async fn take(
+    pub(crate) async fn take(
         &self,
         host: &dyn LaneHost,
         run: ReplicaRun,
@@ -108,6 +111,10 @@ impl SessionConnections {
             return Err(BackendError::Protocol("the replica was given up"));
         }
         prove(host, &mut connection).await?;
+        if host.leaves_deadlocks() {
+            assert_qualified(LEAVE_DEADLOCKS_SQL);
+            connection.simple(LEAVE_DEADLOCKS_SQL).await?;
+        }
         let running = Arc::new(Running::new(address, &connection));
         let shown = self.entry.connect(run.replica, connection.process.pid);
         let cached = Cached::default();
@@ -115,7 +122,7 @@ impl SessionConnections {
     }
 
     /// Returns a connection to the session.
-    pub(super) fn give_back(&self, connection: ReplicaConnection) {
+    pub(crate) fn give_back(&self, connection: ReplicaConnection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.iter().filter(|other| other.run == connection.run).count() < IDLE_MAX {
             idle.push(connection);

@@ -8,6 +8,8 @@ use sql::{Discard, SetValue, TransactionOptions, Verb};
 use wire::backend::tag;
 use wire::{encode, sqlstate};
 
+use super::locks::TableLocks;
+use super::per_statement;
 use super::session::{ClientStatement, Session};
 use super::shipment::{AccessMode, Form};
 use super::statement::refused;
@@ -49,6 +51,7 @@ impl Session {
                 return Err(refused("AND CHAIN", "Say BEGIN after it.").into());
             }
             Verb::SetTransaction(options) => {
+                self.scheduler.lock_time().check_chosen(options.isolation)?;
                 if let (TransactionState::Announced(announced), Some(read_only)) =
                     (&mut self.transaction, options.read_only)
                 {
@@ -57,6 +60,7 @@ impl Session {
                 "SET"
             }
             Verb::SetSessionCharacteristics(options) => {
+                self.scheduler.lock_time().check_chosen(options.isolation)?;
                 self.settings.defaults.isolation =
                     options.isolation.unwrap_or(self.settings.defaults.isolation);
                 self.settings.defaults.read_only =
@@ -93,10 +97,13 @@ impl Session {
             self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
             return Ok(());
         }
+        self.scheduler.lock_time().check(options.isolation.unwrap_or(self.settings.defaults.isolation))?;
         let mode = AccessMode::of(options.read_only.unwrap_or(self.settings.defaults.read_only));
         let mut announced = AnnouncedTransaction { mode, declared: None, health: Health::Active };
         let commented = String::from_utf8_lossy(sent.commented);
-        if let Some(declared) = sql::profile::declaration_of(&commented) {
+        if !self.scheduler.lock_time().is_per_statement()
+            && let Some(declared) = sql::profile::declaration_of(&commented)
+        {
             announced.declared = Some(declared.map_err(|error| misdeclared(&error.to_string()))?);
         }
         self.transaction = TransactionState::Announced(announced);
@@ -114,12 +121,20 @@ impl Session {
                 let text = "savepoints can only be used in transaction blocks";
                 return Err(Refusal::plain(sqlstate::NO_ACTIVE_SQL_TRANSACTION, text).into());
             }
+            TransactionState::Announced(announced) if announced.health == Health::Failed => {
+                let text = "the transaction was aborted with all its savepoints; only ROLLBACK can end it";
+                return Err(Refusal::plain(sqlstate::IN_FAILED_SQL_TRANSACTION, text).into());
+            }
             TransactionState::Announced(_) => self.begin_declared().await?,
             TransactionState::Open(_) => {}
         }
+        per_statement::check_savepoint(self.scheduler.lock_time())?;
         self.check_writable("a savepoint in a read-only transaction")?;
         let went_back = matches!(sent.statement.verb, Verb::RollbackTo(_));
-        self.ship_own(text.to_owned()).await?;
+        if let TransactionState::Open(open) = &mut self.transaction {
+            open.has_savepoints = true;
+        }
+        self.ship_own(text.to_owned(), &TableLocks::of_session(self.scheduler.id)).await?;
         if went_back {
             self.transaction.set_health(Health::Active);
         }
@@ -152,6 +167,7 @@ impl Session {
         if name == DECLARATION {
             return self.declare(value.unwrap_or_default());
         }
+        per_statement::check_setting(self.scheduler.lock_time(), name)?;
         if let Some((_, why)) = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name) {
             return Err(refused(format!("SET {name}"), why).into());
         }
@@ -163,7 +179,12 @@ impl Session {
                 "default_transaction_read_only" => "off",
                 _ => "read committed",
             });
+            let before = self.settings.defaults.isolation;
             self.settings.defaults.set(name, value)?;
+            if let Err(refusal) = self.scheduler.lock_time().check(self.settings.defaults.isolation) {
+                self.settings.defaults.isolation = before;
+                return Err(refusal.into());
+            }
             return Ok("SET");
         }
         if name == "client_encoding"
@@ -212,7 +233,7 @@ impl Session {
         if let TransactionState::Open(open) = &mut self.transaction {
             open.has_settings = true;
         }
-        self.ship_own(text.to_owned()).await?;
+        self.ship_own(text.to_owned(), &TableLocks::of_session(self.scheduler.id)).await?;
         if !is_local {
             self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
         }
@@ -221,6 +242,11 @@ impl Session {
 
     /// Declares the tables of the present transaction.
     fn declare(&mut self, words: &str) -> Result<&'static str, Fault> {
+        if self.scheduler.lock_time().is_per_statement() {
+            return Err(
+                refused("a declaration of tables", "c-jdbc finds the tables of each statement.").into()
+            );
+        }
         let declaration =
             sql::profile::Declaration::parse(words).map_err(|error| misdeclared(&error.to_string()))?;
         match &mut self.transaction {

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 use wire::sqlstate;
 
 use super::connections::SessionConnections;
-use super::node::Shipping;
-use super::replica_run::{LaneHost, ReplicaRun};
+use super::replica_run::ReplicaRun;
 use super::scheduler_client::PAUSE;
+use super::scheduling::Scheduling;
 use super::shipment::SessionSettings;
 use crate::backend::{BackendError, Connection, Rows, assert_qualified};
 use crate::client::settings::Settings;
@@ -27,7 +27,7 @@ const TRIES_MAX: u32 = 5;
 
 /// The connection of a session for settings and descriptions.
 pub(super) struct ControlConnection {
-    shipping: Arc<Shipping>,
+    shipping: Arc<dyn Scheduling>,
     connections: Arc<SessionConnections>,
     open: Option<OpenConnection>,
 }
@@ -41,7 +41,7 @@ struct OpenConnection {
 
 impl ControlConnection {
     /// A connection that is opened when it is needed.
-    pub(super) fn new(shipping: &Arc<Shipping>, connections: &Arc<SessionConnections>) -> Self {
+    pub(super) fn new(shipping: &Arc<dyn Scheduling>, connections: &Arc<SessionConnections>) -> Self {
         Self { shipping: Arc::clone(shipping), connections: Arc::clone(connections), open: None }
     }
 

@@ -7,6 +7,8 @@ use commitlog::LogRefusal;
 use sql::Catalogue;
 use wire::sqlstate;
 
+use super::locks::TableLocks;
+use super::per_statement;
 use super::reply::rows_of;
 use super::request::{RequestOutcome, SessionRequest};
 use super::session::{ClientStatement, Session};
@@ -30,7 +32,7 @@ impl Session {
         match &self.transaction {
             TransactionState::None => self.run_single(sent, text).await,
             TransactionState::Announced(_) => {
-                self.begin_declared().await?;
+                self.begin_with(sent, text).await?;
                 self.run_inside(sent, text).await
             }
             TransactionState::Open(_) => self.run_inside(sent, text).await,
@@ -42,17 +44,17 @@ impl Session {
         loop {
             let catalogue = self.worker.coordinator.database.catalogue();
             let classified = statement::classify(sent.statement, text, &catalogue)?;
-            let is_writing = matches!(
-                classified.execution,
-                Execution::Write | Execution::Plain | Execution::Ddl | Execution::Draw
-            );
+            let is_per_statement = self.scheduler.lock_time().is_per_statement();
+            let is_writing = per_statement::is_writing(self.scheduler.lock_time(), classified.execution);
             if is_writing && self.settings.defaults.read_only {
                 return Err(read_only().into());
             }
             let is_one_message = match classified.execution {
-                Execution::Read | Execution::UnprovenRead | Execution::LockingRead => true,
+                Execution::Read | Execution::UnprovenRead => true,
+                Execution::LockingRead => !is_per_statement,
                 Execution::Write => {
-                    !classified.locks.are_everything()
+                    !is_per_statement
+                        && !classified.locks.are_everything()
                         && matches!(self.shipped_text(sent, text, &catalogue)?, ShippedText::Same)
                 }
                 Execution::Plain | Execution::Ddl | Execution::Draw => false,
@@ -98,9 +100,8 @@ impl Session {
         let catalogue = self.worker.coordinator.database.catalogue();
         let classified = statement::classify(sent.statement, text, &catalogue)?;
         let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
-        let Classified { execution, locks } = classified;
-        let is_writing =
-            matches!(execution, Execution::Write | Execution::Plain | Execution::Ddl | Execution::Draw);
+        let Classified { execution, locks } = classified.clone();
+        let is_writing = per_statement::is_writing(self.scheduler.lock_time(), execution);
         if is_writing && open.mode == AccessMode::ReadOnly {
             return Err(read_only().into());
         }
@@ -116,7 +117,10 @@ impl Session {
             )
             .into());
         }
-        if let Some(lacking) = open.locks.lack(&locks, &catalogue) {
+        if self.scheduler.lock_time().is_per_statement() {
+            let is_alone = open.locks.are_everything();
+            per_statement::check(self.scheduler.lock_time(), &classified, text, is_alone)?;
+        } else if let Some(lacking) = open.locks.lack(&locks, &catalogue) {
             return Err(Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("the transaction did not declare that it would {lacking}"),
@@ -130,39 +134,48 @@ impl Session {
                 if execution == Execution::UnprovenRead {
                     command.side_effects = SideEffects::Unproven;
                 }
-                let outcome = self.execute_command(Kind::Read, command).await?;
+                let kind = if is_writing { Kind::Write } else { Kind::Read };
+                if is_writing {
+                    self.note_shipped(Shipped::Writes, command.bytes())?;
+                }
+                let outcome = self.execute_command(kind, &locks, command).await?;
                 self.relay(outcome)
             }
-            Execution::Draw => self.draw(sent, text).await,
+            Execution::Draw => self.draw(sent, text, &locks).await,
             Execution::Ddl | Execution::Plain => {
                 let shipped =
                     if execution == Execution::Ddl { Shipped::SchemaChange } else { Shipped::Writes };
                 self.note_shipped(shipped, sent.text.len())?;
                 let command = self.command(sent, sent.text.to_vec());
-                let outcome = self.execute_command(Kind::Write, command).await?;
+                let outcome = self.execute_command(Kind::Write, &locks, command).await?;
                 self.relay(outcome)
             }
-            Execution::Write => self.write(sent, text, &catalogue).await,
+            Execution::Write => self.write(sent, text, &locks, &catalogue).await,
         }
     }
 
     /// Draws from sequences at one replica, and ships their state to the others.
-    async fn draw(&mut self, sent: &ClientStatement<'_>, text: &str) -> Result<(), Fault> {
+    async fn draw(
+        &mut self,
+        sent: &ClientStatement<'_>,
+        text: &str,
+        locks: &TableLocks,
+    ) -> Result<(), Fault> {
         let mut command = self.command(sent, sent.text.to_vec());
         command.after = Some(statement::ask_states(&statement::drawn_from(text)));
-        let outcome = self.execute_command(Kind::Read, command).await?;
+        let outcome = self.execute_command(Kind::Read, locks, command).await?;
         let states = outcome.reply.as_ref().map(|reply| reply.asked.clone()).unwrap_or_default();
         self.relay(outcome)?;
         let sql = statement::move_to(&states)
             .ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a sequence did not report its state"))?;
-        self.ship_own(sql).await
+        self.ship_own(sql, locks).await
     }
 
     /// Ships a statement of Onecopy's own to all replicas.
-    pub(super) async fn ship_own(&mut self, sql: String) -> Result<(), Fault> {
+    pub(super) async fn ship_own(&mut self, sql: String, locks: &TableLocks) -> Result<(), Fault> {
         self.note_shipped(Shipped::Writes, sql.len())?;
         let command = self.command_of(sql.into_bytes(), Form::Simple, sql::TemplateId::default());
-        let outcome = self.execute_command(Kind::Write, command).await?;
+        let outcome = self.execute_command(Kind::Write, locks, command).await?;
         match outcome.reply.and_then(|reply| reply.error) {
             Some(body) => Err(Fault::Server(body)),
             None => Ok(()),
@@ -173,8 +186,10 @@ impl Session {
         &mut self,
         sent: &ClientStatement<'_>,
         text: &str,
+        locks: &TableLocks,
         catalogue: &Catalogue,
     ) -> Result<(), Fault> {
+        let mut locks = locks.clone();
         let mut before = None;
         let shipped = match self.shipped_text(sent, text, catalogue)? {
             ShippedText::Same => sent.text.to_vec(),
@@ -182,14 +197,18 @@ impl Session {
                 let mut values = Vec::new();
                 if let Some((query, names)) = statement::evaluation(&rewrite)? {
                     let TransactionState::Open(open) = &self.transaction else { return Err(Fault::Client) };
-                    if let Some(lacking) = open.locks.lack(&statement::sequence_locks(&names), catalogue) {
+                    let drawn = statement::sequence_locks(&names);
+                    locks.add(&drawn);
+                    if self.scheduler.lock_time().is_per_statement() {
+                        per_statement::check_evaluation(self.scheduler.lock_time(), &query, &names)?;
+                    } else if let Some(lacking) = open.locks.lack(&drawn, catalogue) {
                         let text = format!("the transaction did not declare that it would {lacking}");
                         return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, text).into());
                     }
                     let mut asked =
                         self.command_of(query.into_bytes(), Form::Simple, sql::TemplateId::default());
                     asked.after = (!names.is_empty()).then(|| statement::ask_states(&names));
-                    let outcome = self.execute_command(Kind::Read, asked).await?;
+                    let outcome = self.execute_command(Kind::Read, &locks, asked).await?;
                     let reply = outcome.reply.ok_or_else(lost)?;
                     if let Some(body) = reply.error {
                         return Err(Fault::Server(body));
@@ -204,7 +223,7 @@ impl Session {
         let mut command = self.command(sent, shipped);
         command.before = before;
         self.note_shipped(Shipped::Writes, command.bytes())?;
-        let outcome = self.execute_command(Kind::Write, command).await?;
+        let outcome = self.execute_command(Kind::Write, &locks, command).await?;
         self.relay(outcome)
     }
 
@@ -266,8 +285,20 @@ impl Session {
     }
 
     /// Runs the next command of the open transaction.
-    async fn execute_command(&mut self, kind: Kind, command: Command) -> Result<RequestOutcome, Fault> {
-        match self.request(SessionRequest::Execute(kind, command), 0).await? {
+    async fn execute_command(
+        &mut self,
+        kind: Kind,
+        locks: &TableLocks,
+        command: Command,
+    ) -> Result<RequestOutcome, Fault> {
+        let set =
+            if self.scheduler.lock_time().is_per_statement() { locks.set_by_rows() } else { locks.set() };
+        if let TransactionState::Open(open) = &mut self.transaction
+            && kind == Kind::Write
+        {
+            open.written.add(locks);
+        }
+        match self.request(SessionRequest::Execute(kind, set, command), 0).await? {
             Some(outcome) => Ok(outcome),
             None => Err(Fault::Client),
         }

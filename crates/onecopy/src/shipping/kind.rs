@@ -17,7 +17,7 @@ use wire::sqlstate;
 
 use super::node::Shipping;
 use super::state::{Eligibility, replica};
-use super::{rejoin, session};
+use super::{recovery, session};
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -37,7 +37,7 @@ impl NodeKind for Shipping {
         if !self.attach(coordinator) {
             return Err(OpenError::Twice("the node was opened"));
         }
-        let maintain = |(id, _)| tokio::spawn(rejoin::maintain(Arc::clone(&self), id));
+        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
         Ok(orders.into_iter().map(maintain).collect())
     }
 

@@ -10,6 +10,8 @@
 //! Invariant: the transaction that an identity names inserts it. If the only statement of a transaction fails, a
 //! transaction of its own inserts the identity before the locks are released. So a replay runs neither again.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +21,7 @@ use tokio::sync::mpsc;
 use wire::backend::Status;
 use wire::encode;
 
-use super::connections::{IDLE_LIMIT, ReplicaConnection, SessionConnections};
+use super::connections::{IDLE_LIMIT, LEAVE_DEADLOCKS_SQL, ReplicaConnection, SessionConnections};
 use super::replica_run::{Completed, LaneHost, ReplicaRun};
 use super::reply::{TOO_LARGE, code, exchange, is_deterministic};
 use super::shipment::{AccessMode, Command, Reply, SessionSettings, Shipment, SideEffects};
@@ -30,13 +32,13 @@ use crate::security::seal::Seal;
 
 /// A job for a lane.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// The work from the proxy.
-    pub(super) work: Work,
+    pub(crate) work: Work,
     /// The statement to run, if there is one.
-    pub(super) shipment: Option<Arc<Shipment>>,
+    pub(crate) shipment: Option<Arc<Shipment>>,
     /// The transaction's identity, if it may write.
-    pub(super) identity: Option<Identity>,
+    pub(crate) identity: Option<Identity>,
 }
 
 /// The state of the server's transaction.
@@ -55,6 +57,7 @@ struct Lane {
     host: Arc<dyn LaneHost>,
     connections: Arc<SessionConnections>,
     run: ReplicaRun,
+    transaction_id: Transaction,
     connection: Option<ReplicaConnection>,
     transaction: ServerTransaction,
     has_written: bool,
@@ -63,7 +66,7 @@ struct Lane {
 }
 
 /// Runs a transaction's jobs at one replica until it is over there.
-pub(super) async fn run(
+pub(crate) async fn run(
     host: Arc<dyn LaneHost>,
     connections: Arc<SessionConnections>,
     run: ReplicaRun,
@@ -74,16 +77,33 @@ pub(super) async fn run(
         host: Arc::clone(&host),
         connections,
         run,
+        transaction_id: transaction,
         connection: None,
         transaction: ServerTransaction::None,
         has_written: false,
         is_unproven: false,
     };
-    while let Some(job) = jobs.recv().await {
+    let mut waiting = VecDeque::new();
+    loop {
+        let next = match waiting.pop_front() {
+            Some(job) => Some(job),
+            None => jobs.recv().await,
+        };
+        let Some(job) = next else { return };
         let begun = Instant::now();
         let is_over = matches!(job.work, Work::RunAlone(_) | Work::End(_));
         let shipment = job.shipment.clone();
-        match lane.perform(job).await {
+        let (performed, is_cancelled) = {
+            let performing = std::pin::pin!(lane.perform(job));
+            attend(&*host, run, transaction, performing, &mut jobs, &mut waiting).await
+        };
+        if is_cancelled {
+            lane.is_unproven = true;
+        }
+        match performed {
+            Err(BackendError::Server(_)) if is_cancelled => {
+                Arc::clone(&host).finished(run, transaction, None);
+            }
             Ok(reply) => {
                 if is_over {
                     lane.let_go();
@@ -97,6 +117,34 @@ pub(super) async fn run(
         }
         if is_over {
             return;
+        }
+    }
+}
+
+/// Waits until a job is done, and takes those that come meanwhile. An abort that comes while a statement waits inside the
+/// server cancels the statement; `true` if that was tried.
+async fn attend(
+    host: &dyn LaneHost,
+    run: ReplicaRun,
+    transaction: Transaction,
+    mut performing: Pin<&mut impl Future<Output = Result<Option<Reply>, BackendError>>>,
+    jobs: &mut mpsc::UnboundedReceiver<Job>,
+    waiting: &mut VecDeque<Job>,
+) -> (Result<Option<Reply>, BackendError>, bool) {
+    let mut is_cancelled = false;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut performing => return (done, is_cancelled),
+            Some(job) = jobs.recv() => {
+                if matches!(job.work, Work::End(Ending::Abort))
+                    && let Some(running) = host.cancelled_by_abort(run, transaction)
+                {
+                    running.cancel().await;
+                    is_cancelled = true;
+                }
+                waiting.push_back(job);
+            }
         }
     }
 }
@@ -136,9 +184,12 @@ impl Lane {
     }
 
     async fn connection(&mut self) -> Result<&mut ReplicaConnection, BackendError> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.connections.take(&*self.host, self.run).await?,
+        let connection = if let Some(connection) = self.connection.take() {
+            connection
+        } else {
+            let taken = self.connections.take(&*self.host, self.run).await?;
+            self.host.connected(self.run, self.transaction_id, &taken.running);
+            taken
         };
         Ok(self.connection.insert(connection))
     }
@@ -146,6 +197,7 @@ impl Lane {
     /// Puts the session's settings into force first.
     async fn apply_settings(&mut self, settings: &SessionSettings) -> Result<(), BackendError> {
         let catalogue = self.host.coordinator().database.catalogue().generation();
+        let leaves_deadlocks = self.host.leaves_deadlocks();
         let server = self.connection().await?;
         if (server.settings, server.catalogue) != (settings.generation, catalogue) {
             if !server.cached.is_empty() {
@@ -159,6 +211,9 @@ impl Lane {
                 let lifts = settings.replay.contains(IDLE_LIMIT);
                 let lift = if lifts { format!(";SET {IDLE_LIMIT} = 0") } else { String::new() };
                 server.connection.simple(&(settings.replay.clone() + &lift)).await?;
+                if leaves_deadlocks {
+                    server.connection.simple(LEAVE_DEADLOCKS_SQL).await?;
+                }
             }
             server.settings = settings.generation;
         }
@@ -243,6 +298,9 @@ impl Lane {
                 sql.push_str(BEGIN_WRITING);
                 sql.push(';');
             }
+            if self.host.commits_to_disk() {
+                sql.push_str("SET LOCAL synchronous_commit = on;");
+            }
             sql.push_str(&insert_identity(identity, &self.host.coordinator().local.seal));
             sql.push(';');
         }
@@ -259,7 +317,15 @@ impl Lane {
 
     async fn roll_back(&mut self) -> Result<(), BackendError> {
         if std::mem::replace(&mut self.transaction, ServerTransaction::None) != ServerTransaction::None {
-            self.connection().await?.connection.simple("ROLLBACK").await?;
+            let is_cancelled = self.is_unproven;
+            let connection = &mut self.connection().await?.connection;
+            match connection.simple("ROLLBACK").await {
+                // A cancel request for the statement before may arrive late, once.
+                Err(error) if is_cancelled && error.sqlstate() == Some(b"57014") => {
+                    connection.simple("ROLLBACK").await?;
+                }
+                ended => drop(ended?),
+            }
         }
         self.has_written = false;
         Ok(())
@@ -289,7 +355,7 @@ fn begin(command: &Command, version: u32) -> String {
 }
 
 /// The statement by which a transaction records its identity.
-pub(super) fn insert_identity(identity: Identity, seal: &Seal) -> String {
+pub(crate) fn insert_identity(identity: Identity, seal: &Seal) -> String {
     format!(
         "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({})",
         identity::literals(identity, seal)

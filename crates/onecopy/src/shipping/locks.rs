@@ -4,9 +4,9 @@
 //! changes the schema, or may touch anything, locks it exclusively, which is a lock on everything. A written table
 //! adds locks on the sequences of its rows, and read locks on the tables that its rows refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::ids::{DatabaseId, FragmentId, TableId};
+use cluster::ids::{DatabaseId, FragmentId, SessionId, TableId};
 use cluster::parts::lock_queues::{LockSet, Mode};
 use sql::accesses::{Accesses, Arguments};
 use sql::profile::Declared;
@@ -17,21 +17,39 @@ const SCHEMA: TableId = DatabaseId::FIRST.table(u32::MAX);
 /// Numbers from here on are sequences.
 const SEQUENCES: u32 = 1 << 31;
 
+/// Numbers from here on are settings and savepoints of a session, which no other session shares.
+const SESSIONS: u32 = 3 << 30;
+
 /// The locks of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableLocks {
     modes: BTreeMap<FragmentId, Mode>,
+    /// Tables whose rows are locked shared, because foreign keys refer to them.
+    referenced: BTreeSet<TableId>,
 }
 
 impl TableLocks {
     /// Only the schema, shared.
     pub(super) fn none() -> Self {
-        Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), Mode::Read)]) }
+        Self::schema(Mode::Read)
     }
 
     /// All tables, exclusively.
     pub(super) fn everything() -> Self {
-        Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), Mode::Write)]) }
+        Self::schema(Mode::Write)
+    }
+
+    fn schema(mode: Mode) -> Self {
+        Self { modes: BTreeMap::from([(FragmentId::whole(SCHEMA), mode)]), referenced: BTreeSet::new() }
+    }
+
+    /// The settings and savepoints of a session.
+    pub(super) fn of_session(session: SessionId) -> Self {
+        let mut locks = Self::none();
+        // Sessions whose numbers collide share a lock, which is sound. The last number is that of the schema.
+        let number = u32::try_from(session.0 % u64::from(u32::MAX - SESSIONS)).unwrap_or_default();
+        locks.take(DatabaseId::FIRST.table(SESSIONS + number), Mode::Write);
+        locks
     }
 
     /// All tables, shared.
@@ -54,6 +72,8 @@ impl TableLocks {
         }
         for table in routing.writes.as_ref()? {
             locks.take(*table, Mode::Write);
+            let references = catalogue.table(*table).map_or(&[][..], |table| &table.references);
+            locks.referenced.extend(references.iter().map(|reference| reference.parent));
             if routing.fills_defaults {
                 locks.draws(*table, catalogue);
             }
@@ -70,6 +90,7 @@ impl TableLocks {
         }
         for claim in &touched.claims {
             locks.take(claim.table, if claim.exclusive { Mode::Write } else { Mode::Read });
+            locks.referenced.insert(claim.table);
         }
         for lock in &touched.locks {
             locks.take(lock.table, Mode::Write);
@@ -135,6 +156,7 @@ impl TableLocks {
     /// Adds the locks of another statement.
     pub(super) fn add(&mut self, more: &Self) {
         more.modes.iter().for_each(|(fragment, mode)| self.take(fragment.table, *mode));
+        self.referenced.extend(&more.referenced);
     }
 
     /// Whether everything is locked exclusively.
@@ -159,8 +181,20 @@ impl TableLocks {
         Some(format!("{} {what}", if *mode == Mode::Write { "write" } else { "read" }))
     }
 
-    /// The scheduler's form.
+    /// The form of a scheduler that locks rows shared where foreign keys refer to them.
     pub(super) fn set(&self) -> LockSet {
         self.modes.iter().map(|(fragment, mode)| (*fragment, *mode)).collect()
     }
+
+    /// The form of a scheduler that counts every lock of a row as a write.
+    pub(super) fn set_by_rows(&self) -> LockSet {
+        let mut locks = self.clone();
+        self.referenced.iter().for_each(|table| locks.take(*table, Mode::Write));
+        locks.set()
+    }
+}
+
+/// Whether a table is the schema, which every statement locks.
+pub(crate) fn is_schema(table: TableId) -> bool {
+    table == SCHEMA
 }

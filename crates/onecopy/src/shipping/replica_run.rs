@@ -7,29 +7,30 @@ use cluster::protocols::shipping::Transaction;
 
 use super::shipment::{Reply, Shipment};
 use crate::backend::Address;
+use crate::client::cancel::Running;
 use crate::coordinator::Coordinator;
 
 /// A replica between two losses. Reports of an earlier run are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ReplicaRun {
-    pub(super) replica: ReplicaId,
+pub(crate) struct ReplicaRun {
+    pub(crate) replica: ReplicaId,
     /// Number of its losses.
-    pub(super) incarnation: Incarnation,
+    pub(crate) incarnation: Incarnation,
 }
 
 /// A statement that a replica has run.
 #[derive(Debug)]
-pub(super) struct Completed {
+pub(crate) struct Completed {
     /// The statement.
-    pub(super) shipment: Arc<Shipment>,
+    pub(crate) shipment: Arc<Shipment>,
     /// The replica's reply.
-    pub(super) reply: Reply,
+    pub(crate) reply: Reply,
     /// Its duration in microseconds.
-    pub(super) took_us: u32,
+    pub(crate) took_us: u32,
 }
 
 /// The node, as lanes and the connections of sessions see it.
-pub(super) trait LaneHost: Send + Sync {
+pub(crate) trait LaneHost: Send + Sync {
     fn coordinator(&self) -> &Arc<Coordinator>;
 
     /// Whether the replica was not lost since this run began.
@@ -43,6 +44,24 @@ pub(super) trait LaneHost: Send + Sync {
 
     /// Gives up a replica that cannot continue, until it has been rolled forward.
     fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str);
+
+    /// A transaction has got this connection at the replica.
+    fn connected(&self, _run: ReplicaRun, _transaction: Transaction, _running: &Arc<Running>) {}
+
+    /// The connection of a statement that is cancelled when its transaction is aborted meanwhile, if it is.
+    fn cancelled_by_abort(&self, _run: ReplicaRun, _transaction: Transaction) -> Option<Arc<Running>> {
+        None
+    }
+
+    /// Whether a replica's commit must be on its server's disk when it is reported, because it cannot be run again.
+    fn commits_to_disk(&self) -> bool {
+        false
+    }
+
+    /// Whether the servers leave deadlocks to the scheduler.
+    fn leaves_deadlocks(&self) -> bool {
+        false
+    }
 
     /// The address of a replica.
     fn address(&self, replica: ReplicaId) -> Address {

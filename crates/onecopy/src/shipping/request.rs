@@ -1,17 +1,18 @@
 //! The requests of a session to the scheduler, and their outcomes.
 
 use cluster::parts::lock_queues::LockSet;
-use cluster::protocols::shipping::{Answer, Ending, Kind};
+use cluster::protocols::shipping::{self, Ending, Kind};
 
 use super::shipment::{Command, Reply};
 
 /// A request of a session. A session has one at a time.
 #[derive(Debug)]
-pub(super) enum SessionRequest {
+pub(crate) enum SessionRequest {
     /// Begin a transaction with these locks.
     Begin(LockSet),
-    /// Run the next statement of the transaction, at one replica or at all.
-    Execute(Kind, Command),
+    /// Run the next statement of the transaction, at one replica or at all. A scheduler that locked all tables when the
+    /// transaction began does not need its locks.
+    Execute(Kind, LockSet, Command),
     /// End the transaction.
     End(Ending),
     /// A transaction that is one read.
@@ -22,31 +23,63 @@ pub(super) enum SessionRequest {
 
 impl SessionRequest {
     /// Bytes that are kept in memory until all replicas have run it.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Execute(Kind::Write, command) | Self::SingleUpdate(_, command) => command.bytes(),
-            Self::Begin(_) | Self::Execute(Kind::Read, _) | Self::End(_) | Self::SingleRead(..) => 0,
+            Self::Execute(Kind::Write, _, command) | Self::SingleUpdate(_, command) => command.bytes(),
+            Self::Begin(_) | Self::Execute(Kind::Read, ..) | Self::End(_) | Self::SingleRead(..) => 0,
         }
     }
 
     /// Whether it begins a transaction.
-    pub(super) fn begins(&self) -> bool {
+    pub(crate) fn begins(&self) -> bool {
         matches!(self, Self::Begin(_) | Self::SingleRead(..) | Self::SingleUpdate(..))
+    }
+}
+
+/// The scheduler's answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Done.
+    Done,
+    /// Too much is under way; nothing was done.
+    Refused,
+    /// No replica takes part that could do it.
+    Lost(Remains),
+    /// The transaction was in a deadlock, and is aborted.
+    Deadlock,
+}
+
+/// What is left of the open transaction of a request that no replica could execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// It is open, and only its statement was not executed.
+    Transaction,
+    /// It is aborted.
+    Nothing,
+}
+
+impl From<shipping::Answer> for Answer {
+    fn from(answer: shipping::Answer) -> Self {
+        match answer {
+            shipping::Answer::Done => Self::Done,
+            shipping::Answer::Refused => Self::Refused,
+            shipping::Answer::Lost => Self::Lost(Remains::Transaction),
+        }
     }
 }
 
 /// The outcome of a request.
 #[derive(Debug)]
-pub(super) struct RequestOutcome {
+pub(crate) struct RequestOutcome {
     /// The scheduler's answer.
-    pub(super) answer: Answer,
+    pub(crate) answer: Answer,
     /// The reply to the statement, if one ran and its outcome is known.
-    pub(super) reply: Option<Reply>,
+    pub(crate) reply: Option<Reply>,
 }
 
 /// The scheduler did not get the request, and nothing was done.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RequestRejected {
+pub(crate) enum RequestRejected {
     /// Another session has the exclusive turn, or too many transactions are unfinished. The session retries after a
     /// change.
     TryLater,

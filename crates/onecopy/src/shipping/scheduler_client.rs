@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::SessionId;
-use cluster::protocols::shipping::Answer;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use wire::sqlstate;
 
 use super::connections::SessionConnections;
-use super::node::Shipping;
-use super::request::{RequestOutcome, RequestRejected, SessionRequest};
+use super::request::{Answer, Remains, RequestOutcome, RequestRejected, SessionRequest};
+use super::scheduling::{LockTime, Scheduling};
 use crate::client::cancel::{CancelState, CancelTarget};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::error::{Fault, Refusal};
@@ -21,19 +20,21 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// A session, as the scheduler knows it.
 pub(super) struct SchedulerClient {
-    pub(super) shipping: Arc<Shipping>,
+    pub(super) shipping: Arc<dyn Scheduling>,
     pub(super) id: SessionId,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) cancel: Arc<CancelTarget>,
     connections: Arc<SessionConnections>,
     outcomes: mpsc::UnboundedReceiver<RequestOutcome>,
     ending: Option<End>,
+    /// The scheduler has aborted the open transaction, and the session does not know it yet.
+    gave_up: bool,
 }
 
 impl SchedulerClient {
     /// Registers a session with the scheduler.
     pub(super) fn register(
-        shipping: &Arc<Shipping>,
+        shipping: &Arc<dyn Scheduling>,
         id: SessionId,
         mailbox: Arc<Mailbox>,
         cancel: Arc<CancelTarget>,
@@ -41,7 +42,17 @@ impl SchedulerClient {
     ) -> Self {
         let outcomes = shipping.open_session(id, Arc::clone(connections));
         let (shipping, connections) = (Arc::clone(shipping), Arc::clone(connections));
-        Self { shipping, id, mailbox, cancel, connections, outcomes, ending: None }
+        Self { shipping, id, mailbox, cancel, connections, outcomes, ending: None, gave_up: false }
+    }
+
+    /// When the scheduler wants to know tables.
+    pub(super) fn lock_time(&self) -> LockTime {
+        self.shipping.lock_time()
+    }
+
+    /// Whether the scheduler has aborted the open transaction since the last call.
+    pub(super) fn take_given_up(&mut self) -> bool {
+        std::mem::take(&mut self.gave_up)
     }
 
     /// Notes an order to end the session.
@@ -69,7 +80,7 @@ impl SchedulerClient {
         is_in_transaction: bool,
     ) -> Result<Option<RequestOutcome>, Fault> {
         let mut changes = self.shipping.changes();
-        match self.shipping.request(self.id, request, generation) {
+        match Arc::clone(&self.shipping).request(self.id, request, generation) {
             Ok(()) => {}
             Err(RequestRejected::TryLater) => {
                 self.wait_for(&mut changes, is_in_transaction).await?;
@@ -90,7 +101,15 @@ impl SchedulerClient {
                 let text = "too many transactions are under way";
                 Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, "Try again later.").into())
             }
-            Answer::Lost => Err(Refusal::retry("no replica takes part that could run the statement").into()),
+            Answer::Lost(remains) => {
+                self.gave_up = remains == Remains::Nothing;
+                Err(Refusal::retry("no replica takes part that could run the statement").into())
+            }
+            Answer::Deadlock => {
+                self.gave_up = true;
+                let hint = "The transaction was the youngest of a cycle of transactions that waited for each other. Retry it.";
+                Err(Refusal::new(sqlstate::DEADLOCK_DETECTED, "deadlock detected", hint).into())
+            }
         }
     }
 
@@ -112,6 +131,17 @@ impl SchedulerClient {
         loop {
             let mut changes = self.shipping.changes();
             if self.shipping.acquire_exclusive(self.id) {
+                return Ok(());
+            }
+            self.wait_for(&mut changes, is_in_transaction).await?;
+        }
+    }
+
+    /// Waits until all transactions are over at all replicas.
+    pub(super) async fn wait_idle(&mut self, is_in_transaction: bool) -> Result<(), Fault> {
+        loop {
+            let mut changes = self.shipping.changes();
+            if self.shipping.is_idle() {
                 return Ok(());
             }
             self.wait_for(&mut changes, is_in_transaction).await?;

@@ -22,9 +22,9 @@ use super::batch::Batch;
 use super::connections::SessionConnections;
 use super::control_connection::{ControlConnection, REPLICA_WAIT_MAX};
 use super::locks::TableLocks;
-use super::node::Shipping;
 use super::request::{RequestOutcome, SessionRequest};
 use super::scheduler_client::{PAUSE, SchedulerClient};
+use super::scheduling::Scheduling;
 use super::shipment::{AccessMode, Form, SessionSettings};
 use super::statement;
 use super::transaction_state::{Block, Health, TransactionState};
@@ -71,8 +71,8 @@ pub(super) struct Session {
 }
 
 /// Serves a client that has logged in.
-pub(super) async fn serve(
-    shipping: Arc<Shipping>,
+pub(crate) async fn serve(
+    shipping: Arc<dyn Scheduling>,
     worker: Rc<Worker>,
     client: LoggedIn,
 ) -> Result<(), Box<Unserved>> {
@@ -152,6 +152,7 @@ impl Session {
             let what = format!("changing {}", said.name);
             return Err(Fault::Fatal(Refusal::unsupported(what, "It belongs to the protocol onecopy.")));
         }
+        self.scheduler.lock_time().check(self.settings.defaults.isolation).map_err(Fault::Fatal)?;
         self.refresh_settings().await?;
         let Some(connection) = self.control.opened() else { return Err(Fault::Client) };
         welcome(&mut self.client, connection, self.settings.defaults.read_only, &self.scheduler.cancel);
@@ -296,6 +297,14 @@ impl Session {
     }
 
     pub(super) async fn run(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
+        let ran = self.run_one(sent).await;
+        if ran.is_err() {
+            self.abort_failed().await?;
+        }
+        ran
+    }
+
+    async fn run_one(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let verb = &sent.statement.verb;
         if self.transaction.has_failed()
             && !matches!(verb, Verb::Commit { .. } | Verb::Rollback { .. } | Verb::RollbackTo(_))
@@ -319,7 +328,13 @@ impl Session {
         generation: u64,
     ) -> Result<Option<RequestOutcome>, Fault> {
         let is_in_transaction = !self.transaction.is_none();
-        self.scheduler.request(request, generation, is_in_transaction).await
+        let outcome = self.scheduler.request(request, generation, is_in_transaction).await;
+        if self.scheduler.take_given_up() {
+            self.settings.drop_staged();
+            self.transaction.give_up();
+            self.scheduler.release_exclusive();
+        }
+        outcome
     }
 
     /// Runs a query of Onecopy's under the session's settings, outside its transaction.

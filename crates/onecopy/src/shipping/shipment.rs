@@ -14,20 +14,20 @@ use crate::pool::cached::Cached;
 
 /// The settings of a session, in the form that travels with its statements.
 #[derive(Debug, Default)]
-pub(super) struct SessionSettings {
+pub(crate) struct SessionSettings {
     /// Generation of the session's settings.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// Statements that bring a connection of the session up to date.
-    pub(super) replay: String,
+    pub(crate) replay: String,
     /// Settings that affect a statement, as statements, for a replica that runs it from the log.
-    pub(super) shipped: String,
+    pub(crate) shipped: String,
     /// Time-outs are set. They must not end statements that all replicas run.
-    pub(super) has_timeouts: bool,
+    pub(crate) has_timeouts: bool,
 }
 
 /// The protocol form of a statement.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// By the simple protocol.
     Simple,
     /// By the extended protocol.
@@ -46,12 +46,12 @@ pub(super) enum Form {
 }
 
 /// Takes the place of types in the log: the values are the data of a COPY.
-pub(super) const COPY_MARK: &[u8] = b"copy";
+pub(crate) const COPY_MARK: &[u8] = b"copy";
 /// Bytes of COPY data in one message.
 const COPY_CHUNK_BYTES: usize = 1 << 20;
 
 /// COPY with its data, without waiting for the server to ask for them. A server that does not ask ignores them.
-pub(super) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
+pub(crate) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
     encode::query(out, text);
     data.chunks(COPY_CHUNK_BYTES).for_each(|chunk| encode::copy_data(out, chunk));
     encode::copy_done(out);
@@ -59,21 +59,21 @@ pub(super) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
 
 /// Whether a transaction may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AccessMode {
+pub(crate) enum AccessMode {
     ReadWrite,
     ReadOnly,
 }
 
 impl AccessMode {
     /// Read only, if the argument is true.
-    pub(super) fn of(is_read_only: bool) -> Self {
+    pub(crate) fn of(is_read_only: bool) -> Self {
         if is_read_only { Self::ReadOnly } else { Self::ReadWrite }
     }
 }
 
 /// The side effects of a statement beyond its execution kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SideEffects {
+pub(crate) enum SideEffects {
     None,
     /// It may change settings of its connection silently.
     Unproven,
@@ -83,41 +83,41 @@ pub(super) enum SideEffects {
 
 /// One execution of a statement.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(crate) struct Command {
     /// The role that runs it.
-    pub(super) role: Arc<str>,
+    pub(crate) role: Arc<str>,
     /// The settings under which it runs.
-    pub(super) settings: Arc<SessionSettings>,
+    pub(crate) settings: Arc<SessionSettings>,
     /// A query to run before it on the same connection.
-    pub(super) before: Option<String>,
+    pub(crate) before: Option<String>,
     /// The text, the same for all replicas.
-    pub(super) text: Vec<u8>,
-    pub(super) form: Form,
+    pub(crate) text: Vec<u8>,
+    pub(crate) form: Form,
     /// A query to run after it on the same connection.
-    pub(super) after: Option<String>,
+    pub(crate) after: Option<String>,
     /// Its side effects.
-    pub(super) side_effects: SideEffects,
+    pub(crate) side_effects: SideEffects,
     /// Whether its transaction may write.
-    pub(super) mode: AccessMode,
+    pub(crate) mode: AccessMode,
     /// The template under which its duration is measured.
-    pub(super) template: TemplateId,
+    pub(crate) template: TemplateId,
 }
 
 /// A command with the scheduler's name for it.
 #[derive(Debug)]
-pub(super) struct Shipment {
-    pub(super) id: StatementId,
+pub(crate) struct Shipment {
+    pub(crate) id: StatementId,
     /// The session that waits for its reply.
-    pub(super) session: SessionId,
+    pub(crate) session: SessionId,
     /// Whether it goes to one replica or to all.
-    pub(super) kind: Kind,
-    pub(super) command: Command,
+    pub(crate) kind: Kind,
+    pub(crate) command: Command,
 }
 
 impl Command {
     /// Encodes the messages of the statement itself, for a connection that has `cached` parsed. The caller calls
     /// [`Command::note_parsed`] when the server has parsed it.
-    pub(super) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
         match &self.form {
             Form::Simple => encode::query(out, &self.text),
             Form::Copy(data) => encode_copy(out, &self.text, data),
@@ -140,19 +140,19 @@ impl Command {
     }
 
     /// Notes that a connection has parsed it.
-    pub(super) fn note_parsed(&self, cached: &mut Cached) {
+    pub(crate) fn note_parsed(&self, cached: &mut Cached) {
         if let Form::Extended { number: Some(number), .. } = self.form {
             cached.insert(&name_of(number), number);
         }
     }
 
     /// The client wants to know the columns.
-    pub(super) fn describes(&self) -> bool {
+    pub(crate) fn describes(&self) -> bool {
         matches!(self.form, Form::Simple | Form::Extended { describes: true, .. })
     }
 
     /// Approximate size of its part of the log record.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let parameters = match &self.form {
             Form::Simple => 0,
             Form::Copy(data) => data.len(),
@@ -165,7 +165,7 @@ impl Command {
     }
 
     /// The statements that the log keeps of it, in order.
-    pub(super) fn logged(&self) -> impl Iterator<Item = Shipped> + '_ {
+    pub(crate) fn logged(&self) -> impl Iterator<Item = Shipped> + '_ {
         let plain = |text: &[u8]| Shipped {
             role: self.role.to_string(),
             settings: self.settings.shipped.clone(),
@@ -192,13 +192,13 @@ impl Command {
 
 /// The outcome of a statement at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     /// Messages for the client.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Rows of the query after it, as text.
-    pub(super) asked: Vec<Vec<Option<String>>>,
+    pub(crate) asked: Vec<Vec<Option<String>>>,
     /// The body of the error that ended it.
-    pub(super) error: Option<Vec<u8>>,
+    pub(crate) error: Option<Vec<u8>>,
     /// The part that all replicas must agree on: the command tag, or the SQLSTATE.
-    pub(super) outcome: Vec<u8>,
+    pub(crate) outcome: Vec<u8>,
 }

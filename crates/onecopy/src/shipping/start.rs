@@ -11,11 +11,23 @@ use cluster::protocols::shipping::Choices;
 
 use super::node::{Locking, Shipping};
 use super::state::replica;
+use crate::config::c_jdbc::C_JDBC;
 use crate::config::protocol::OF_STATEMENTS;
 use crate::coordinator::plan::{Plan, Term};
 
 /// The file that marks a log of statements.
 const KIND_FILE: &str = "statements";
+/// The file that marks such a log as one of C-JDBC.
+const C_JDBC_FILE: &str = "c-jdbc";
+
+/// The order in which a log of statements is to be read, and so the protocols that can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogKind {
+    /// By the numbers of transactions.
+    Numbered,
+    /// As its records lie.
+    CJdbc,
+}
 /// Switches one rule off, for tests that a checker notices.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 
@@ -26,6 +38,8 @@ pub(crate) enum ShippingError {
     HoldsStatements(PathBuf),
     /// The log in this folder holds rows, and the node would ship statements.
     HoldsRows(PathBuf),
+    /// The log in this folder is one of C-JDBC, and the node would read it by numbers; or the other way round.
+    HoldsOther { folder: PathBuf, found: LogKind },
     /// The mark beside the log cannot be written.
     Mark(PathBuf, io::Error),
     /// Sessions cannot share connections where statements are shipped.
@@ -40,7 +54,8 @@ impl fmt::Display for ShippingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HoldsStatements(folder) => {
-                let names: Vec<&str> = OF_STATEMENTS.iter().map(|choices| choices.name).collect();
+                let names = OF_STATEMENTS.iter().map(|choices| choices.name).chain([C_JDBC]);
+                let names: Vec<&str> = names.collect();
                 write!(
                     f,
                     "{} holds a cluster that ships statements; start it with one of the protocols {}",
@@ -53,6 +68,14 @@ impl fmt::Display for ShippingError {
                 "{} holds a cluster of the protocol onecopy, whose log has rows; start it with --protocol onecopy",
                 folder.display()
             ),
+            Self::HoldsOther { folder, found } => {
+                let protocol = if *found == LogKind::CJdbc {
+                    "c-jdbc"
+                } else {
+                    "another protocol that ships statements"
+                };
+                write!(f, "{} holds a cluster of {protocol}; start it with that", folder.display())
+            }
             Self::Mark(file, error) => write!(f, "cannot write {}: {error}", file.display()),
             Self::SharedConnections => {
                 f.write_str("pool_mode = transaction is not offered where statements are shipped")
@@ -75,18 +98,31 @@ pub(crate) fn refuse_log(data: &Path) -> Result<(), ShippingError> {
     Ok(())
 }
 
-/// Marks the folder of a new log as one of statements, and rejects a folder with a log of rows.
-pub(crate) fn claim_log(data: &Path, is_new: bool) -> Result<(), ShippingError> {
-    let file = data.join(KIND_FILE);
+/// Marks the folder of a new log as one of statements, and rejects a folder with a log of rows or of the other kind.
+pub(crate) fn claim_log(data: &Path, is_new: bool, kind: LogKind) -> Result<(), ShippingError> {
+    let (file, own) = (data.join(KIND_FILE), data.join(C_JDBC_FILE));
     if file.exists() {
-        return Ok(());
+        let found = if own.exists() { LogKind::CJdbc } else { LogKind::Numbered };
+        return if found == kind {
+            Ok(())
+        } else {
+            Err(ShippingError::HoldsOther { folder: data.to_owned(), found })
+        };
     }
     if !is_new {
         return Err(ShippingError::HoldsRows(data.to_owned()));
     }
-    fs::write(&file, "The log of this cluster holds statements.\n")
-        .and_then(|()| fs::File::open(&file)?.sync_all())
-        .map_err(|error| ShippingError::Mark(file, error))
+    // The general mark is the last one: without it, the special one says nothing.
+    if kind == LogKind::CJdbc {
+        mark(&own, "The log of this cluster is one of C-JDBC.\n")?;
+    }
+    mark(&file, "The log of this cluster holds statements.\n")
+}
+
+fn mark(file: &Path, text: &str) -> Result<(), ShippingError> {
+    fs::write(file, text)
+        .and_then(|()| fs::File::open(file)?.sync_all())
+        .map_err(|error| ShippingError::Mark(file.to_owned(), error))
 }
 
 /// How statements are shipped.

@@ -46,7 +46,7 @@ impl Rejoining {
 
 /// Whether a replica may take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Eligibility {
+pub(crate) enum Eligibility {
     /// As soon as it has been rolled forward.
     Member,
     /// Not before it has another replica's data.
@@ -186,7 +186,7 @@ impl SchedulerState {
                 self.set_open(session, None);
                 Request::End(ending)
             }
-            SessionRequest::Execute(kind, command) => {
+            SessionRequest::Execute(kind, _, command) => {
                 let operation = self.name(session, kind, command);
                 if kind == Kind::Write
                     && let Some(transaction) = open.and_then(|number| self.active.get_mut(&number))
@@ -277,7 +277,7 @@ impl SchedulerState {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
         let statement = slot.awaited.take();
         // A session that has ended receives nothing.
-        let _ = slot.outcomes.send(RequestOutcome { answer, reply: slot.reply.take() });
+        let _ = slot.outcomes.send(RequestOutcome { answer: answer.into(), reply: slot.reply.take() });
         // A write statement is kept until its transaction is over.
         if let Some(statement) = statement
             && self.statements.get(statement).is_some_and(|shipment| shipment.kind == Kind::Read)
@@ -356,6 +356,6 @@ impl SchedulerState {
 }
 
 /// The replica with this index.
-pub(super) fn replica(index: usize) -> ReplicaId {
+pub(crate) fn replica(index: usize) -> ReplicaId {
     ReplicaId(u16::try_from(index).expect("replicas are counted by u16"))
 }

@@ -21,16 +21,16 @@ const LIMITS_VARIABLE: &str = "ONECOPY_TEST_SHIPPING_BYTES";
 
 /// The memory limits of a node of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryLimits {
+pub(crate) struct MemoryLimits {
     /// For statements.
-    pub(super) kept_bytes: usize,
+    pub(crate) kept_bytes: usize,
     /// For one reply.
-    pub(super) reply_bytes: usize,
+    pub(crate) reply_bytes: usize,
 }
 
 impl MemoryLimits {
     /// The usual limits, unless the environment has others, as `KEPT,REPLY`.
-    pub(super) fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let said = std::env::var(LIMITS_VARIABLE).ok();
         let other = said.as_deref().and_then(|text| {
             let (kept, reply) = text.split_once(',')?;
@@ -42,23 +42,23 @@ impl MemoryLimits {
 
 /// Statements by name.
 #[derive(Debug, Default)]
-pub(super) struct StatementStore {
+pub(crate) struct StatementStore {
     shipments: BTreeMap<StatementId, Arc<Shipment>>,
     bytes: usize,
 }
 
 impl StatementStore {
     /// The size of all statements together.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn get(&self, statement: StatementId) -> Option<&Arc<Shipment>> {
+    pub(crate) fn get(&self, statement: StatementId) -> Option<&Arc<Shipment>> {
         self.shipments.get(&statement)
     }
 
     /// Keeps a statement under its name.
-    pub(super) fn insert(&mut self, shipment: Arc<Shipment>) {
+    pub(crate) fn insert(&mut self, shipment: Arc<Shipment>) {
         self.bytes += shipment.command.bytes();
         if let Some(before) = self.shipments.insert(shipment.id, shipment) {
             self.bytes -= before.command.bytes();
@@ -66,7 +66,7 @@ impl StatementStore {
     }
 
     /// Drops a statement that no replica needs any more.
-    pub(super) fn remove(&mut self, statement: StatementId) {
+    pub(crate) fn remove(&mut self, statement: StatementId) {
         if let Some(gone) = self.shipments.remove(&statement) {
             self.bytes -= gone.command.bytes();
         }

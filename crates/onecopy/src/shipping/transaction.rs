@@ -10,7 +10,6 @@ use tokio::time::sleep;
 use wire::sqlstate;
 
 use super::locks::TableLocks;
-use super::replica_run::LaneHost;
 use super::request::SessionRequest;
 use super::scheduler_client::PAUSE;
 use super::session::Session;
@@ -32,6 +31,9 @@ impl Session {
     pub(super) async fn begin_declared(&mut self) -> Result<(), Fault> {
         let TransactionState::Announced(announced) = &self.transaction else { return Ok(()) };
         let mode = announced.mode;
+        if self.scheduler.lock_time().is_per_statement() {
+            return self.begin(mode, Block::Explicit, |_| Ok(TableLocks::none())).await;
+        }
         let declared = announced.declared.clone();
         let locks_everything = declared.is_none() && mode == AccessMode::ReadWrite;
         if locks_everything && !std::mem::replace(&mut self.has_hinted, true) {
@@ -72,6 +74,12 @@ impl Session {
             let locks = choose(&catalogue)?;
             if locks.are_everything() {
                 self.scheduler.acquire_exclusive(!self.transaction.is_none()).await?;
+                if self.scheduler.lock_time().is_per_statement()
+                    && let Err(fault) = self.scheduler.wait_idle(!self.transaction.is_none()).await
+                {
+                    self.scheduler.release_exclusive();
+                    return Err(fault);
+                }
             }
             match self.request(SessionRequest::Begin(locks.set()), catalogue.generation()).await {
                 Ok(Some(_)) => break locks,
@@ -111,11 +119,13 @@ impl Session {
             self.roll_back().await?;
             return Ok(false);
         }
-        let shipped = open.shipped;
+        let (shipped, is_alone) = (open.shipped, open.locks.are_everything());
         if shipped > Shipped::Nothing {
             let last = match self.check_log() {
                 Ok(()) if self.worker.coordinator.database.catalogue().has_deferrable() => {
-                    self.ship_own("SET CONSTRAINTS ALL IMMEDIATE".to_owned()).await
+                    let mut locks = open.written.clone();
+                    locks.add(&TableLocks::of_session(self.scheduler.id));
+                    self.ship_own("SET CONSTRAINTS ALL IMMEDIATE".to_owned(), &locks).await
                 }
                 checked => checked.map_err(Fault::from),
             };
@@ -124,8 +134,12 @@ impl Session {
                 return Err(fault);
             }
         }
+        if !matches!(self.transaction, TransactionState::Open(_)) {
+            return Ok(false);
+        }
         let ended = self.request(SessionRequest::End(Ending::Commit), 0).await;
         self.transaction = TransactionState::None;
+        self.let_replicas_end(is_alone).await;
         if shipped == Shipped::SchemaChange {
             self.reload_catalogue().await;
         }
@@ -140,12 +154,41 @@ impl Session {
     pub(super) async fn roll_back(&mut self) -> Result<(), Fault> {
         self.settings.drop_staged();
         let before = std::mem::replace(&mut self.transaction, TransactionState::None);
-        if matches!(before, TransactionState::Open(_)) {
+        if let TransactionState::Open(open) = before {
             let ended = self.request(SessionRequest::End(Ending::Abort), 0).await;
+            self.let_replicas_end(open.locks.are_everything()).await;
             self.scheduler.release_exclusive();
             ended?;
         }
         Ok(())
+    }
+
+    /// Where each statement brings its own tables, an early answer does not mean that all replicas have ended a transaction.
+    /// The exclusive turn of one that locks everything lasts until they have.
+    async fn let_replicas_end(&mut self, is_alone: bool) {
+        if is_alone && self.scheduler.lock_time().is_per_statement() {
+            while !self.scheduler.shipping.is_idle() && self.scheduler.shipping.any_up().is_some() {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// A statement has failed. Where each statement brings its own tables, the transaction is aborted at once: the servers
+    /// have freed its rows already. It stays for its client until that rolls it back.
+    pub(super) async fn abort_failed(&mut self) -> Result<(), Fault> {
+        let TransactionState::Open(open) = &self.transaction else { return Ok(()) };
+        if !self.scheduler.lock_time().is_per_statement()
+            || open.has_savepoints
+            || open.block == Block::Implicit
+        {
+            return Ok(());
+        }
+        let mut failed =
+            TransactionState::Open(OpenTransaction::new(TableLocks::none(), open.mode, open.block));
+        failed.give_up();
+        let ended = self.roll_back().await;
+        self.transaction = failed;
+        ended
     }
 
     /// Rolls the open transaction back after the client has disconnected.

@@ -63,6 +63,10 @@ pub(super) struct OpenTransaction {
     pub(super) shipped: Shipped,
     /// It has settings of its own.
     pub(super) has_settings: bool,
+    /// It has savepoints, so that a failed statement may be undone.
+    pub(super) has_savepoints: bool,
+    /// The tables of what it has shipped.
+    pub(super) written: TableLocks,
     /// Bytes that it has shipped.
     bytes: usize,
     /// The value of `now()` in it.
@@ -79,6 +83,8 @@ impl OpenTransaction {
             health: Health::Active,
             shipped: Shipped::Nothing,
             has_settings: false,
+            has_savepoints: false,
+            written: TableLocks::none(),
             bytes: 0,
             now_us: statement::now_us(),
         }
@@ -126,6 +132,14 @@ impl TransactionState {
             Self::None => {}
             Self::Announced(announced) => announced.health = health,
             Self::Open(open) => open.health = health,
+        }
+    }
+
+    /// The scheduler has aborted the open transaction: its client can only roll it back.
+    pub(super) fn give_up(&mut self) {
+        if let Self::Open(open) = self {
+            let failed = AnnouncedTransaction { mode: open.mode, declared: None, health: Health::Failed };
+            *self = if open.block == Block::Implicit { Self::None } else { Self::Announced(failed) };
         }
     }
 

@@ -1,0 +1,137 @@
+//! A node of C-JDBC, as the rest of the node sees it ([`NodeKind`], [`ServesClients`]).
+//!
+//! This kind has no core and no agents. The scheduler says which replicas take part.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use wire::sqlstate;
+
+use super::node::CJdbc;
+use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use crate::coordinator::open_error::OpenError;
+use crate::coordinator::{AgentOrder, Coordinator};
+use crate::error::Refusal;
+use crate::link::Worker;
+use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
+use crate::shipping::scheduling::Scheduling;
+use crate::shipping::state::{Eligibility, replica};
+use crate::shipping::{recovery, session};
+
+/// Interval at which a hold checks for unfinished transactions.
+const HOLD_PAUSE: Duration = Duration::from_millis(5);
+
+impl NodeKind for CJdbc {
+    fn start(
+        self: Arc<Self>,
+        coordinator: &Arc<Coordinator>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
+        if !self.attach(coordinator) {
+            return Err(OpenError::Twice("the node was opened"));
+        }
+        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
+        Ok(orders.into_iter().map(maintain).collect())
+    }
+
+    fn replicas(&self, _: &Coordinator) -> Vec<ReplicaStatus> {
+        let state = self.lock();
+        let all = state.replicas.iter().enumerate();
+        all.map(|(index, member)| {
+            let serves = match member.eligibility {
+                Eligibility::Quarantined => State::Quarantined,
+                Eligibility::Member if state.scheduler.takes_part(replica(index)) => State::Up,
+                Eligibility::Member => State::Down,
+            };
+            let applied = state.over_at(index);
+            ReplicaStatus {
+                replica: replica(index),
+                state: serves,
+                is_suspect: false,
+                is_drained: false,
+                is_forgotten: false,
+                incarnation: member.incarnation,
+                applied,
+                lag: state.appended.0 - applied.0,
+                reads: member.reads,
+                writes: member.writes,
+                expected_wait_us: 0,
+                waiting: 0,
+                open: member.lanes.len(),
+            }
+        })
+        .collect()
+    }
+
+    fn logged(self: Arc<Self>, coordinator: &Coordinator, upto: Version) {
+        coordinator.view.note_durable(upto);
+        self.durable_upto(upto);
+    }
+
+    fn shut_out(self: Arc<Self>, _: &Coordinator, replica: ReplicaId) {
+        self.shut_out_replica(replica);
+    }
+
+    fn let_in(&self, _: &Coordinator, replica: ReplicaId) {
+        self.lock().replicas[usize::from(replica.0)].eligibility = Eligibility::Member;
+    }
+
+    fn hold<'a>(
+        &'a self,
+        _: &'a Coordinator,
+        session: &'a HoldingSession,
+    ) -> Pin<Box<dyn Future<Output = Version> + Send + 'a>> {
+        Box::pin(async move {
+            while !self.acquire_exclusive(session.id) || !self.is_idle() {
+                sleep(HOLD_PAUSE).await;
+            }
+            self.lock().appended
+        })
+    }
+
+    fn end_hold(&self, session: &HoldingSession) {
+        self.release_exclusive(session.id);
+    }
+
+    fn needs_anchor(&self) -> bool {
+        false
+    }
+
+    fn gives_up_servers(&self) -> bool {
+        false
+    }
+
+    fn knows_lacking_records(&self) -> bool {
+        false
+    }
+
+    fn check(&self, feature: Feature) -> Result<(), Refusal> {
+        match feature {
+            Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
+                Err(Refusal::new(
+                    sqlstate::FEATURE_NOT_SUPPORTED,
+                    "this command is not offered where statements are shipped",
+                    "The protocol onecopy has it.",
+                ))
+            }
+        }
+    }
+}
+
+impl ServesClients for CJdbc {
+    fn serve(
+        self: Arc<Self>,
+        worker: Rc<Worker>,
+        client: LoggedIn,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Box<Unserved>>>>> {
+        Box::pin(session::serve(self, worker, client))
+    }
+}

@@ -1,0 +1,84 @@
+//! A node of C-JDBC before its first replica takes part.
+
+use std::fmt;
+
+use cluster::ids::ReplicaId;
+use cluster::protocols::c_jdbc::Choices;
+use cluster::protocols::c_jdbc::balancer::Balance;
+
+use super::node::CJdbc;
+use crate::coordinator::plan::{Plan, Term};
+use crate::shipping::state::replica;
+
+/// Switches one rule off, for tests that a checker notices.
+const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
+
+/// A node cannot be one of C-JDBC.
+#[derive(Debug)]
+pub(crate) enum CJdbcError {
+    /// Sessions cannot share connections where statements are shipped.
+    SharedConnections,
+    /// Replicas have left the cluster.
+    GapsInNumbers,
+    /// There is not one weight for each replica.
+    Weights { given: usize, replicas: usize },
+    /// A test switches a rule off that does not exist.
+    UnknownRule(String),
+}
+
+impl fmt::Display for CJdbcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SharedConnections => {
+                f.write_str("pool_mode = transaction is not offered where statements are shipped")
+            }
+            Self::GapsInNumbers => {
+                f.write_str("a cluster that ships statements has replicas numbered from 1 without gaps")
+            }
+            Self::Weights { given, replicas } => {
+                write!(f, "balancer_weights has {given} numbers, and there are {replicas} replicas")
+            }
+            Self::UnknownRule(rule) => write!(f, "{RULE_OFF}={rule}: there is no such rule"),
+        }
+    }
+}
+
+impl std::error::Error for CJdbcError {}
+
+/// How the scheduler works.
+#[derive(Clone, Debug)]
+pub(crate) struct CJdbcOptions {
+    choices: Choices,
+}
+
+impl CJdbcOptions {
+    /// Rejects options that this kind of node does not support.
+    pub(crate) fn new(plan: &Plan, mut choices: Choices, replicas: &[ReplicaId]) -> Result<Self, CJdbcError> {
+        if plan.limits.pooling.is_shared {
+            return Err(CJdbcError::SharedConnections);
+        }
+        if replicas.iter().enumerate().any(|(index, id)| *id != replica(index)) {
+            return Err(CJdbcError::GapsInNumbers);
+        }
+        if let Balance::Weighted(weights) = &choices.balance
+            && weights.len() != replicas.len()
+        {
+            return Err(CJdbcError::Weights { given: weights.len(), replicas: replicas.len() });
+        }
+        match std::env::var(RULE_OFF).ok().as_deref() {
+            None | Some("") => {}
+            Some("locks_wait") => {
+                (choices.rules.writers_wait, choices.rules.readers_wait) = (false, false);
+            }
+            Some(other) => return Err(CJdbcError::UnknownRule(other.to_owned())),
+        }
+        Ok(Self { choices })
+    }
+}
+
+impl CJdbc {
+    /// A node of this term, in which no replica takes part yet.
+    pub(crate) fn new(options: CJdbcOptions, replicas: &[ReplicaId], term: Term) -> Self {
+        Self::in_term(options.choices, replicas, term)
+    }
+}

@@ -1,0 +1,148 @@
+//! A scheduler as the sessions of a node see it: what they may ask, and when they have to say which tables they use.
+//!
+//! Example: conflict-aware scheduling wants all tables at BEGIN ([`LockTime::AtBegin`]); C-JDBC wants those of each
+//! statement when it comes ([`LockTime::PerStatement`]).
+
+use std::sync::Arc;
+
+use cluster::ids::SessionId;
+use cluster::protocols::c_jdbc::Level;
+use sql::Isolation;
+use tokio::sync::{mpsc, watch};
+use wire::sqlstate;
+
+use super::connections::SessionConnections;
+use super::node::Shipping;
+use super::replica_run::{LaneHost, ReplicaRun};
+use super::request::{RequestOutcome, RequestRejected, SessionRequest};
+use crate::error::Refusal;
+
+/// When a session says which tables it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockTime {
+    /// All tables of a transaction, when it begins.
+    AtBegin,
+    /// The tables of a statement, when it comes.
+    PerStatement(Level),
+}
+
+impl LockTime {
+    /// Whether each statement brings its own tables.
+    pub(crate) fn is_per_statement(self) -> bool {
+        matches!(self, Self::PerStatement(_))
+    }
+
+    /// Whether a table has one writer at a time, until its transaction is over at all replicas. A sequence then has one,
+    /// too, and no statement waits inside a server.
+    pub(crate) fn has_one_writer(self) -> bool {
+        self != Self::PerStatement(Level::PassThrough)
+    }
+
+    /// The same for a level that a statement may leave out.
+    pub(crate) fn check_chosen(self, isolation: Option<Isolation>) -> Result<(), Refusal> {
+        isolation.map_or(Ok(()), |isolation| self.check(isolation))
+    }
+
+    /// Refuses an isolation level that the scheduler cannot give.
+    pub(crate) fn check(self, isolation: Isolation) -> Result<(), Refusal> {
+        let (name, hint) = match (self, isolation) {
+            (Self::AtBegin | Self::PerStatement(Level::Pessimistic), _)
+            | (_, Isolation::ReadUncommitted | Isolation::ReadCommitted) => return Ok(()),
+            (_, Isolation::RepeatableRead) => ("REPEATABLE READ", LEVEL_HINT),
+            (_, Isolation::Serializable) => ("SERIALIZABLE", LEVEL_HINT),
+        };
+        let text = format!("isolation level {name} is not supported below transaction_level = pessimistic");
+        Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, hint))
+    }
+}
+
+const LEVEL_HINT: &str =
+    "Use READ COMMITTED, or start the node with transaction_level = pessimistic, which is serializable.";
+
+/// A scheduler, as the sessions of a node see it.
+pub(crate) trait Scheduling: LaneHost {
+    /// When sessions say which tables they use.
+    fn lock_time(&self) -> LockTime;
+
+    /// Any replica that takes part.
+    fn any_up(&self) -> Option<ReplicaRun>;
+
+    /// Receives every change that a session may wait for, from now on.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Registers a session, and returns the receiver of its outcomes.
+    fn open_session(
+        &self,
+        session: SessionId,
+        connections: Arc<SessionConnections>,
+    ) -> mpsc::UnboundedReceiver<RequestOutcome>;
+
+    /// Removes a session whose transaction has ended.
+    fn close_session(&self, session: SessionId);
+
+    /// Blocks new transactions of other sessions until the exclusive turn is released. `false` if another session has
+    /// it.
+    fn acquire_exclusive(&self, session: SessionId) -> bool;
+
+    /// Ends the exclusive turn of a session, if it has it.
+    fn release_exclusive(&self, session: SessionId);
+
+    /// Whether all transactions are over.
+    fn is_idle(&self) -> bool;
+
+    /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
+    /// chosen.
+    fn request(
+        self: Arc<Self>,
+        session: SessionId,
+        request: SessionRequest,
+        generation: u64,
+    ) -> Result<(), RequestRejected>;
+}
+
+impl Scheduling for Shipping {
+    fn lock_time(&self) -> LockTime {
+        LockTime::AtBegin
+    }
+
+    fn any_up(&self) -> Option<ReplicaRun> {
+        self.any_up()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes()
+    }
+
+    fn open_session(
+        &self,
+        session: SessionId,
+        connections: Arc<SessionConnections>,
+    ) -> mpsc::UnboundedReceiver<RequestOutcome> {
+        self.open_session(session, connections)
+    }
+
+    fn close_session(&self, session: SessionId) {
+        self.close_session(session);
+    }
+
+    fn acquire_exclusive(&self, session: SessionId) -> bool {
+        self.acquire_exclusive(session)
+    }
+
+    fn release_exclusive(&self, session: SessionId) {
+        self.release_exclusive(session);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_idle()
+    }
+
+    fn request(
+        self: Arc<Self>,
+        session: SessionId,
+        request: SessionRequest,
+        generation: u64,
+    ) -> Result<(), RequestRejected> {
+        Self::request(&self, session, request, generation)
+    }
+}
