@@ -9,7 +9,7 @@
 mod cluster;
 
 use cluster::random::Random;
-use cluster::{Cluster, run, table, value};
+use cluster::{Cluster, Replica, run, table, value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -53,6 +53,36 @@ async fn no_read_is_stale() {
 async fn without_the_rule_reads_are_stale() {
     let counts = measure(&[RULE_OFF], true).await;
     assert!(counts.stale.load(Ordering::Relaxed) > 0, "this test cannot see a stale read");
+}
+
+/// Statistics of rows that are not there yet would give bad plans until the next ANALYZE.
+#[tokio::test]
+async fn analyze_counts_at_each_replica_what_was_written_before_it() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    run(&client, "create table held (k int primary key); create table t (k int primary key)").await;
+    let anchor = value(&client, "begin; select current_setting('port'); commit").await;
+    let replicas = cluster.caught_up().await;
+    let is_anchor = |replica: &&Replica| replica.port.to_string() == anchor;
+    let at_anchor = cluster.direct(replicas.iter().find(is_anchor).unwrap()).await;
+    let behind = replicas.iter().find(|replica| !is_anchor(replica)).unwrap();
+    let holder = cluster.direct(behind).await;
+    run(&holder, "begin; lock table held in share mode").await;
+    run(&client, "begin; insert into held values (1); insert into t select generate_series(1, 1000); commit")
+        .await;
+    let analyze = tokio::spawn(async move { run(&client, "analyze t").await });
+    let counted = "select reltuples from pg_class where relname = 't'";
+    while value(&at_anchor, counted).await != "1000" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Time for it to be wrong at the replica that is behind.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    run(&holder, "commit").await;
+    analyze.await.unwrap();
+    for replica in &replicas {
+        assert_eq!(value(&cluster.direct(replica).await, counted).await, "1000", "at {}", replica.name);
+    }
+    cluster.stop().await;
 }
 
 /// Reads so many times, or if one is enough until the first one is stale.

@@ -54,9 +54,10 @@ impl Executor<'_> {
     }
 
     async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), MaintenanceError> {
+        // ANALYZE counts the rows that it finds, so everything durable has to be there.
         let event = Event::Read {
             session: self.link.id,
-            reads: Reads::Catalogue,
+            reads: Reads::All,
             touches: Reads::Catalogue.touches(),
             at: Some(replica),
             cost_us: 1,
