@@ -244,7 +244,12 @@ impl CJdbc {
     /// Keeps what a replica or the log will need of a numbered operation.
     fn note(&self, state: &mut State, operation: &Operation) {
         match operation.step {
-            Step::Begin | Step::End(Ending::Abort) => {}
+            Step::Begin => {}
+            Step::End(Ending::Abort) => {
+                if let Some(transaction) = state.active.get_mut(&operation.transaction) {
+                    transaction.is_aborted = true;
+                }
+            }
             Step::Write(_, statement) => {
                 if let Some(transaction) = state.active.get_mut(&operation.transaction) {
                     transaction.writes.push(statement);

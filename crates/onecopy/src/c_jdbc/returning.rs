@@ -148,9 +148,12 @@ impl CJdbc {
         for (transaction, shipped) in state.active.iter().chain(&state.past) {
             if was_run(*transaction, shipped.version) {
                 kept.insert(*transaction);
-            } else if let Some(version) = shipped.version {
-                undone.insert(version);
-                if state.past.contains_key(transaction) {
+            } else {
+                undone.extend(shipped.version);
+                // The others may end an open one without waiting for this replica. Aborted ones are not sent.
+                if !shipped.is_aborted
+                    && (shipped.version.is_some() || state.active.contains_key(transaction))
+                {
                     again.insert(*transaction);
                 }
             }

@@ -146,7 +146,8 @@ fn ask(state: &mut State, session: SessionId, request: SessionRequest, out: &mut
             _ => None,
         });
         if let Some(transaction) = begun {
-            let new = ShippedTransaction { connections, writes: Vec::new(), version: None };
+            let new =
+                ShippedTransaction { connections, writes: Vec::new(), version: None, is_aborted: false };
             state.active.insert(transaction, new);
         }
     }

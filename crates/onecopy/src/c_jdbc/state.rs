@@ -53,7 +53,7 @@ pub(super) struct LaneState {
 pub(super) struct Returning {
     /// It is being rolled forward: what goes on meanwhile is kept for it.
     pub(super) is_asked: bool,
-    /// Transactions that are over elsewhere, and that it runs again.
+    /// Transactions that were there when it joined, and that it has not ended.
     pub(super) again: BTreeSet<TransactionId>,
 }
 
@@ -100,6 +100,8 @@ pub(super) struct ShippedTransaction {
     pub(super) writes: Vec<StatementId>,
     /// Its version in the log, once it is decided.
     pub(super) version: Option<Version>,
+    /// Its abort is numbered.
+    pub(super) is_aborted: bool,
 }
 
 /// A session with the scheduler.

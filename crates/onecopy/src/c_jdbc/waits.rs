@@ -24,9 +24,9 @@ use crate::shipping::recovery::connect;
 use crate::shipping::replica_run::{LaneHost, ReplicaRun};
 
 /// A write that runs longer may wait for a lock.
-const LONG: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_millis(10);
 /// Interval at which we check for such writes.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The backends of a replica's transactions, and the writes that run long.
 struct Suspects {
