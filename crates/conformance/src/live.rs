@@ -13,19 +13,20 @@ mod bank;
 mod client;
 mod drawn;
 mod fault_injector;
+mod manner;
 mod plan;
+mod report;
 mod session;
 mod stall;
 mod tally;
 mod verdict;
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 use sim::check::Promise;
 use sim::dice::Dice;
 use sim::history::History;
@@ -40,17 +41,15 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::cache_audit;
 use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
 use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
+use manner::{LevelName, Manner, RespondName};
 use session::Session;
 use tally::Tally;
 
 /// The default protocol.
 const ONECOPY: &str = "onecopy";
-/// The protocols that ship statements; the others capture rows.
-const SHIP_STATEMENTS: [&str; 5] = ["eager", "fr-l", "fr-c", "vr-l", "conflict-aware"];
 /// The table of lists.
 const LISTS: &str = "check_live_list";
 /// The table of accounts.
@@ -133,6 +132,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
 
+    /// Under c-jdbc, which statements wait for which, as for `onecopy up --transaction-level`.
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    level: Option<LevelName>,
+
+    /// Under c-jdbc, when clients are answered, as for `onecopy up --early-response`.
+    #[arg(long, value_name = "WHO", value_enum)]
+    respond: Option<RespondName>,
+
     /// Which transactions wait for each other, as for `onecopy up --rule`.
     #[arg(long, value_name = "RULE", conflicts_with = "port")]
     rule: Option<String>,
@@ -161,8 +168,8 @@ struct Course {
     seed: u64,
     end: Instant,
     interrupt: Interrupt,
-    /// Statements are shipped: tables are to be declared, and everything is serializable, whatever was asked for.
-    ships: bool,
+    /// What clients of the protocol do.
+    manner: Manner,
 }
 
 impl Course {
@@ -183,6 +190,10 @@ impl Options {
 
     fn placement(&self) -> Placement {
         Placement::chosen(self.placement.as_deref(), self.seed)
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::of(&self.protocol, self.level, self.respond)
     }
 
     /// Whether errors are to be expected.
@@ -223,7 +234,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
     drop(node);
     news("judging");
-    conclude(options, &run)
+    report::conclude(options, &run)
 }
 
 fn start(
@@ -240,9 +251,17 @@ fn start(
     };
     news("starting the servers");
     let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
-    let chosen = [("--rule", &options.rule), ("--see", &options.see)].into_iter();
-    let chosen = chosen.filter_map(|(flag, value)| Some([flag, value.as_deref()?])).flatten();
-    let arguments: Vec<String> = words.into_iter().chain(chosen).map(str::to_owned).collect();
+    let level = options.level.and_then(|level| level.to_possible_value());
+    let respond = options.respond.and_then(|respond| respond.to_possible_value());
+    let name = |value: PossibleValue| value.get_name().to_owned();
+    let chosen = [
+        ("--rule", options.rule.clone()),
+        ("--see", options.see.clone()),
+        ("--transaction-level", level.map(name)),
+        ("--early-response", respond.map(name)),
+    ];
+    let chosen = chosen.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten();
+    let arguments: Vec<String> = words.into_iter().map(str::to_owned).chain(chosen).collect();
     let folder = options.data.as_deref();
     let chosen = options.placement();
     let placement = chosen.variable();
@@ -273,8 +292,8 @@ async fn drive(
     };
     let shelf = Arc::new(Shelf::new(options.keys, rows));
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
-    let ships = SHIP_STATEMENTS.contains(&options.protocol.as_str());
-    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), ships };
+    let manner = options.manner();
+    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), manner };
     let mut listers = JoinSet::new();
     let mut bankers = JoinSet::new();
     for number in 0..options.clients {
@@ -288,7 +307,7 @@ async fn drive(
     }
     let mut drawers = JoinSet::new();
     // Where statements are shipped there are no homes, and no ranges that are lent to them.
-    for home in drawn::HOMES.into_iter().filter(|_| !ships) {
+    for home in drawn::HOMES.into_iter().filter(|_| !manner.ships()) {
         let course = course.clone();
         drawers.spawn(async move { drawn::work(home, &course).await });
     }
@@ -354,7 +373,8 @@ async fn kill_servers(data: &Path, course: &Course) -> Vec<u64> {
     while !course.is_over() {
         if Instant::now() >= next {
             let replica = dice.between(1, node::REPLICAS);
-            if node::kill_server(data, replica) {
+            let may_kill = !course.manner.rebuilds() || members_up(course.port).await > 1;
+            if may_kill && node::kill_server(data, replica) {
                 kills.push(replica);
             }
             next += KILL_EVERY;
@@ -364,12 +384,19 @@ async fn kill_servers(data: &Path, course: &Course) -> Vec<u64> {
     kills
 }
 
+/// The number of replicas that are up.
+async fn members_up(port: u16) -> usize {
+    let Ok(admin) = Session::open(port, "onecopy").await else { return 0 };
+    let replicas = admin.simple("SHOW REPLICAS").await.unwrap_or_default();
+    replicas.iter().filter(|row| row.get(3).is_some_and(|state| state == "up")).count()
+}
+
 /// Reads the lists and sums at the end, and has the replicas compared.
 async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
     let end = Instant::now() + SETTLE;
     let mut session = Session::open(course.port, "postgres").await?;
     loop {
-        let looked = look(run, &session, course.port).await;
+        let looked = look(run, &session, course).await;
         match looked {
             Ok(()) => return Ok(()),
             Err(refusal) if Instant::now() >= end || course.interrupt.check().is_err() => {
@@ -382,16 +409,20 @@ async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
     }
 }
 
-async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal> {
+async fn look(run: &mut Run, session: &Session, course: &Course) -> Result<(), Refusal> {
+    let admin = Session::open(course.port, "onecopy").await?;
+    let replicas = admin.simple("SHOW REPLICAS").await?;
+    if let Some(row) = replicas.iter().find(|row| row.get(3).is_none_or(|state| state != "up")) {
+        if let (true, Some(name)) = (course.manner.rebuilds(), row.first()) {
+            admin.simple(&format!("REBUILD REPLICA {name}")).await?;
+        }
+        return Err(Refusal::Told(format!("a replica is not up at the end: {}", row.join(" | "))));
+    }
+    // It waits until every replica has everything, whenever clients were answered.
+    let verified = admin.simple("VERIFY").await?;
     let rows = session.simple(&format!("select k, v from {LISTS} where v <> '' order by k")).await?;
     let sum = bank::sum(session, "true").await?;
     let there = drawn::there(session).await?;
-    let admin = Session::open(port, "onecopy").await?;
-    let replicas = admin.simple("SHOW REPLICAS").await?;
-    if let Some(row) = replicas.iter().find(|row| row.get(3).is_none_or(|state| state != "up")) {
-        return Err(Refusal::Told(format!("a replica is not up at the end: {}", row.join(" | "))));
-    }
-    let verified = admin.simple("VERIFY").await?;
     let audit = fault_injector::audit(&admin).await;
     let audit = audit.ok_or_else(|| Refusal::Told("SHOW CACHE is not as expected".into()))?;
     let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
@@ -401,91 +432,4 @@ async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal
     run.verified = verified;
     run.counted.audit.add(audit);
     Ok(())
-}
-
-/// Judges and reports.
-fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
-    let write = |path: &Path, history: &History| {
-        fs::write(path, history.to_json_lines()).map_err(Fault::system(format!("write {}", path.display())))
-    };
-    if let Some(path) = &options.history {
-        write(path, &run.history)?;
-    }
-    let begin = Instant::now();
-    let verdict = verdict::condemn(&run.history, options.keys, options.promise);
-    let mut report = tell(options, run);
-    let mut is_wrong = !run.tally.wrong.is_empty();
-    let mut line = |text: String| report.push_str(&(text + "\n"));
-    line(format!("judged in {:.1} s", begin.elapsed().as_secs_f64()));
-    for wrong in run.tally.wrong.iter().take(TOLD) {
-        line(format!("WRONG {wrong}"));
-    }
-    if !options.strikes() && !run.tally.troubles.is_empty() {
-        is_wrong = true;
-        line("WRONG unexpected errors".to_owned());
-    }
-    for columns in &run.verified {
-        let is_same = columns.last().is_some_and(|result| result == "identical");
-        is_wrong |= !is_same;
-        line(format!("{}{}", if is_same { "verified " } else { "WRONG replicas: " }, columns.join(" | ")));
-    }
-    if cache_audit::is_on() {
-        let audited = run.counted.audit.conclude();
-        is_wrong |= audited.is_err();
-        line(audited.unwrap_or_else(|wrong| format!("WRONG {wrong}")));
-    }
-    match &verdict {
-        Err(verdict) => {
-            is_wrong = true;
-            let path = options.history.clone().map_or_else(
-                || std::env::temp_dir().join(format!("onecopy-check-live-{}.jsonl", std::process::id())),
-                |path| path.with_extension("finding.jsonl"),
-            );
-            write(&path, &verdict.shown_by)?;
-            for finding in verdict.findings.iter().take(TOLD) {
-                line(format!("WRONG {finding}"));
-            }
-            let count = verdict.findings.len();
-            line(format!("{count} findings; T0 is the first line of {}", path.display()));
-        }
-        Ok(allowed) if options.promise == Promise::AsAsked => {
-            line(format!("the history could be that of one PostgreSQL; it has {allowed}"));
-        }
-        Ok(allowed) => line(format!("the history keeps the promise {}; it has {allowed}", options.promise)),
-    }
-    if is_wrong { Err(Fault::Wrong(report)) } else { Ok(report) }
-}
-
-fn tell(options: &Options, run: &Run) -> String {
-    let Options { seed, seconds, clients, protocol, .. } = options;
-    let mut text = format!("{protocol}, seed {seed}, {seconds} s, {clients} clients\n");
-    let _ = writeln!(text, "{:<28}{:>10}{:>10}{:>10}", "kind", "committed", "aborted", "unknown");
-    for (kind, ends) in &run.tally.kinds {
-        let _ = writeln!(text, "{kind:<28}{:>10}{:>10}{:>10}", ends.committed, ends.aborted, ends.unknown);
-    }
-    let elements: usize = run.history.finals.iter().map(|seen| seen.list.len()).sum();
-    let _ = writeln!(text, "{elements} appends in {} lists", run.history.finals.len());
-    let _ = writeln!(text, "{} numbers drawn from a sequence", run.given.len());
-    let _ = writeln!(text, "{} aborted by 40001 or 40P01", run.tally.again);
-    if options.kill {
-        let _ = writeln!(text, "killed the servers of the replicas {:?}", run.kills);
-    }
-    if !run.strikes.is_empty() {
-        text.push_str(&stall::table(&run.strikes, &run.history));
-        let Counted { retried, takeovers, placed, unplaced, .. } = &run.counted;
-        let _ =
-            writeln!(text, "{retried} run again unseen, {takeovers} times another replica became the anchor");
-        if run.strikes.iter().any(|strike| strike.kind == Kind::Place) {
-            let _ = writeln!(text, "{placed} changes of a placement");
-        }
-        for (why, count) in unplaced {
-            let _ = writeln!(text, "{count} times no change of a placement: {why}");
-        }
-    }
-    let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
-    let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));
-    for (trouble, count) in &run.tally.troubles {
-        let _ = writeln!(text, "{count} times: {trouble}");
-    }
-    text
 }

@@ -33,7 +33,7 @@ async fn run(dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), 
         let ended = if is_transfer {
             transfer(&session, dice, course).await
         } else {
-            look(&session, dice, tally).await
+            look(&session, dice, course, tally).await
         };
         let ends = tally.kinds.entry(if is_transfer { "transfer" } else { "balance" }.into()).or_default();
         match ended {
@@ -61,6 +61,7 @@ async fn run(dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), 
 
 async fn transfer(session: &Session, dice: &mut Dice, course: &Course) -> Result<(), Refusal> {
     let level = *dice.pick(&[Level::ReadCommitted, Level::RepeatableRead, Level::Serializable]);
+    let level = course.manner.asked(level);
     let from = dice.below(ACCOUNTS);
     let to = (from + dice.between(1, ACCOUNTS - 1)) % ACCOUNTS;
     let amount = dice.between(1, 20);
@@ -71,15 +72,16 @@ async fn transfer(session: &Session, dice: &mut Dice, course: &Course) -> Result
         );
         return session.simple(&sql).await.map(drop);
     }
-    let declared = if course.ships { format!("/* onecopy: write {BANK} */ ") } else { String::new() };
+    let declared =
+        if course.manner.declares() { format!("/* onecopy: write {BANK} */ ") } else { String::new() };
     session.simple(&format!("begin {declared}isolation level {}", level_name(level))).await?;
     session.simple(&format!("update {BANK} set balance = balance - {amount} where k = {from}")).await?;
     session.simple(&format!("update {BANK} set balance = balance + {amount} where k = {to}")).await?;
     session.simple("commit").await.map(drop)
 }
 
-async fn look(session: &Session, dice: &mut Dice, tally: &mut Tally) -> Result<(), Refusal> {
-    if dice.percent(50) {
+async fn look(session: &Session, dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), Refusal> {
+    if dice.percent(50) || !course.manner.keeps_state() {
         let sum = sum(session, "true").await?;
         check(sum, "one statement", tally);
         return Ok(());

@@ -93,9 +93,10 @@ impl Client<'_> {
         while !course.is_over() {
             let Some(rows) = self.shelf.open() else { return Ok(()) };
             let mut plan = Plan::draw(dice, &rows);
-            plan.is_declared = course.ships && dice.percent(DECLARED_PERCENT);
+            plan.is_declared = course.manner.declares() && dice.percent(DECLARED_PERCENT);
+            plan.level = course.manner.asked(plan.level);
             for _ in 0..TRIES {
-                let level = if course.ships { Level::Serializable } else { plan.level };
+                let level = course.manner.given(plan.level);
                 let mut transaction = self.blank(level);
                 let ended = self.run(&session, &plan, &mut transaction).await;
                 let ends = self.tally.kinds.entry(plan.kind()).or_default();

@@ -5,7 +5,7 @@
 //! time. Leaving rows out of a history never makes it wrong. Only when all pieces are clean the whole is judged, which
 //! is quick when it is clean, too.
 
-use sim::check::{Allowed, Finding, Judgement, Promise, judge};
+use sim::check::{Allowed, Finding, Judgement};
 use sim::history::{History, Seen, Statement, Transaction};
 
 /// A violation, and the part of the history that shows it.
@@ -16,16 +16,20 @@ pub(super) struct Verdict {
 }
 
 /// Judges a history in which `keys` lists are in use at a time, numbered in order; if it is clean, says what is allowed in it.
-pub(super) fn condemn(history: &History, keys: u32, promise: Promise) -> Result<Allowed, Verdict> {
+pub(super) fn condemn(
+    history: &History,
+    keys: u32,
+    judge: &dyn Fn(&History) -> Judgement,
+) -> Result<Allowed, Verdict> {
     let rows = history.finals.iter().map(|seen| seen.row).max().unwrap_or_default();
     for first in (0..=rows).step_by(keys as usize) {
         let piece = part(history, &|row| (first..first.saturating_add(2 * keys)).contains(&row));
-        let findings = judge(&piece, promise).findings;
+        let findings = judge(&piece).findings;
         if !findings.is_empty() {
             return Err(Verdict { findings, shown_by: piece });
         }
     }
-    let Judgement { findings, allowed } = judge(history, promise);
+    let Judgement { findings, allowed } = judge(history);
     if findings.is_empty() { Ok(allowed) } else { Err(Verdict { findings, shown_by: history.clone() }) }
 }
 
@@ -54,7 +58,7 @@ fn part(history: &History, is_in: &dyn Fn(u32) -> bool) -> History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::check::{Anomaly, Sessions};
+    use sim::check::{Anomaly, Promise, Sessions, judge};
     use sim::history::{Level, Outcome, Write};
 
     fn single(at: u64, reads: &[(u32, &[u64])], writes: &[(u32, u64)]) -> Transaction {
@@ -88,15 +92,19 @@ mod tests {
     fn a_piece_shows_a_stale_read_and_the_whole_what_spans_pieces() {
         let writes =
             || vec![single(1, &[], &[(0, 10)]), single(3, &[], &[(1, 11)]), single(5, &[], &[(6, 60)])];
-        assert_eq!(condemn(&history(writes()), 2, Promise::AsAsked).unwrap(), Allowed::default());
+        assert_eq!(
+            condemn(&history(writes()), 2, &|history| judge(history, Promise::AsAsked)).unwrap(),
+            Allowed::default()
+        );
 
         let mut stale = writes();
         stale.push(single(8, &[(6, &[])], &[]));
-        let verdict = condemn(&history(stale.clone()), 2, Promise::AsAsked).unwrap_err();
+        let verdict =
+            condemn(&history(stale.clone()), 2, &|history| judge(history, Promise::AsAsked)).unwrap_err();
         assert_eq!(verdict.findings[0].anomaly, Anomaly::StaleRead);
         assert_eq!(verdict.shown_by.transactions.len(), 2);
         let old = Promise::OldSnapshots(Sessions::Apart);
-        assert_eq!(condemn(&history(stale), 2, old).unwrap().stale_reads, 1);
+        assert_eq!(condemn(&history(stale), 2, &|history| judge(history, old)).unwrap().stale_reads, 1);
 
         // Row 6 was written after row 0; rows as far apart are in no piece together.
         let mut skewed = writes();
@@ -108,7 +116,7 @@ mod tests {
             reader.statements[0].end_us = 20;
         }
         skewed.extend([reader, other]);
-        let verdict = condemn(&history(skewed), 2, Promise::AsAsked).unwrap_err();
+        let verdict = condemn(&history(skewed), 2, &|history| judge(history, Promise::AsAsked)).unwrap_err();
         assert_eq!(verdict.shown_by.transactions.len(), 5, "{:?}", verdict.findings);
     }
 }

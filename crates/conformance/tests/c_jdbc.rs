@@ -1,0 +1,41 @@
+//! C-JDBC on real servers: what clients saw keeps the guarantees of its level and early response, while servers are killed and
+//! come back; and without its locks it does not.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What the judge says of clients at a level.
+fn judge(onecopy: &Path, rule_off: &str, words: &[&str]) -> (Output, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_onecopy-conformance"))
+        .args(["check-live", "--protocol", "c-jdbc", "--onecopy"])
+        .arg(onecopy)
+        .args(words)
+        .env("ONECOPY_TEST_RULE_OFF", rule_off)
+        .output()
+        .expect("the program is built for the test");
+    let said = [&output.stdout[..], &output.stderr].concat();
+    (output, String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_history_keeps_the_guarantees_of_its_row() {
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "onecopy"]).status();
+    assert!(built.expect("cargo runs").success(), "onecopy is built");
+    let programs = Path::new(env!("CARGO_BIN_EXE_onecopy-conformance")).parent().expect("it is in a folder");
+    let onecopy = programs.join("onecopy");
+    for words in [
+        &["--level", "pessimistic", "--respond", "first", "--strikes", "kill,node", "--calm-ms", "700"][..],
+        &["--level", "optimistic", "--respond", "majority", "--kill"],
+        &["--level", "pass-through", "--respond", "first", "--kill"],
+    ] {
+        let (output, said) = judge(&onecopy, "", &[words, &["--seconds", "12"]].concat());
+        assert!(output.status.success(), "{words:?}: {said}");
+        assert!(said.contains("killed"), "{words:?}: no server was killed: {said}");
+    }
+    let is_noticed = ["3", "10", "50"].into_iter().any(|seconds| {
+        let words = ["--level", "pessimistic", "--seconds", seconds];
+        let (output, said) = judge(&onecopy, "locks_wait", &words);
+        !output.status.success() && said.contains("WRONG")
+    });
+    assert!(is_noticed, "locks that do not wait are not noticed");
+}
