@@ -13,6 +13,7 @@ mod client;
 mod disk;
 mod draw;
 pub mod judge;
+mod kept;
 pub mod mutants;
 mod replica;
 mod server;
@@ -83,6 +84,8 @@ pub struct Counts {
     pub checkpoints: u64,
     /// Statements that no replica could execute.
     pub not_held: u64,
+    /// Kept answers that were given again.
+    pub given_again: u64,
 }
 
 impl Counts {
@@ -95,6 +98,7 @@ impl Counts {
         self.restarts += other.restarts;
         self.checkpoints += other.checkpoints;
         self.not_held += other.not_held;
+        self.given_again += other.given_again;
     }
 }
 

@@ -20,6 +20,7 @@ pub mod balancer;
 pub mod deadlock;
 pub mod early_response;
 pub mod message;
+pub mod query_cache;
 pub mod recovery_log;
 pub mod replica_queue;
 mod scheduler;
@@ -27,6 +28,7 @@ pub mod table_locks;
 
 use balancer::Balance;
 use early_response::Respond;
+use query_cache::Granularity;
 pub use scheduler::{Output, Return, Scheduler};
 
 /// The locks that the scheduler takes before it numbers a statement (section 2.2.3).
@@ -49,6 +51,8 @@ pub struct Choices {
     pub respond: Respond,
     /// Where reads go.
     pub balance: Balance,
+    /// What a write makes obsolete of the answers that are kept, if any are.
+    pub cache: Option<Granularity>,
     /// The rules, all on except in mutants.
     pub rules: Rules,
 }
@@ -74,6 +78,10 @@ pub struct Rules {
     pub reads_need_holders: bool,
     /// As many replicas as the policy says have executed what is answered.
     pub answers_are_counted: bool,
+    /// Answers that may lack what an open transaction has written are not kept.
+    pub open_writers_count: bool,
+    /// Answers from tables that were written since are not given.
+    pub writes_end_answers: bool,
 }
 
 impl Default for Rules {
@@ -88,6 +96,8 @@ impl Default for Rules {
             missed_are_replayed: true,
             reads_need_holders: true,
             answers_are_counted: true,
+            open_writers_count: true,
+            writes_end_answers: true,
         }
     }
 }

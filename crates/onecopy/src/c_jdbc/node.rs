@@ -222,6 +222,8 @@ impl CJdbc {
                     queue.extend(out.into_iter().map(|output| Delivery::Queue(index, output)));
                 }
                 Delivery::Scheduler(Output::Answer(session, answer)) => state.answer(session, &answer),
+                // No setting turns the query cache on.
+                Delivery::Scheduler(Output::Keep(..)) => {}
                 Delivery::Scheduler(Output::Log(operation)) => self.note(&mut state, &operation),
                 Delivery::Queue(index, QueueOutput::Report(report)) => {
                     let mut out = Vec::new();

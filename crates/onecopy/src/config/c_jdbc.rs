@@ -111,7 +111,7 @@ impl CJdbcWords<'_> {
             "weighted" => Balance::Weighted(weights(self.weights).ok_or(ProtocolError::Weights)?),
             _ => Balance::LeastPending,
         };
-        Ok(Choices { level, respond, balance, rules: Rules::default() })
+        Ok(Choices { level, respond, balance, cache: None, rules: Rules::default() })
     }
 }
 

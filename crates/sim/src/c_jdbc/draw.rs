@@ -9,12 +9,19 @@ use cluster::placement::{Copies, Placement, ReplicaSet};
 use cluster::protocols::c_jdbc::balancer::Balance;
 use cluster::protocols::c_jdbc::early_response::Respond;
 use cluster::protocols::c_jdbc::message::Tables;
+use cluster::protocols::c_jdbc::query_cache::Granularity;
 use cluster::protocols::c_jdbc::{Choices, Level};
 use cluster::protocols::shipping::Ending;
 
 use super::Options;
 use crate::dice::Dice;
 use crate::history::Element;
+
+/// Makes the choices about kept answers independent of all others.
+const CACHE_SEED: u64 = 0x4b45_5054;
+
+/// Most reads that are asked again and again.
+const QUESTIONS_MAX: usize = 3;
 
 /// The rows of a table.
 const ROWS: u32 = 2;
@@ -81,6 +88,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn draw(dice: &mut Dice, options: Options) -> Self {
+        let mut of_cache = Dice::new(dice.clone().number() ^ CACHE_SEED);
         let levels = [Level::PassThrough, Level::Optimistic, Level::Pessimistic];
         let policies = [Respond::First, Respond::Majority, Respond::All];
         let level = *dice.pick(&levels);
@@ -92,17 +100,21 @@ impl Plan {
             level: options.level.unwrap_or(level),
             respond: options.respond.unwrap_or(respond),
             balance: balance(dice, replicas),
+            cache: cache(&mut of_cache),
             rules,
         };
         let placement = placement(dice, replicas, tables);
         let mut elements = 0;
         let clients = dice.between(2, 5);
-        let clients = (0..clients)
+        let mut clients: Vec<Vec<Program>> = (0..clients)
             .map(|_| {
                 let count = dice.between(1, 6);
                 (0..count).map(|_| program(dice, tables, &placement, &mut elements)).collect()
             })
             .collect();
+        if choices.cache.is_some() {
+            ask_again(&mut of_cache, &mut clients);
+        }
         Self {
             choices,
             placement,
@@ -124,6 +136,32 @@ fn balance(dice: &mut Dice, replicas: u16) -> Balance {
         _ => Balance::Weighted(
             (0..replicas).map(|replica| (ReplicaId(replica), dice.below(4) as u32)).collect(),
         ),
+    }
+}
+
+/// In a third of the plans answers are kept.
+fn cache(dice: &mut Dice) -> Option<Granularity> {
+    match dice.below(6) {
+        0 => Some(Granularity::Database),
+        1 => Some(Granularity::Table),
+        _ => None,
+    }
+}
+
+/// Clients ask again, between their transactions, what some of them ask without BEGIN.
+fn ask_again(dice: &mut Dice, clients: &mut [Vec<Program>]) {
+    let asked = clients.iter().flatten().filter(|program| program.is_single);
+    let questions: Vec<Program> = asked.take(QUESTIONS_MAX).cloned().collect();
+    if questions.is_empty() {
+        return;
+    }
+    for programs in clients {
+        for program in std::mem::take(programs) {
+            programs.push(program);
+            while dice.percent(60) {
+                programs.push(dice.pick(&questions).clone());
+            }
+        }
     }
 }
 

@@ -62,6 +62,10 @@ pub const MUTANTS: &[Mutant] = &[
         s.core.missed_are_replayed = false;
     }),
     mutant("a returning replica repeats what it has", Optimistic, All, |s| s.kept_is_told = false),
+    mutant("answers are kept while their writers are open", Optimistic, All, |s| {
+        s.core.open_writers_count = false;
+    }),
+    mutant("answers outlive writes", Pessimistic, All, |s| s.core.writes_end_answers = false),
     mutant("reads go where their tables are not held", Pessimistic, All, |s| {
         s.core.reads_need_holders = false;
     }),

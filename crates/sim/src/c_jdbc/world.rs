@@ -11,6 +11,7 @@ use cluster::protocols::shipping::StatementId;
 use super::client::{Client, Next};
 use super::disk::LogDisk;
 use super::draw::{Fault, Plan, table_of};
+use super::kept::Kept;
 use super::replica::{Effect, Replica, Task, Texts};
 use super::server::Reply;
 use super::{Counts, Options};
@@ -62,6 +63,7 @@ struct World {
     /// Grows with each crash of the controller.
     run: u64,
     disk: LogDisk,
+    kept: Kept,
     replicas: Vec<Replica>,
     clients: Vec<Client>,
     texts: Texts,
@@ -123,6 +125,7 @@ impl World {
             scheduler: Some(scheduler),
             run: 0,
             disk: LogDisk::default(),
+            kept: Kept::default(),
             replicas,
             clients,
             texts: Texts::new(),
@@ -181,7 +184,10 @@ impl World {
             Happening::Request(client, run, request) => {
                 if run == self.run {
                     self.say(Stage::Accept, || format!("client {client}: {request:?}"));
-                    self.schedule(|scheduler, out| scheduler.request(SessionId(client as u64), request, out));
+                    if !self.answer_again(client, &request) {
+                        let session = SessionId(client as u64);
+                        self.schedule(|scheduler, out| scheduler.request(session, request, out));
+                    }
                 }
             }
             Happening::Answered(client, run, answer, reply) => {
@@ -227,14 +233,33 @@ impl World {
                 let from = if let Answer::Done(replica) = answer { replica } else { None };
                 let statement = self.clients[client].statement;
                 let reply = from.and_then(|replica| self.replies.get(&(replica, statement)).cloned());
+                self.kept.answered(session, self.texts.get(&statement), reply.as_ref());
                 let after_us = self.message_us();
                 self.agenda.enter(after_us, Happening::Answered(client, self.run, answer, reply));
             }
+            Output::Keep(session, moment) => self.kept.note(session, moment),
             Output::Log(operation) => {
                 self.disk.append(operation);
                 self.sync();
             }
         }
+    }
+
+    /// Answers a read with a kept answer, if there is one. Whether it did.
+    fn answer_again(&mut self, client: usize, request: &Request) -> bool {
+        let (Some(scheduler), Request::Read(tables, statement)) = (&self.scheduler, request) else {
+            return false;
+        };
+        let question = self.texts.get(statement);
+        let found = self.kept.find(scheduler, SessionId(client as u64), tables, question);
+        let is_found = found.is_some();
+        if is_found {
+            self.counts.given_again += 1;
+            let after_us = self.message_us();
+            let answer = Answer::Done(None);
+            self.agenda.enter(after_us, Happening::Answered(client, self.run, answer, found));
+        }
+        is_found
     }
 
     fn sync(&mut self) {
@@ -341,6 +366,7 @@ impl World {
         self.say(Stage::Fault, || "the controller crashes".to_owned());
         self.run += 1;
         self.disk.crash(&mut self.dice);
+        self.kept = Kept::default();
         self.replicas.iter_mut().for_each(Replica::disconnect);
         for client in 0..self.clients.len() {
             if self.clients[client].disconnect(&mut self.history) {

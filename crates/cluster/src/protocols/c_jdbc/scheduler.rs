@@ -20,6 +20,7 @@ use super::balancer::Balancer;
 use super::message::{
     Answer, FromReplica, Operation, OperationNumber, ReadId, Request, Step, Tables, ToReplica, TransactionId,
 };
+use super::query_cache::{Moment, Writings};
 use super::table_locks::TableLocks;
 use super::{Choices, Level};
 use delivery::{Delivery, Progress};
@@ -36,6 +37,8 @@ pub enum Output {
     ToReplica(ReplicaId, ToReplica),
     /// Reply to the client.
     Answer(SessionId, Answer),
+    /// The answer that follows may be kept as of this moment.
+    Keep(SessionId, Moment),
     /// Append it to the log. Of a commit, [`Scheduler::logged`] says that it is on disk, with all before it.
     Log(Operation),
 }
@@ -48,7 +51,7 @@ enum Pending {
     /// It was numbered.
     Operation,
     /// It is a read at a replica.
-    Read { id: ReadId, at: ReplicaId, tables: Tables, statement: StatementId },
+    Read { id: ReadId, at: ReplicaId, tables: Tables, statement: StatementId, moment: Option<Moment> },
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +85,8 @@ pub struct Scheduler {
     delivery: Delivery,
     locks: TableLocks<Owner>,
     balancer: Balancer,
+    /// What was written, if answers are kept.
+    writings: Option<Writings>,
     replica_waits: ReplicaWaits,
     transactions: BTreeMap<TransactionId, Transaction>,
     sessions: BTreeMap<SessionId, Session>,
@@ -137,6 +142,12 @@ impl Scheduler {
         for number in self.delivery.logged(number, out) {
             self.progress(number, out);
         }
+    }
+
+    /// Whether an answer that was kept as of a moment is still the answer to a read of a session outside a transaction.
+    pub fn may_answer_again(&self, session: SessionId, tables: &Tables, since: Moment) -> bool {
+        let is_alone = !self.sessions.contains_key(&session);
+        is_alone && self.writings.as_ref().is_some_and(|writings| writings.are_unwritten(tables, since))
     }
 
     /// The number of transactions that are not over at all replicas.
@@ -227,6 +238,9 @@ impl Scheduler {
                 let Some(transaction) = self.sessions.get(&session).and_then(|session| session.open) else {
                     return;
                 };
+                if let Some(writings) = &mut self.writings {
+                    writings.wrote(transaction, &tables);
+                }
                 let targets = self.targets(&tables);
                 if !self.delivery.any_takes_part(targets) {
                     self.give_up(session, Answer::Lost, out);
@@ -302,6 +316,9 @@ impl Scheduler {
             if end.is_some() {
                 self.delivery.silence(transaction);
                 self.transactions.remove(&transaction);
+                if let Some(writings) = &mut self.writings {
+                    writings.over(transaction);
+                }
                 self.release(owner, out);
             }
         }

@@ -28,7 +28,7 @@ fn tables(reads: &[u32], writes: &[u32]) -> Tables {
 }
 
 fn choices(level: Level, respond: Respond) -> Choices {
-    Choices { level, respond, balance: Balance::RoundRobin, rules: Rules::default() }
+    Choices { level, respond, balance: Balance::RoundRobin, cache: None, rules: Rules::default() }
 }
 
 /// A scheduler with its replicas; messages arrive at once, servers work when told.
@@ -93,6 +93,7 @@ impl Stage {
                     self.hear(replica, out);
                 }
                 Output::Answer(session, answer) => self.answers.push((session.0, answer)),
+                Output::Keep(..) => {}
                 Output::Log(operation) => {
                     let number = operation.number;
                     self.log.push(operation);

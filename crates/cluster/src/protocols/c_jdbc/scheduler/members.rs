@@ -8,6 +8,7 @@ use crate::placement::Placement;
 use super::super::Choices;
 use super::super::balancer::Balancer;
 use super::super::message::{Operation, OperationNumber, Step, TransactionId};
+use super::super::query_cache::Writings;
 use super::super::recovery_log::RecoveryLog;
 use super::super::table_locks::TableLocks;
 use super::delivery::Delivery;
@@ -36,12 +37,14 @@ impl Scheduler {
     /// A scheduler that continues a log. No replica takes part before it has returned.
     pub fn recovered(choices: Choices, placement: Placement, log: RecoveryLog) -> Self {
         let balancer = Balancer::new(choices.balance.clone());
+        let writings = choices.cache.map(|granularity| Writings::new(granularity, choices.rules));
         Self {
             choices,
             placement,
             delivery: Delivery::after(log),
             locks: TableLocks::default(),
             balancer,
+            writings,
             replica_waits: ReplicaWaits::default(),
             transactions: BTreeMap::new(),
             sessions: BTreeMap::new(),

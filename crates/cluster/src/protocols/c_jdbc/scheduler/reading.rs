@@ -28,18 +28,38 @@ impl Scheduler {
         let id = ReadId(self.reads_so_far);
         self.reads.insert(id, session);
         self.delivery.count_read(at, |reads| reads + 1);
+        let open = self.sessions.entry(session).or_default().open;
+        if let (Some(writings), Some(open)) = (&mut self.writings, open) {
+            // A read that is part of a write, such as a draw from a sequence.
+            writings.wrote(open, &tables);
+        }
+        let moment = self.writings.as_ref().filter(|_| open.is_none());
+        let moment = moment.and_then(|writings| writings.moment(&tables));
         let state = self.sessions.entry(session).or_default();
-        state.pending = Some(Pending::Read { id, at, tables, statement });
+        state.pending = Some(Pending::Read { id, at, tables, statement, moment });
         out.push(Output::ToReplica(at, ToReplica::Read(id, state.open, statement)));
     }
 
     pub(super) fn read_done(&mut self, replica: ReplicaId, id: ReadId, out: &mut Vec<Output>) {
         self.delivery.count_read(replica, |reads| reads.saturating_sub(1));
         let Some(session) = self.reads.remove(&id) else { return };
-        let single = self.sessions.entry(session).or_default().single.take();
+        let state = self.sessions.entry(session).or_default();
+        let single = state.single.take();
+        self.note_kept(session, out);
         self.answer(session, Answer::Done(Some(replica)), out);
         if let Some(owner) = single {
             self.release(owner, out);
+        }
+    }
+
+    /// The read of a session has ended. Its answer may be kept if nothing has written its tables meanwhile.
+    fn note_kept(&self, session: SessionId, out: &mut Vec<Output>) {
+        let pending = self.sessions.get(&session).and_then(|state| state.pending.as_ref());
+        if let (Some(writings), Some(Pending::Read { tables, moment: Some(moment), .. })) =
+            (&self.writings, pending)
+            && writings.are_unwritten(tables, *moment)
+        {
+            out.push(Output::Keep(session, *moment));
         }
     }
 
