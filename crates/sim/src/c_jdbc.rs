@@ -6,7 +6,7 @@
 //!
 //! The judges are the rows of the table of guarantees in docs/explanation/protocols/c-jdbc.md ([`judge`]), and no others.
 //!
-//! Not here: texts of statements and constraints. Servers have MVCC snapshots of single statements, row locks in order of
+//! A statement may violate a constraint, at every server; which one is drawn, not found out. Not here: texts of statements. Servers have MVCC snapshots of single statements, row locks in order of
 //! arrival, and READ COMMITTED.
 
 mod client;

@@ -82,6 +82,8 @@ pub struct Rules {
     pub open_writers_count: bool,
     /// Answers from tables that were written since are not given.
     pub writes_end_answers: bool,
+    /// A transaction of which a statement has failed is aborted before anything else gets a number.
+    pub failures_end_at_once: bool,
 }
 
 impl Default for Rules {
@@ -98,6 +100,7 @@ impl Default for Rules {
             answers_are_counted: true,
             open_writers_count: true,
             writes_end_answers: true,
+            failures_end_at_once: true,
         }
     }
 }

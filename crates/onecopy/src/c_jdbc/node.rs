@@ -74,6 +74,9 @@ impl LaneHost for CJdbc {
         lane.since = Instant::now();
         // A write without a reply was cancelled, because its transaction was aborted.
         let is_cancelled = completed.is_none() && matches!(doing, Doing::Write(_));
+        // Without table locks the server lets others have the rows of a failed transaction at once.
+        let has_failed = self.choices.level == Level::PassThrough
+            && completed.as_ref().is_some_and(|completed| completed.reply.error.is_some());
         if let Some(Completed { shipment, reply, .. }) = completed
             && let Err(Divergence { outcome }) = state.note_reply(&shipment, reply)
         {
@@ -88,6 +91,7 @@ impl LaneHost for CJdbc {
         let replica = &mut state.replicas[index];
         match doing {
             Doing::Write(_) if is_cancelled => {}
+            Doing::Write(number) if has_failed => replica.queue.failed(number, &mut out),
             Doing::Write(number) => replica.queue.executed(number, &mut out),
             Doing::Read(id) => {
                 if matches!(transaction, Transaction::Single(_)) {

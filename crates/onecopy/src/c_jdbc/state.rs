@@ -216,6 +216,7 @@ impl State {
             message::Answer::Done(_) => Answer::Done,
             message::Answer::Refused => Answer::Refused,
             message::Answer::Deadlock => Answer::Deadlock,
+            message::Answer::Failed(_) => Answer::Failed,
             message::Answer::NotHeld(_) => Answer::Lost(Remains::Transaction),
             message::Answer::Lost => Answer::Lost(Remains::Nothing),
         };

@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Lost(Remains),
     /// The transaction was in a deadlock, and is aborted.
     Deadlock,
+    /// The statement has failed, as the reply says, and its transaction is aborted.
+    Failed,
 }
 
 /// What is left of the open transaction of a request that no replica could execute.

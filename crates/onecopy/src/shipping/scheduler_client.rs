@@ -97,6 +97,10 @@ impl SchedulerClient {
         self.cancel.set(CancelState::Nothing);
         match outcome.answer {
             Answer::Done => Ok(Some(outcome)),
+            Answer::Failed => {
+                self.gave_up = true;
+                Ok(Some(outcome))
+            }
             Answer::Refused => {
                 let text = "too many transactions are under way";
                 Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, "Try again later.").into())

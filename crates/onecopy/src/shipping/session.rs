@@ -331,7 +331,10 @@ impl Session {
         let outcome = self.scheduler.request(request, generation, is_in_transaction).await;
         if self.scheduler.take_given_up() {
             self.settings.drop_staged();
+            let is_alone =
+                matches!(&self.transaction, TransactionState::Open(open) if open.locks.are_everything());
             self.transaction.give_up();
+            self.let_replicas_end(is_alone).await;
             self.scheduler.release_exclusive();
         }
         outcome

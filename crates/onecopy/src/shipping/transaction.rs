@@ -165,7 +165,7 @@ impl Session {
 
     /// Where each statement brings its own tables, an early answer does not mean that all replicas have ended a transaction.
     /// The exclusive turn of one that locks everything lasts until they have.
-    async fn let_replicas_end(&mut self, is_alone: bool) {
+    pub(super) async fn let_replicas_end(&mut self, is_alone: bool) {
         if is_alone && self.scheduler.lock_time().is_per_statement() {
             while !self.scheduler.shipping.is_idle() && self.scheduler.shipping.any_up().is_some() {
                 sleep(PAUSE).await;

@@ -126,6 +126,9 @@ impl Client {
         let is_single = self.program.as_ref().is_some_and(|program| program.is_single);
         match (answer, self.phase) {
             (Answer::Done(_), Phase::Beginning) => self.run(0, now_us, texts, history),
+            (Answer::Done(_), Phase::Running(_)) if reply.as_ref().is_some_and(|reply| reply.has_failed) => {
+                self.end(Ending::Abort, now_us, history)
+            }
             (Answer::Done(_), Phase::Running(place)) => {
                 let statement = history.transactions[self.transaction].statements.last_mut();
                 if let (Some(statement), Some(reply)) = (statement, reply) {

@@ -17,7 +17,10 @@ use super::Options;
 use crate::dice::Dice;
 use crate::history::Element;
 
-/// Makes the choices about kept answers independent of all others.
+/// In so many of a hundred plans statements fail.
+const FAILING_PERCENT: u64 = 30;
+
+/// Makes the choices about kept answers and failures independent of all others.
 const CACHE_SEED: u64 = 0x4b45_5054;
 
 /// Most reads that are asked again and again.
@@ -31,6 +34,8 @@ const ROWS: u32 = 2;
 pub(super) struct Statement {
     pub(super) reads: Vec<u32>,
     pub(super) writes: Vec<(u32, Element)>,
+    /// It violates a constraint when it has written so many rows, at every server.
+    pub(super) fails_after: Option<usize>,
 }
 
 impl Statement {
@@ -59,6 +64,18 @@ pub(super) struct Program {
     pub(super) ending: Ending,
     /// One read without BEGIN.
     pub(super) is_single: bool,
+}
+
+impl Program {
+    /// Lets one of its writes fail, in some transactions.
+    fn may_fail(&mut self, dice: &mut Dice) {
+        let writes: Vec<usize> =
+            (0..self.statements.len()).filter(|place| self.statements[*place].is_write()).collect();
+        if !writes.is_empty() && dice.percent(25) {
+            let failing = &mut self.statements[*dice.pick(&writes)];
+            failing.fails_after = Some(dice.below(failing.writes.len() as u64 + 1) as usize);
+        }
+    }
 }
 
 /// A fault.
@@ -114,6 +131,10 @@ impl Plan {
             .collect();
         if choices.cache.is_some() {
             ask_again(&mut of_cache, &mut clients);
+        }
+        if of_cache.percent(FAILING_PERCENT) {
+            let programs = clients.iter_mut().flatten().filter(|program| !program.is_single);
+            programs.for_each(|program| program.may_fail(&mut of_cache));
         }
         Self {
             choices,
@@ -213,7 +234,7 @@ fn program(dice: &mut Dice, tables: u32, placement: &Placement, elements: &mut E
         // Often a row is written that was read before.
         let read = statements.last().and_then(|last| last.reads.first()).copied();
         if let (Some(row), true) = (read.filter(|_| writes), dice.percent(50)) {
-            statement = Statement { reads: Vec::new(), writes: vec![(row, statement.writes[0].1)] };
+            statement = Statement { writes: vec![(row, statement.writes[0].1)], ..Statement::default() };
         }
         statements.push(statement);
     }
@@ -253,7 +274,7 @@ fn statement(dice: &mut Dice, tables: u32, writes: bool, elements: &mut Element)
         drawn
     };
     if !writes {
-        return Statement { reads: some(3), writes: Vec::new() };
+        return Statement { reads: some(3), ..Statement::default() };
     }
     let targets = some(2);
     let mut reads = some(2);
@@ -265,5 +286,5 @@ fn statement(dice: &mut Dice, tables: u32, writes: bool, elements: &mut Element)
         *elements += 1;
         (row, *elements)
     };
-    Statement { reads, writes: targets.into_iter().map(next).collect() }
+    Statement { reads, writes: targets.into_iter().map(next).collect(), fails_after: None }
 }

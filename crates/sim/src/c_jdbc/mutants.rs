@@ -46,6 +46,9 @@ pub const MUTANTS: &[Mutant] = &[
         s.queue.ends_share_what_they_free = false;
     }),
     mutant("freed statements are not awaited", PassThrough, First, |s| s.queue.awaits_freed = false),
+    mutant("what has failed is aborted when its client says so", PassThrough, First, |s| {
+        s.core.failures_end_at_once = false;
+    }),
     mutant("servers choose victims of deadlocks", PassThrough, All, |s| {
         s.servers_leave_deadlocks = false;
         s.core.deadlocks_are_found = false;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::ids::ReplicaId;
+use cluster::protocols::c_jdbc::Level;
 use cluster::protocols::c_jdbc::message::{
     FromReplica, OperationNumber, ReadId, Step, ToReplica, TransactionId,
 };
@@ -46,10 +47,12 @@ pub(super) struct Replica {
     /// A copy of its state at the last checkpoint.
     pub(super) checkpoint: (OperationNumber, Disk),
     switches: Switches,
+    /// There are no table locks, which would keep others off the rows of a failed transaction.
+    frees_rows_of_failures: bool,
 }
 
 impl Replica {
-    pub(super) fn new(id: ReplicaId, switches: Switches) -> Self {
+    pub(super) fn new(id: ReplicaId, level: Level, switches: Switches) -> Self {
         Self {
             id,
             server: Server::default(),
@@ -59,6 +62,7 @@ impl Replica {
             is_up: true,
             checkpoint: (OperationNumber::default(), Disk::default()),
             switches,
+            frees_rows_of_failures: level == Level::PassThrough,
         }
     }
 
@@ -90,8 +94,9 @@ impl Replica {
             Task::Statement(number) => self.step(number, texts),
             Task::Read(id, transaction, statement) => {
                 let reads = self.server.read(transaction, &texts[&statement].reads);
+                let reply = Reply { reads, ..Reply::default() };
                 self.queue.read(id, &mut out);
-                self.carry_out(out, texts, Some((statement, Reply { reads, writes: Vec::new() })))
+                self.carry_out(out, texts, Some((statement, reply)))
             }
             Task::End(number, transaction, ending) => {
                 let freed = self.server.end(transaction, ending);
@@ -122,6 +127,16 @@ impl Replica {
                 self.queue.executed(number, &mut out);
                 let statement = self.statements.remove(&number);
                 self.carry_out(out, texts, statement.map(|statement| (statement, reply)))
+            }
+            Some(Went::Failed(reply, freed)) => {
+                if self.frees_rows_of_failures {
+                    self.queue.failed(number, &mut out);
+                } else {
+                    self.queue.executed(number, &mut out);
+                }
+                let statement = self.statements.remove(&number);
+                let effects = self.carry_out(out, texts, statement.map(|statement| (statement, reply)));
+                self.go_on(freed, effects, texts)
             }
             Some(Went::Waits(holder)) => {
                 self.queue.waits(number, holder, &mut out);

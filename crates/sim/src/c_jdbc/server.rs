@@ -23,6 +23,8 @@ pub(super) struct Value {
 pub(super) struct Reply {
     pub(super) reads: Vec<Seen>,
     pub(super) writes: Vec<Write>,
+    /// The statement has failed, and the server has rolled its transaction back.
+    pub(super) has_failed: bool,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,8 @@ pub(super) enum Went {
     On,
     /// It waits for a lock of this transaction.
     Waits(TransactionId),
+    /// It has failed: the server rolls its transaction back at once, long before the client says ROLLBACK.
+    Failed(Reply, Freed),
 }
 
 /// What the end of a transaction set free.
@@ -124,6 +128,11 @@ impl Server {
                 running.digest = mix(running.digest, self.value(Some(transaction), *row).digest);
             }
         }
+        if running.statement.fails_after == Some(running.reply.writes.len()) {
+            let freed = self.end(transaction, Ending::Abort);
+            self.ended.insert(transaction);
+            return Some(Went::Failed(Reply { has_failed: true, ..Reply::default() }, freed));
+        }
         let Some((row, element)) = running.statement.writes.get(running.reply.writes.len()).copied() else {
             return Some(Went::Done(running.reply));
         };
@@ -139,7 +148,8 @@ impl Server {
         value.digest = mix(mix(value.digest, element), running.digest);
         value.list.push(element);
         self.own.entry(transaction).or_default().insert(row, value);
-        if running.reply.writes.len() == running.statement.writes.len() {
+        let fails = running.statement.fails_after == Some(running.reply.writes.len());
+        if running.reply.writes.len() == running.statement.writes.len() && !fails {
             return Some(Went::Done(running.reply));
         }
         self.running.insert(number, running);

@@ -108,7 +108,9 @@ impl World {
         (0..clients.len()).for_each(|client| agenda.enter(0, Happening::Next(client)));
         plan.faults.iter().for_each(|(at_us, fault)| agenda.enter(*at_us, Happening::Fault(*fault)));
         agenda.enter(CHECKPOINT_US, Happening::Checkpoint);
-        let replicas = (0..plan.replicas).map(|id| Replica::new(ReplicaId(id), options.switches)).collect();
+        let replicas = (0..plan.replicas)
+            .map(|id| Replica::new(ReplicaId(id), plan.choices.level, options.switches))
+            .collect();
         let scheduler = Scheduler::new(plan.choices.clone(), plan.placement.clone(), plan.replicas);
         let nothing = Plan {
             clients: Vec::new(),
@@ -230,7 +232,11 @@ impl World {
             }
             Output::Answer(session, answer) => {
                 let client = session.0 as usize;
-                let from = if let Answer::Done(replica) = answer { replica } else { None };
+                let from = match answer {
+                    Answer::Done(replica) => replica,
+                    Answer::Failed(replica) => Some(replica),
+                    _ => None,
+                };
                 let statement = self.clients[client].statement;
                 let reply = from.and_then(|replica| self.replies.get(&(replica, statement)).cloned());
                 self.kept.answered(session, self.texts.get(&statement), reply.as_ref());

@@ -42,6 +42,8 @@ pub enum Answer {
     Refused,
     /// The transaction was in a deadlock, was the youngest there, and is aborted.
     Deadlock,
+    /// The statement has failed at this replica, and its transaction is aborted.
+    Failed(ReplicaId),
     /// No replica holds all of these tables; nothing was done.
     NotHeld(Vec<TableId>),
     /// The holders of these tables are lost. An open transaction is aborted.
@@ -88,6 +90,9 @@ pub enum ToReplica {
 pub enum FromReplica {
     /// The operation is executed.
     Executed(OperationNumber),
+    /// The operation is executed: the statement has failed, and the server has freed the rows of its transaction. Only where servers
+    /// let statements wait for rows.
+    Failed(OperationNumber),
     /// The read is done.
     Read(ReadId),
     /// The transaction cannot go on until these end: a statement of it waits for a lock inside the server, or in the queue behind one

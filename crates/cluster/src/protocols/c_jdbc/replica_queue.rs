@@ -207,13 +207,26 @@ impl ReplicaQueue {
         if let Step::End(_) = entry.operation.step {
             self.used.remove(&transaction);
             self.entries.retain(|_, other| other.operation.transaction != transaction);
-            for other in self.entries.values_mut() {
-                if other.state == State::WaitsFor(transaction) && self.rules.awaits_freed {
-                    other.state = State::Running;
-                }
-            }
+            self.freed(transaction);
         }
         self.advance(out);
+    }
+
+    /// A statement has failed, and the server has rolled its transaction back: what waited for that goes on.
+    pub fn failed(&mut self, number: OperationNumber, out: &mut Vec<QueueOutput>) {
+        let Some(entry) = self.entries.remove(&number) else { return };
+        self.freed(entry.operation.transaction);
+        out.push(QueueOutput::Report(FromReplica::Failed(number)));
+        self.advance(out);
+    }
+
+    /// What waited for a transaction is running again.
+    fn freed(&mut self, transaction: TransactionId) {
+        for other in self.entries.values_mut() {
+            if other.state == State::WaitsFor(transaction) && self.rules.awaits_freed {
+                other.state = State::Running;
+            }
+        }
     }
 
     /// The server has answered a read.

@@ -129,6 +129,11 @@ impl Scheduler {
                 self.delivery.executed(replica, number);
                 self.progress(number, out);
             }
+            FromReplica::Failed(number) => {
+                self.delivery.executed(replica, number);
+                self.failed(replica, number, out);
+                self.progress(number, out);
+            }
             FromReplica::Read(id) => self.read_done(replica, id, out),
             FromReplica::Waits(waiter, blockers) => {
                 self.replica_waits.set(replica, waiter, blockers);
@@ -321,6 +326,21 @@ impl Scheduler {
                 }
                 self.release(owner, out);
             }
+        }
+    }
+
+    /// A statement has failed at a replica, whose server lets others have its rows from now on. So the abort gets its number before
+    /// anything that they do next.
+    fn failed(&mut self, replica: ReplicaId, number: OperationNumber, out: &mut Vec<Output>) {
+        let transaction =
+            self.delivery.transaction_of(number).filter(|_| self.choices.rules.failures_end_at_once);
+        let state = transaction.and_then(|transaction| self.transactions.get(&transaction));
+        let Some(session) = state.filter(|state| state.stage == Stage::Open).map(|state| state.session)
+        else {
+            return;
+        };
+        if self.sessions.get(&session).is_some_and(|state| state.open == transaction) {
+            self.give_up(session, Answer::Failed(replica), out);
         }
     }
 

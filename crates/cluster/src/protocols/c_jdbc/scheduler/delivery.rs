@@ -172,6 +172,11 @@ impl Delivery {
         })
     }
 
+    /// The transaction of an operation that is under way.
+    pub(super) fn transaction_of(&self, number: OperationNumber) -> Option<TransactionId> {
+        self.in_flight.get(&number).map(|in_flight| in_flight.transaction)
+    }
+
     pub(super) fn forget(&mut self, number: OperationNumber) {
         self.in_flight.remove(&number);
     }
