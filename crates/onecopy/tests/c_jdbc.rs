@@ -296,6 +296,9 @@ async fn stays_out(cluster: &mut Cluster) {
     run(&client, "INSERT INTO kept VALUES (1)").await;
     let replicas = cluster.caught_up().await;
     cluster.kill_server(&replicas[0], true);
+    while !cluster.has_server(&replicas[0]) {
+        sleep(Duration::from_millis(50)).await;
+    }
     cluster.caught_up().await;
     cluster.kill_server(&replicas[0], true);
     for n in 2..20 {

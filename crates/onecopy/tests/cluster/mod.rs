@@ -249,6 +249,11 @@ impl Cluster {
         self.child.wait().await.unwrap();
     }
 
+    /// Whether a server has processes. One that was killed is shown as up until that is noticed.
+    pub(crate) fn has_server(&self, replica: &Replica) -> bool {
+        !folder::processes_in(&self.data().join(&replica.name)).is_empty()
+    }
+
     /// kill -9 of one server: its postmaster alone, or all its processes.
     pub(crate) fn kill_server(&self, replica: &Replica, all: bool) {
         let folder = self.data().join(&replica.name);
