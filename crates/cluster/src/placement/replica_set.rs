@@ -13,6 +13,16 @@ impl ReplicaSet {
     /// No replica.
     pub const EMPTY: Self = Self(0);
 
+    /// The set with these bits, the lowest for the first replica.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
     /// The replicas numbered below `count`.
     pub fn first(count: u16) -> Self {
         assert!(count <= REPLICAS_MAX, "a set has room for REPLICAS_MAX replicas");

@@ -1,5 +1,7 @@
 //! A client's statement as it travels where statements travel instead of rows (conflict-aware scheduling, section 5.3).
 
+use crate::placement::ReplicaSet;
+
 /// A statement that has the same effect wherever it runs, with all that its meaning depends on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shipped {
@@ -15,4 +17,6 @@ pub struct Shipped {
     pub types: Vec<u8>,
     /// The formats and values of parameters, as in a Bind message.
     pub values: Vec<u8>,
+    /// The replicas that run it, if these are not all.
+    pub holders: Option<ReplicaSet>,
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::PartId;
-use crate::placement::{PARTS_MAX, PartSet};
+use crate::placement::{PARTS_MAX, PartSet, ReplicaSet};
 
 /// The database of all records here.
 pub(super) const DATABASE: DatabaseId = DatabaseId(1);
@@ -44,14 +44,16 @@ fn statement() -> impl Strategy<Value = Statement> {
 }
 
 fn shipped() -> impl Strategy<Value = Shipped> {
-    (text(), text(), image(), any::<bool>(), image(), image()).prop_map(
-        |(role, settings, text, is_extended, types, values)| Shipped {
+    let holders = || proptest::option::of(any::<u64>().prop_map(ReplicaSet::from_bits));
+    (text(), text(), image(), any::<bool>(), image(), image(), holders()).prop_map(
+        |(role, settings, text, is_extended, types, values, holders)| Shipped {
             role,
             settings,
             text,
             is_extended,
             types,
             values,
+            holders,
         },
     )
 }

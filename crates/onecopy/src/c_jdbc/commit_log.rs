@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cluster::ids::Version;
 use cluster::protocols::c_jdbc::message::Operation;
-use cluster::record::RecordBuilder;
+use cluster::record::{RecordBuilder, Shipped};
 
 use super::node::{CJdbc, Delivery};
 use super::state::State;
@@ -26,8 +26,9 @@ impl CJdbc {
         let mut body = RecordBuilder::new(coordinator.database.served.id);
         for write in &transaction.writes {
             let shipment =
-                state.statements.get(*write).expect("a transaction under way keeps its statements");
+                state.statements.get(write.statement).expect("a transaction under way keeps its statements");
             for shipped in shipment.command.logged() {
+                let shipped = Shipped { holders: write.holders, ..shipped };
                 body.push_shipped(&shipped).expect("the size was checked when the statement was taken");
             }
         }

@@ -15,7 +15,7 @@ use cluster::protocols::shipping::{self, Ending, Kind, SequenceNumber, Statement
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::state::{Divergence, Doing, LaneState, State};
+use super::state::{Divergence, Doing, LaneState, NumberedWrite, State};
 use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{Coordinator, QuarantineDuration};
@@ -256,9 +256,11 @@ impl CJdbc {
                     transaction.is_aborted = true;
                 }
             }
-            Step::Write(_, statement) => {
+            Step::Write(ref tables, statement) => {
+                let placement = state.scheduler.placement();
+                let holders = placement.is_partial().then(|| state.scheduler.targets(tables));
                 if let Some(transaction) = state.active.get_mut(&operation.transaction) {
-                    transaction.writes.push(statement);
+                    transaction.writes.push(NumberedWrite { statement, holders });
                 }
             }
             Step::End(Ending::Commit) => self.append(state, operation),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
 use cluster::parts::lock_queues::{LockSet, Mode};
+use cluster::placement::ReplicaSet;
 use cluster::protocols::c_jdbc::Scheduler;
 use cluster::protocols::c_jdbc::message::{self, OperationNumber, ReadId, Tables, TransactionId};
 use cluster::protocols::c_jdbc::replica_queue::ReplicaQueue;
@@ -97,11 +98,19 @@ impl ReplicaState {
 /// A transaction that some replica has not ended.
 pub(super) struct ShippedTransaction {
     pub(super) connections: Arc<SessionConnections>,
-    pub(super) writes: Vec<StatementId>,
+    pub(super) writes: Vec<NumberedWrite>,
     /// Its version in the log, once it is decided.
     pub(super) version: Option<Version>,
     /// Its abort is numbered.
     pub(super) is_aborted: bool,
+}
+
+/// A write of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NumberedWrite {
+    pub(super) statement: StatementId,
+    /// The replicas that run it, if these are not all.
+    pub(super) holders: Option<ReplicaSet>,
 }
 
 /// A session with the scheduler.
@@ -217,7 +226,7 @@ impl State {
             message::Answer::Refused => Answer::Refused,
             message::Answer::Deadlock => Answer::Deadlock,
             message::Answer::Failed(_) => Answer::Failed,
-            message::Answer::NotHeld(_) => Answer::Lost(Remains::Transaction),
+            message::Answer::NotHeld(tables) => Answer::NotHeld(tables.clone()),
             message::Answer::Lost => Answer::Lost(Remains::Nothing),
         };
         // A session that has ended receives nothing.
@@ -261,9 +270,9 @@ impl State {
         if self.replicas.iter().any(is_returning) {
             return;
         }
-        for statement in std::mem::take(&mut self.past).into_values().flat_map(|over| over.writes) {
-            self.statements.remove(statement);
-            self.outcomes.remove(&statement);
+        for write in std::mem::take(&mut self.past).into_values().flat_map(|over| over.writes) {
+            self.statements.remove(write.statement);
+            self.outcomes.remove(&write.statement);
         }
         if self.scheduler.kept_entries() > KEPT_ENTRIES_MAX + 8 * self.active.len() {
             self.scheduler.forget_over();

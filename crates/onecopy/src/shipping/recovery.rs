@@ -223,7 +223,8 @@ pub(crate) async fn roll_forward(
         ReplayOrder::AsLogged | ReplayOrder::None => {}
     }
     for record in missing {
-        redo(control, &record, host.reply_bytes_max(), &host.coordinator().local.seal).await?;
+        redo(control, &record, lacked.replica, host.reply_bytes_max(), &host.coordinator().local.seal)
+            .await?;
     }
     if count > 0 {
         tracing::info!(replica = %host.coordinator().seats[lacked.replica].name, count, "ran transactions again from the log");
@@ -261,7 +262,7 @@ async fn missing(
         missing.extend(records.into_iter().filter(|record| {
             let Header { identity, last, .. } = *record.header();
             last <= lacked.upto
-                && is_shipped(record)
+                && is_shipped_to(record, lacked.replica)
                 && !has.contains(&identity)
                 && !lacked.under_way.contains(&identity)
         }));
@@ -271,6 +272,15 @@ async fn missing(
 
 fn is_shipped(record: &Record) -> bool {
     record.items().any(|item| matches!(item, Item::Shipped(_)))
+}
+
+/// Whether a replica runs anything of a record.
+fn is_shipped_to(record: &Record, replica: ReplicaId) -> bool {
+    record.items().any(|item| matches!(item, Item::Shipped(shipped) if runs_at(&shipped, replica)))
+}
+
+fn runs_at(shipped: &Shipped, replica: ReplicaId) -> bool {
+    shipped.holders.is_none_or(|holders| holders.contains(replica))
 }
 
 /// Whether a trimmed log begins after the replica's last transaction.
@@ -283,6 +293,7 @@ fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
 async fn redo(
     control: &mut OwnConnection,
     record: &Record,
+    replica: ReplicaId,
     reply_bytes_max: usize,
     seal: &Seal,
 ) -> Result<(), RejoinError> {
@@ -290,6 +301,9 @@ async fn redo(
     let mut failed = false;
     for item in record.items() {
         let Item::Shipped(shipped) = item else { continue };
+        if !runs_at(&shipped, replica) {
+            continue;
+        }
         // A failed transaction accepts only ROLLBACK TO SAVEPOINT.
         match run(control, &shipped, !failed).await {
             Ok(returned_bytes) => failed = returned_bytes > reply_bytes_max,

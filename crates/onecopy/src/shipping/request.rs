@@ -1,5 +1,6 @@
 //! The requests of a session to the scheduler, and their outcomes.
 
+use cluster::ids::TableId;
 use cluster::parts::lock_queues::LockSet;
 use cluster::protocols::shipping::{self, Ending, Kind};
 
@@ -37,7 +38,7 @@ impl SessionRequest {
 }
 
 /// The scheduler's answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Done.
     Done,
@@ -45,6 +46,8 @@ pub(crate) enum Answer {
     Refused,
     /// No replica takes part that could do it.
     Lost(Remains),
+    /// No replica holds all of these tables, or not each holder of what is written holds the others; nothing was done.
+    NotHeld(Vec<TableId>),
     /// The transaction was in a deadlock, and is aborted.
     Deadlock,
     /// The statement has failed, as the reply says, and its transaction is aborted.

@@ -109,6 +109,16 @@ impl SchedulerClient {
                 self.gave_up = remains == Remains::Nothing;
                 Err(Refusal::retry("no replica takes part that could run the statement").into())
             }
+            Answer::NotHeld(tables) => {
+                let coordinator = self.shipping.coordinator();
+                let catalogue = coordinator.database.catalogue();
+                let known = tables.iter().filter(|table| catalogue.table(**table).is_some());
+                let names: Vec<String> = known.map(|table| coordinator.table_name(*table)).collect();
+                let text =
+                    format!("the tables of this statement are not held together: {}", names.join(", "));
+                let hint = "A read needs a replica with all its tables, and a write needs them at each holder of what it writes. SHOW PLACEMENT says what each replica holds.";
+                Err(Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, text, hint).into())
+            }
             Answer::Deadlock => {
                 self.gave_up = true;
                 let hint = "The transaction was the youngest of a cycle of transactions that waited for each other. Retry it.";

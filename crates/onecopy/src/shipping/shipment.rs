@@ -173,6 +173,7 @@ impl Command {
             is_extended: false,
             types: Vec::new(),
             values: Vec::new(),
+            holders: None,
         };
         let own = match &self.form {
             Form::Simple => plain(&self.text),

@@ -193,6 +193,23 @@ impl Scheduler {
         self.is_quiet().then(|| self.delivery.log_mut().name(name))
     }
 
+    /// Who holds what.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Other replicas hold some tables from now on. `false`, and nothing changes, unless nothing is under way and every replica
+    /// has everything: otherwise one would be sent what it no longer holds.
+    pub fn place(&mut self, placement: Placement, replicas: u16) -> bool {
+        let all_take_part = (0..replicas).all(|replica| self.takes_part(ReplicaId(replica)));
+        if !self.is_quiet() || !all_take_part {
+            return false;
+        }
+        self.delivery.log_mut().retain(|_| false);
+        self.placement = placement;
+        true
+    }
+
     /// Whether a session in its present state may ask this.
     fn fits(&self, session: SessionId, request: &Request) -> bool {
         let is_open = self.sessions.get(&session).is_some_and(|session| session.open.is_some());
@@ -215,8 +232,8 @@ impl Scheduler {
         (!is_held && self.choices.rules.reads_need_holders).then_some(all)
     }
 
-    /// The holders of anything that a statement writes.
-    fn targets(&self, tables: &Tables) -> ReplicaSet {
+    /// The holders of anything that a statement writes, whether they take part or not.
+    pub fn targets(&self, tables: &Tables) -> ReplicaSet {
         let written = tables.iter().filter(|(_, mode)| *mode == Mode::Write);
         written.fold(ReplicaSet::EMPTY, |set, (table, _)| set.or(self.placement.holders_of_all(&[*table])))
     }

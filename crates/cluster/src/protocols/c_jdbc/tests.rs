@@ -387,6 +387,25 @@ fn raidb_2_writes_go_to_holders_and_queries_need_one() {
     );
 }
 
+/// Who holds what changes only while nothing is under way and every replica takes part.
+#[test]
+fn tables_are_placed_while_nothing_is_under_way() {
+    let mut placement = Placement::full(2);
+    placement.restrict(table(ITEM), Copies::Whole(ReplicaSet::EMPTY.with(ReplicaId(1))));
+    let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 2);
+    stage.begin(1);
+    stage.write(1, NONE, &[ITEM]);
+    stage.finish_everywhere();
+    assert!(!stage.scheduler.place(placement.clone(), 2), "a transaction is open");
+    stage.commit(1);
+    stage.finish_everywhere();
+    assert!(!stage.scheduler.place(placement.clone(), 3), "a replica is lost");
+    assert!(stage.scheduler.place(placement, 2));
+    stage.begin(2);
+    stage.write(2, NONE, &[ITEM]);
+    assert_eq!(stage.busy(), [0, 1]);
+}
+
 /// RAIDb-0: each table has one holder, so a query of two may have none.
 #[test]
 fn raidb_0_a_query_of_two_replicas_is_refused() {

@@ -27,11 +27,14 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Adds a client's statement that every replica runs.
+    /// Adds a client's statement. Without holders, every replica runs it.
     pub fn push_shipped(&mut self, shipped: &Shipped) -> Result<(), TooLarge> {
-        let Shipped { role, settings, text, is_extended, types, values } = shipped;
+        let Shipped { role, settings, text, is_extended, types, values, holders } = shipped;
         let parts = [role.as_bytes(), settings.as_bytes(), text, types, values];
-        let need = ITEM_HEAD_BYTES + 1 + parts.iter().map(|part| 4 + part.len()).sum::<usize>();
+        // Earlier releases do not read a statement with holders, so they cannot run it where it is not held.
+        let holders = holders.map(|holders| holders.bits().to_le_bytes());
+        let sized = parts.iter().map(|part| 4 + part.len()).sum::<usize>();
+        let need = ITEM_HEAD_BYTES + 1 + sized + holders.map_or(0, |holders| holders.len());
         self.start_item(kind::SHIPPED, need)?;
         let (before, after) = parts.split_at(3);
         for part in before {
@@ -41,6 +44,7 @@ impl RecordBuilder {
         for part in after {
             self.put_sized(part);
         }
+        self.bytes.extend(holders.into_iter().flatten());
         self.statements += 1;
         self.elements += 1;
         Ok(())

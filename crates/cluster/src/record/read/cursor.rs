@@ -7,7 +7,7 @@
 use super::{Change, Item, RowChange, Rows, Sequence, Statement, kind, op};
 use crate::claims::{Claimed, Claims, ColumnSet};
 use crate::ids::{DatabaseId, PartId, ReplicaId};
-use crate::placement::PARTS_MAX;
+use crate::placement::{PARTS_MAX, ReplicaSet};
 use crate::record::row_parts::RowParts;
 use crate::record::{Origin, Shipped, Span, Spilled, origin};
 
@@ -100,6 +100,7 @@ impl<'a> Cursor<'a> {
             is_extended: self.flag()?,
             types: self.sized()?.to_vec(),
             values: self.sized()?.to_vec(),
+            holders: if self.at_end() { None } else { Some(ReplicaSet::from_bits(self.u64()?)) },
         })
     }
 
