@@ -13,18 +13,20 @@
 //! | `scheduling` | what sessions ask |
 //! | `commit_log` | a transaction's statements are durable before any replica is told to commit |
 //! | `waits` | waits inside servers, whose own search for deadlocks is off |
+//! | `placing` | who holds what, and how that changes |
 //! | `returning` | a replica is rolled forward from the log, and takes part again |
 //! | `start`, `kind` | a node of this kind, and what the rest of the node asks of it |
 //!
 //! Invariant: a replica whose outcome of a statement differs from the first one is quarantined. The server of a replica
 //! executes at most one write of a transaction at a time; only an abort overtakes it, and cancels it first.
 //!
-//! Not here: partial placement, and the return to a checkpoint, without which a replica that lacks transactions cannot
+//! Not here: the return to a checkpoint, without which a replica that lacks transactions cannot
 //! return under `pass-through`.
 
 mod commit_log;
 mod kind;
 mod node;
+mod placing;
 mod returning;
 mod scheduling;
 mod start;

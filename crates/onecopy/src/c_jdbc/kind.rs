@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
+use cluster::placement::Placement;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,7 +17,8 @@ use tokio::time::sleep;
 use wire::sqlstate;
 
 use super::node::CJdbc;
-use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use super::placing::Placer;
+use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, Order, Placing};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::error::Refusal;
@@ -113,15 +115,29 @@ impl NodeKind for CJdbc {
         false
     }
 
+    fn placement(&self, _: &Coordinator) -> Option<Placement> {
+        Some(Placer { node: self }.placement_of_tables())
+    }
+
+    fn place(self: Arc<Self>, order: Order) -> Option<Placing> {
+        Some(Box::pin(async move {
+            Placer { node: &self }.place_tables(order).await.map_err(|error| error.refusal())
+        }))
+    }
+
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
         match feature {
-            Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
-                Err(Refusal::new(
-                    sqlstate::FEATURE_NOT_SUPPORTED,
-                    "this command is not offered where statements are shipped",
-                    "The protocol onecopy has it.",
-                ))
-            }
+            Feature::Rebuild if self.lock().scheduler.placement().is_partial() => Err(Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "a replica cannot be rebuilt while only some replicas hold some tables",
+                "No other replica has what it holds. PLACE TABLE .. EVERYWHERE comes first, with all replicas up.",
+            )),
+            Feature::Placement | Feature::Rebuild => Ok(()),
+            Feature::ChangeMembers | Feature::Pause | Feature::Refill => Err(Refusal::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "this command is not offered where statements are shipped",
+                "The protocol onecopy has it.",
+            )),
         }
     }
 }

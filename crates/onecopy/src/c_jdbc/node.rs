@@ -146,9 +146,13 @@ impl LaneHost for CJdbc {
 
 impl CJdbc {
     /// A node of this term, in which no replica takes part yet.
-    pub(super) fn in_term(choices: Choices, replicas: &[ReplicaId], term: Term) -> Self {
-        let count = u16::try_from(replicas.len()).expect("replicas are counted by u16");
-        let scheduler = Scheduler::recovered(choices.clone(), Placement::full(count), RecoveryLog::default());
+    pub(super) fn in_term(
+        choices: Choices,
+        replicas: &[ReplicaId],
+        term: Term,
+        placement: Placement,
+    ) -> Self {
+        let scheduler = Scheduler::recovered(choices.clone(), placement, RecoveryLog::default());
         Self {
             state: Mutex::new(State::new(scheduler, replicas, term.last)),
             coordinator: OnceLock::new(),

@@ -17,6 +17,7 @@ use cluster::protocols::c_jdbc::{Level, Return};
 use tokio::time::sleep;
 
 use super::node::{CJdbc, Delivery};
+use super::placing::Placer;
 use super::state::{Returning, ShippedTransaction, State};
 use super::waits;
 use crate::backend::OwnConnection;
@@ -34,6 +35,8 @@ struct ReturnPoint {
 }
 
 impl Rejoins for CJdbc {
+    const KEEPS_MARKS: bool = true;
+
     fn is_quarantined(&self, replica: ReplicaId) -> bool {
         self.lock().replicas[usize::from(replica.0)].eligibility == Eligibility::Quarantined
     }
@@ -52,6 +55,7 @@ impl Rejoins for CJdbc {
         let has = AppliedSet::at(&mut control, &self.coordinator().local.seal).read().await?;
         let has: BTreeSet<Identity> = has.into_iter().collect();
         roll_forward(&**self, &mut control, &start.lacked, &has).await?;
+        Placer { node: self }.forget_unheld(id).await?;
         self.join(&start, &has)?;
         tokio::spawn(waits::watch(Arc::clone(self), start.run));
         Ok((start.run, control))

@@ -123,13 +123,13 @@ fn ask(state: &mut State, session: SessionId, request: SessionRequest, out: &mut
         SessionRequest::Execute(kind, locks, command) => {
             let statement = state.name(session, kind, command);
             match kind {
-                Kind::Read => Request::Read(tables_of(&locks), statement),
-                Kind::Write => Request::Write(tables_of(&locks), statement),
+                Kind::Read => Request::Read(tables_of(&locks, state.scheduler.placement()), statement),
+                Kind::Write => Request::Write(tables_of(&locks, state.scheduler.placement()), statement),
             }
         }
         SessionRequest::SingleRead(locks, command) => {
             let statement = state.name(session, Kind::Read, command);
-            Request::Read(tables_of(&locks), statement)
+            Request::Read(tables_of(&locks, state.scheduler.placement()), statement)
         }
         SessionRequest::SingleUpdate(..) => {
             // Sessions send a write alone as a transaction here.

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use cluster::ids::ReplicaId;
-use cluster::protocols::c_jdbc::Choices;
+use cluster::placement::Placement;
 use cluster::protocols::c_jdbc::balancer::Balance;
+use cluster::protocols::c_jdbc::{Choices, Level};
 
 use super::node::CJdbc;
 use crate::coordinator::plan::{Plan, Term};
@@ -22,6 +23,8 @@ pub(crate) enum CJdbcError {
     GapsInNumbers,
     /// There is not one weight for each replica.
     Weights { given: usize, replicas: usize },
+    /// Tables are placed, and the level is pass-through.
+    Placed,
     /// A test switches a rule off that does not exist.
     UnknownRule(String),
 }
@@ -38,6 +41,9 @@ impl fmt::Display for CJdbcError {
             Self::Weights { given, replicas } => {
                 write!(f, "balancer_weights has {given} numbers, and there are {replicas} replicas")
             }
+            Self::Placed => f.write_str(
+                "only some replicas hold some tables, which is not offered under transaction_level = pass-through",
+            ),
             Self::UnknownRule(rule) => write!(f, "{RULE_OFF}={rule}: there is no such rule"),
         }
     }
@@ -78,7 +84,15 @@ impl CJdbcOptions {
 
 impl CJdbc {
     /// A node of this term, in which no replica takes part yet.
-    pub(crate) fn new(options: CJdbcOptions, replicas: &[ReplicaId], term: Term) -> Self {
-        Self::in_term(options.choices, replicas, term)
+    pub(crate) fn new(
+        options: CJdbcOptions,
+        replicas: &[ReplicaId],
+        term: Term,
+        placement: Placement,
+    ) -> Result<Self, CJdbcError> {
+        if options.choices.level == Level::PassThrough && placement.is_partial() {
+            return Err(CJdbcError::Placed);
+        }
+        Ok(Self::in_term(options.choices, replicas, term, placement))
     }
 }

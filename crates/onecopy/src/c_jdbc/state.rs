@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
+use cluster::ids::{Incarnation, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::{LockSet, Mode};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Placement, ReplicaSet};
 use cluster::protocols::c_jdbc::Scheduler;
 use cluster::protocols::c_jdbc::message::{self, OperationNumber, ReadId, Tables, TransactionId};
 use cluster::protocols::c_jdbc::replica_queue::ReplicaQueue;
@@ -298,8 +298,14 @@ impl State {
 }
 
 /// The tables of a statement. The shared lock of the schema is left out: a change of the schema runs alone, and with it
-/// the end of each transaction would wait for every statement.
-pub(super) fn tables_of(locks: &LockSet) -> Tables {
+/// the end of each transaction would wait for every statement. A statement that may touch anything writes every table that
+/// only some replicas hold.
+pub(super) fn tables_of(locks: &LockSet, placement: &Placement) -> Tables {
     let each = locks.iter().map(|(fragment, mode)| (fragment.table, *mode));
-    each.filter(|(table, mode)| !is_schema(*table) || *mode == Mode::Write).collect()
+    let mut tables: BTreeMap<TableId, Mode> =
+        each.filter(|(table, mode)| !is_schema(*table) || *mode == Mode::Write).collect();
+    if tables.keys().any(|table| is_schema(*table)) {
+        tables.extend(placement.restricted().map(|(table, _)| (table, Mode::Write)));
+    }
+    tables.into_iter().collect()
 }

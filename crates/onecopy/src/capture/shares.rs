@@ -15,6 +15,12 @@ pub(crate) const NUMBERED_TABLES: &str = "SELECT n.nspname, c.relname, \
     FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE g.tgname = '!onecopy'";
 
+/// The same where nothing is captured: tables are numbered in the order of their names.
+const TABLES_BY_NAME: &str = "SELECT n.nspname, c.relname, row_number() OVER (ORDER BY n.nspname, c.relname) \
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.relkind = 'r' AND c.relpersistence = 'p' \
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')";
+
 const SHAPE: BackendError =
     BackendError::Protocol("an answer about numbers of tables of an unexpected shape");
 
@@ -25,12 +31,37 @@ pub(crate) struct Shares {
     pub(crate) holdings: Holdings,
     /// The database.
     pub(crate) database: DatabaseId,
+    /// How its server tells the numbers of tables.
+    pub(crate) numbering: Numbering,
+}
+
+/// How a server tells the numbers of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// By their capture triggers.
+    ByCapture,
+    /// In the order of their names, where nothing is captured.
+    ByName,
+}
+
+impl Numbering {
+    /// The query for [`Shares::of`].
+    pub(crate) fn tables_sql(self) -> &'static str {
+        match self {
+            Self::ByCapture => NUMBERED_TABLES,
+            Self::ByName => TABLES_BY_NAME,
+        }
+    }
 }
 
 impl Shares {
     /// Every table as a whole.
     pub(crate) fn everything() -> Self {
-        Self { holdings: Holdings::everything(), database: DatabaseId::FIRST }
+        Self {
+            holdings: Holdings::everything(),
+            database: DatabaseId::FIRST,
+            numbering: Numbering::ByCapture,
+        }
     }
 }
 

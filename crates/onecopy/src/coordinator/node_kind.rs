@@ -5,13 +5,15 @@
 //! none of them may ask which kind it is. A new kind implements [`NodeKind`] and
 //! [`crate::link::node_kind::ServesClients`], and is named once, where `node` opens a node.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, SessionId, TableId, Version};
-use cluster::placement::ReplicaSet;
+use cluster::placement::{Placement, ReplicaSet};
 use cluster::protocols::ReplicaStatus;
 use cluster::protocols::rows::Choices;
+use sql::Name;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -30,9 +32,22 @@ pub(crate) enum Feature {
     Placement,
     /// PAUSE: transactions end, and none begins.
     Pause,
+    /// REBUILD of a replica with the data of another one.
+    Rebuild,
     /// REBUILD of a replica whose server this node did not start.
     Refill,
 }
+
+/// Where tables are to be held.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) tables: Vec<Name>,
+    /// The names of the holders; all replicas if there are none.
+    pub(crate) holders: Option<BTreeSet<String>>,
+}
+
+/// A placement of tables that goes on.
+pub(crate) type Placing = Pin<Box<dyn Future<Output = Result<Vec<TableId>, Refusal>> + Send>>;
 
 /// A table that a transaction has made.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +121,16 @@ pub(crate) trait NodeKind: Send + Sync {
 
     /// The replicas that are to hold a new table, if these are not all members.
     fn holders_of_new(&self, _coordinator: &Coordinator, _table: NewTable<'_>) -> Option<ReplicaSet> {
+        None
+    }
+
+    /// Who holds what; `None` if every replica holds everything.
+    fn placement(&self, coordinator: &Coordinator) -> Option<Placement> {
+        coordinator.core.placement()
+    }
+
+    /// Places tables, if this kind of node has a way of its own.
+    fn place(self: Arc<Self>, _: Order) -> Option<Placing> {
         None
     }
 

@@ -30,6 +30,12 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Replaces the restricted tables in the file, durably.
+    pub(crate) fn write_placement(&self, restricted: &[(TableId, Copies)]) -> io::Result<()> {
+        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(&file, restricted)
+    }
+
     /// Replicas that have yet to join will hold a table, too. Returns false, and changes nothing, if one has joined meanwhile that does
     /// not hold it. Here the core comes first: with the table in the file, a later replica holds less than it could.
     pub(crate) fn lift(&self, table: TableId) -> io::Result<bool> {

@@ -14,7 +14,7 @@ use super::Coordinator;
 use super::identities::{AppliedSetError, AppliedVerdict};
 use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
-use crate::capture::shares::Shares;
+use crate::capture::shares::{Numbering, Shares};
 
 impl Coordinator {
     /// Runs `work` with the replica's server. Returns `None` if an agent gives the server up meanwhile. In a kind of
@@ -43,7 +43,12 @@ impl Coordinator {
 
     /// What a replica holds of each table of the database.
     pub(crate) fn shares(&self, replica: ReplicaId) -> Shares {
-        Shares { holdings: self.core.holdings(replica), database: self.database.served.id }
+        // Without a core nothing is captured.
+        let has_core = self.core.placement().is_some();
+        let numbering = if has_core { Numbering::ByCapture } else { Numbering::ByName };
+        let placement = self.kind.placement(self);
+        let holdings = placement.map_or_else(Holdings::everything, |placement| placement.holdings(replica));
+        Shares { holdings, database: self.database.served.id, numbering }
     }
 
     /// Notes which version would survive a crash of the replica's server. The log is trimmed behind the slowest

@@ -17,7 +17,7 @@ use cluster::placement::Share;
 use super::comparison::Checksums;
 use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::capture::quoting::quoted;
-use crate::capture::shares::{NUMBERED_TABLES, SharedTable, Shares, a_row_sql};
+use crate::capture::shares::{SharedTable, Shares, a_row_sql};
 
 /// Settings that the text of values and definitions depends on.
 const PIN_TEXT: &str = "SET LOCAL search_path = pg_catalog; SET LOCAL row_security = off; \
@@ -154,7 +154,7 @@ pub(crate) async fn checksums(
     connection: &mut OwnConnection,
     shares: &Shares,
 ) -> Result<Checksums, BackendError> {
-    let shared = shares.of(&connection.query(NUMBERED_TABLES).await?)?;
+    let shared = shares.of(&connection.query(shares.numbering.tables_sql()).await?)?;
     connection.query(PIN_TEXT).await?;
     let mut found = Checksums::default();
     for table in &shared {

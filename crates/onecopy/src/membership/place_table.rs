@@ -177,7 +177,7 @@ async fn change(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(),
     Ok(())
 }
 
-fn members(coordinator: &Coordinator) -> ReplicaSet {
+pub(crate) fn members(coordinator: &Coordinator) -> ReplicaSet {
     coordinator.seats.iter().map(|seat| seat.replica).collect()
 }
 
@@ -189,7 +189,7 @@ async fn await_catalogue(coordinator: &Coordinator) {
 }
 
 /// The tables of these names, with the tables below each.
-fn tables_of(coordinator: &Coordinator, names: &[Name]) -> Result<BTreeSet<TableId>, PlaceError> {
+pub(crate) fn tables_of(coordinator: &Coordinator, names: &[Name]) -> Result<BTreeSet<TableId>, PlaceError> {
     let catalogue = coordinator.database.catalogue();
     let mut all = BTreeSet::new();
     for name in names {
@@ -199,7 +199,7 @@ fn tables_of(coordinator: &Coordinator, names: &[Name]) -> Result<BTreeSet<Table
     Ok(all)
 }
 
-fn member(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, PlaceError> {
+pub(crate) fn member(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, PlaceError> {
     let seat = coordinator.seats.named(name);
     seat.map(|seat| seat.replica).ok_or_else(|| PlaceError::NoReplica(name.to_owned()))
 }

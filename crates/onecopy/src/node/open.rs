@@ -85,7 +85,8 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
             let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
-            let node = CJdbc::new(options, &members, fenced.term);
+            let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
+            let node = CJdbc::new(options, &members, fenced.term, placement).map_err(OpenError::kind)?;
             (fenced, Parts { kind: Arc::new(node), core: None, anchor })
         }
     };

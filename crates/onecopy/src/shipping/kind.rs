@@ -114,6 +114,7 @@ impl NodeKind for Shipping {
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
         match feature {
+            Feature::Rebuild => Ok(()),
             Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
                 Err(Refusal::new(
                     sqlstate::FEATURE_NOT_SUPPORTED,

@@ -141,11 +141,7 @@ impl TableLocks {
 
     /// Adds a sequence of this name, in any schema.
     pub(super) fn draw(&mut self, name: &str) {
-        // Names whose hashes collide share a lock, which is sound.
-        let hash = name
-            .bytes()
-            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        self.take(DatabaseId::FIRST.table(SEQUENCES | hash >> 2), Mode::Write);
+        self.take(sequence_lock(name), Mode::Write);
     }
 
     fn take(&mut self, table: TableId, mode: Mode) {
@@ -192,6 +188,18 @@ impl TableLocks {
         self.referenced.iter().for_each(|table| locks.take(*table, Mode::Write));
         locks.set()
     }
+}
+
+/// The table that stands for a sequence of this name, in any schema. Names whose hashes collide share it, which is sound.
+pub(crate) fn sequence_lock(name: &str) -> TableId {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    DatabaseId::FIRST.table(SEQUENCES | hash >> 2)
+}
+
+/// Whether a table stands for a sequence.
+pub(crate) fn is_sequence(table: TableId) -> bool {
+    (SEQUENCES..SESSIONS).contains(&table.number)
 }
 
 /// Whether a table is the schema, which every statement locks.

@@ -22,7 +22,7 @@ use super::lane::insert_identity;
 use super::replica_run::{LaneHost, ReplicaRun};
 use super::reply::is_deterministic;
 use super::shipment::{COPY_MARK, encode_copy};
-use crate::backend::{BackendError, OwnConnection, ServerInfo};
+use crate::backend::{BackendError, Connection, OwnConnection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};
 use crate::replica::agent::applied_set::AppliedSet;
@@ -104,6 +104,9 @@ pub(crate) trait Rejoins: LaneHost + 'static {
 
     /// All versions up to this one are over at a replica; `None` while it still runs transactions from before its return.
     fn over_at(&self, replica: ReplicaId) -> Option<Version>;
+
+    /// Whether replicas note how far they are, because not every record is for each of them.
+    const KEEPS_MARKS: bool = false;
 
     /// The least number of a transaction of this term whose record is not older than `first`. Older ones are forgotten.
     fn least_number(&self, first: Version) -> Option<u64>;
@@ -210,7 +213,8 @@ pub(crate) async fn roll_forward(
     lacked: &LackedRecords,
     has: &BTreeSet<Identity>,
 ) -> Result<(), RejoinError> {
-    let mut missing = missing(host, lacked, has).await?;
+    let mark = Mark::at(control.exchange()).read().await?;
+    let mut missing = missing(host, lacked, has, mark).await?;
     let count = missing.len();
     match lacked.order {
         ReplayOrder::ByNumber => missing.sort_by_key(|record| record.header().identity),
@@ -243,6 +247,7 @@ async fn missing(
     host: &impl LaneHost,
     lacked: &LackedRecords,
     has: &BTreeSet<Identity>,
+    mark: Option<Version>,
 ) -> Result<Vec<Arc<Record>>, RejoinError> {
     let log = &host.coordinator().log;
     let mut missing: Vec<Arc<Record>> = Vec::new();
@@ -252,7 +257,7 @@ async fn missing(
         let records =
             log.read_from(from, READ_BYTES).await.map_err(|error| RejoinError::Passing(error.to_string()))?;
         let Some(last) = records.last() else { break };
-        if from == first && is_beyond(&records[0], has) {
+        if from == first && is_beyond(&records[0], has, mark) {
             // The log is trimmed behind the last record that each member has.
             let reason = "the log no longer has the records that it lacks";
             host.coordinator().quarantine(lacked.replica, reason, QuarantineDuration::UntilRebuilt);
@@ -284,9 +289,11 @@ fn runs_at(shipped: &Shipped, replica: ReplicaId) -> bool {
 }
 
 /// Whether a trimmed log begins after the replica's last transaction.
-fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
+fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>, mark: Option<Version>) -> bool {
     let Header { first, identity, .. } = *oldest.header();
-    first > Version(1) && is_shipped(oldest) && !has.contains(&identity)
+    // A record that is not for the replica leaves nothing there, but its mark may be as late.
+    let is_marked = mark.is_some_and(|mark| mark.next() >= first);
+    first > Version(1) && is_shipped(oldest) && !has.contains(&identity) && !is_marked
 }
 
 /// Runs one transaction exactly as before. A failure happens again, and leaves only the identity.
@@ -395,6 +402,39 @@ async fn watch<H: Rejoins>(host: &H, run: ReplicaRun, mut control: OwnConnection
     }
 }
 
+/// The version up to which everything is over at a replica, in a table of its server's.
+pub(crate) struct Mark<'a> {
+    control: &'a mut Connection,
+}
+
+impl<'a> Mark<'a> {
+    /// The mark of the replica at the other end.
+    pub(crate) fn at(control: &'a mut Connection) -> Self {
+        Self { control }
+    }
+
+    /// Notes it, on the server's disk.
+    pub(crate) async fn note(&mut self, over: Version) -> Result<(), BackendError> {
+        let sql = format!(
+            "SET synchronous_commit = on; CREATE TABLE IF NOT EXISTS onecopy.over (version bigint NOT NULL); \
+             BEGIN; DELETE FROM onecopy.over; INSERT INTO onecopy.over VALUES ({}); COMMIT",
+            over.0.cast_signed()
+        );
+        self.control.simple(&sql).await.map(drop)
+    }
+
+    /// Reads it, if it was noted.
+    async fn read(&mut self) -> Result<Option<Version>, BackendError> {
+        const IS_THERE: &str = "SELECT 1 WHERE pg_catalog.to_regclass('onecopy.over') IS NOT NULL";
+        if self.control.simple(IS_THERE).await?.is_empty() {
+            return Ok(None);
+        }
+        let noted = self.control.simple("SELECT version FROM onecopy.over").await?;
+        let version = noted.into_iter().flatten().flatten().next();
+        Ok(version.and_then(|version| version.parse().ok()).map(Version))
+    }
+}
+
 /// Makes durable at a replica what is over there, and forgets what no recovery can need.
 async fn note_durable<H: Rejoins>(
     host: &H,
@@ -406,6 +446,9 @@ async fn note_durable<H: Rejoins>(
     // A commit that waits for the disk also makes earlier commits durable, if it writes anything ithost.
     let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
     control.query(beat).await?;
+    if H::KEEPS_MARKS {
+        Mark::at(control.exchange()).note(over).await?;
+    }
     host.coordinator().note_durable(run.replica, over).await;
     let first = host.coordinator().log.first_retained();
     // Identities at the replica below the first number in the log have left the log.

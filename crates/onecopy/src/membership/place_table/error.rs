@@ -20,6 +20,8 @@ use crate::membership::verify::NoOneVersion;
 /// A table was not placed, or not everywhere. Each replica holds it or does not, and SHOW PLACEMENT says which.
 #[derive(Debug)]
 pub(crate) enum PlaceError {
+    /// This kind of node does not place tables so.
+    NotOffered(&'static str),
     /// A replica is being parked or woken, or another table is being placed.
     Busy,
     /// There is no table of this name.
@@ -75,6 +77,7 @@ pub(crate) enum PlaceError {
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotOffered(how) => write!(f, "this is not offered {how}"),
             Self::Busy => f.write_str("the cluster is being changed by another command or by its load"),
             Self::NoTable(name) => write!(f, "there is no table \"{name}\""),
             Self::NoReplica(name) => write!(f, "there is no replica \"{name}\""),
@@ -138,7 +141,7 @@ impl PlaceError {
             Self::NoTable(_) => sqlstate::UNDEFINED_TABLE,
             Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
             Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
-            Self::Breach(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            Self::Breach(_) | Self::NotOffered(_) => sqlstate::FEATURE_NOT_SUPPORTED,
             Self::NoHolder { .. } | Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             _ => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
         };
@@ -146,6 +149,9 @@ impl PlaceError {
             Self::Busy | Self::Underway { .. } => "Try again when that has ended.",
             Self::NoTable(_) => {
                 "Write a table of the database that is served, with its schema if other schemas have one of the name. A view has no rows of its own."
+            }
+            Self::NotOffered(_) => {
+                "Under c-jdbc, PLACE TABLE names tables and their replicas, at the levels optimistic and pessimistic."
             }
             Self::NoReplica(_) => "SHOW REPLICAS lists their names.",
             Self::NoHolder { .. } => "Name it among the replicas after ON, too.",

@@ -158,6 +158,7 @@ pub(crate) async fn run(
     match order {
         Order::Check => check::run(coordinator).await,
         Order::Rebuild(name) => {
+            coordinator.kind.check(Feature::Rebuild)?;
             let replica = awake(coordinator, name, "rebuilt")?;
             if coordinator.seats[replica].supervisor.get().is_none() {
                 if coordinator.kind.check(Feature::Refill).is_err() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, TableId};
-use cluster::placement::{Copies, ReplicaSet};
+use cluster::placement::{Copies, Placement, ReplicaSet};
 use sql::Name;
 use sql::profile::table_names;
 use tokio::time::{Duration, sleep};
@@ -13,6 +13,7 @@ use wire::{encode, sqlstate};
 use crate::capture::quoting::quoted;
 use crate::client::Client;
 use crate::coordinator::Coordinator;
+use crate::coordinator::node_kind::Order;
 use crate::error::Refusal;
 use crate::membership::place_table;
 use crate::membership::place_table::parts::Dealing;
@@ -147,9 +148,15 @@ pub(super) async fn run(
     };
     let placed =
         ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))?;
-    match placed.map_err(|error| error.refusal())? {
+    match placed? {
         Outcome::Tables(tables) => {
-            let rows = |table: &TableId| table_rows(coordinator, *table, &coordinator.core.copies(*table));
+            let placement = coordinator.kind.placement(coordinator);
+            let copies = |table: &TableId| {
+                placement
+                    .as_ref()
+                    .map_or(Copies::Whole(ReplicaSet::EMPTY), |placement| placement.copies(*table))
+            };
+            let rows = |table: &TableId| table_rows(coordinator, *table, &copies(table));
             Ok(tables.iter().flat_map(rows).collect())
         }
         Outcome::Parts(holders) => Ok(part_rows(coordinator, "parts", &holders)),
@@ -162,12 +169,31 @@ enum Outcome {
     Parts(Vec<ReplicaSet>),
 }
 
-async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Outcome, PlaceError> {
+async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Outcome, Refusal> {
     match placing {
         Placing::Tables { tables, wish, masters } => {
-            place_table::run(coordinator, tables, wish, masters).await.map(Outcome::Tables)
+            let holders = match &wish {
+                Wish::On(names) => Some(names.clone()),
+                Wish::Everywhere | Wish::By(_) => None,
+            };
+            let order = Order { tables: tables.clone(), holders };
+            let Some(placing) = Arc::clone(&coordinator.kind).place(order) else {
+                let placed = place_table::run(coordinator, tables, wish, masters).await;
+                return placed.map(Outcome::Tables).map_err(|error| error.refusal());
+            };
+            if matches!(wish, Wish::By(_)) || !masters.is_empty() {
+                let error = PlaceError::NotOffered("by a column or with masters under c-jdbc");
+                return Err(error.refusal());
+            }
+            placing.await.map(Outcome::Tables)
         }
-        Placing::Parts(dealing) => place_table::parts::deal(coordinator, dealing).await.map(Outcome::Parts),
+        Placing::Parts(dealing) => {
+            if coordinator.core.placement().is_none() {
+                return Err(PlaceError::NotOffered("by parts where statements are shipped").refusal());
+            }
+            let dealt = place_table::parts::deal(coordinator, dealing).await;
+            dealt.map(Outcome::Parts).map_err(|error| error.refusal())
+        }
     }
 }
 
@@ -185,7 +211,9 @@ async fn tell_stages(coordinator: &Coordinator, client: &mut Client) {
 
 /// The rows of SHOW PLACEMENT: each restricted table, then those that hold every table, and those that hold the others.
 pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let restricted = coordinator.restricted();
+    let placement = coordinator.kind.placement(coordinator);
+    let listed = placement.iter().flat_map(Placement::restricted);
+    let restricted: Vec<(TableId, Copies)> = listed.map(|(table, copies)| (table, copies.clone())).collect();
     let mut rows: Vec<Vec<String>> =
         restricted.iter().flat_map(|(table, copies)| table_rows(coordinator, *table, copies)).collect();
     let is_restricted = |table: TableId| restricted.iter().any(|(other, _)| *other == table);
@@ -193,7 +221,9 @@ pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
     rows.extend(mastered.flat_map(|table| table_rows(coordinator, table, &coordinator.core.copies(table))));
     rows.sort();
     let members: Vec<ReplicaId> = coordinator.seats.iter().map(|seat| seat.replica).collect();
-    let is_full = |replica: &ReplicaId| coordinator.core.holdings(*replica).is_everything();
+    let is_full = |replica: &ReplicaId| {
+        placement.as_ref().is_none_or(|placement| placement.holdings(*replica).is_everything())
+    };
     let full: ReplicaSet = members.iter().copied().filter(is_full).collect();
     rows.push(vec![EVERY_TABLE.to_owned(), names(coordinator, full)]);
     rows.push(vec![OTHER_TABLES.to_owned(), names(coordinator, members.into_iter().collect())]);

@@ -4,7 +4,7 @@ use cluster::ids::{ReplicaId, TableId};
 use cluster::placement::{Copies, Placement, ReplicaSet};
 
 use super::*;
-use crate::capture::shares::Shares;
+use crate::capture::shares::{Numbering, Shares};
 use crate::membership::comparison::Checksums;
 use crate::replica::agent::applied_set::AppliedSet;
 
@@ -54,7 +54,8 @@ async fn a_batch_leaves_the_rows_of_other_tables_out_and_its_identities_in() {
 async fn checksums(pair: &Pair, server: usize, holdings: &Holdings) -> Checksums {
     let mut connection = pair.servers[server].own("").await;
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.unwrap();
-    let shares = Shares { holdings: holdings.clone(), database: DatabaseId::FIRST };
+    let shares =
+        Shares { holdings: holdings.clone(), database: DatabaseId::FIRST, numbering: Numbering::ByCapture };
     checksum::checksums(&mut connection, &shares).await.unwrap()
 }
 
