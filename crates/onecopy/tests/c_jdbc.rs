@@ -295,10 +295,7 @@ async fn stays_out(cluster: &mut Cluster) {
     run(&client, "CREATE TABLE kept (n int PRIMARY KEY)").await;
     run(&client, "INSERT INTO kept VALUES (1)").await;
     let replicas = cluster.caught_up().await;
-    cluster.kill_server(&replicas[0], true);
-    while !cluster.has_server(&replicas[0]) {
-        sleep(Duration::from_millis(50)).await;
-    }
+    cluster.crash_server(&replicas[0]).await;
     cluster.caught_up().await;
     cluster.kill_server(&replicas[0], true);
     for n in 2..20 {

@@ -249,11 +249,6 @@ impl Cluster {
         self.child.wait().await.unwrap();
     }
 
-    /// Whether a server has processes. One that was killed is shown as up until that is noticed.
-    pub(crate) fn has_server(&self, replica: &Replica) -> bool {
-        !folder::processes_in(&self.data().join(&replica.name)).is_empty()
-    }
-
     /// kill -9 of one server: its postmaster alone, or all its processes.
     pub(crate) fn kill_server(&self, replica: &Replica, all: bool) {
         let folder = self.data().join(&replica.name);
@@ -262,6 +257,18 @@ impl Cluster {
         let postmaster = folder::postmaster(&folder);
         for process in processes.into_iter().filter(|process| all || Some(*process) == postmaster) {
             folder::kill(process, Signal::KILL);
+        }
+    }
+
+    /// kill -9 of all processes of one server, and waits until it is started again. Until then SHOW REPLICAS may say that it is up.
+    pub(crate) async fn crash_server(&self, replica: &Replica) {
+        let folder = self.data().join(&replica.name);
+        let killed = folder::postmaster(&folder);
+        self.kill_server(replica, true);
+        let deadline = Instant::now() + CAUGHT_UP_WITHIN;
+        while matches!(folder::postmaster(&folder), found if found.is_none() || found == killed) {
+            assert!(Instant::now() < deadline, "{} is not started again\n{}", replica.name, self.printed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
