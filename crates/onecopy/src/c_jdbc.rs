@@ -20,8 +20,8 @@
 //! Invariant: a replica whose outcome of a statement differs from the first one is quarantined. The server of a replica
 //! executes at most one write of a transaction at a time; only an abort overtakes it, and cancels it first.
 //!
-//! Not here: the return to a checkpoint, without which a replica that lacks transactions cannot
-//! return under `pass-through`.
+//! Not here: checkpoints, which any node could have whose log can be run again ([`crate::membership::checkpoint`]). Under
+//! `pass-through` it cannot, so a replica that lacks transactions does not return there.
 
 mod commit_log;
 mod kind;

@@ -6,6 +6,7 @@
 
 mod absence;
 mod catalogue;
+pub(crate) mod checkpoints;
 mod core;
 mod current_replicas;
 mod drivers;
@@ -51,6 +52,7 @@ use self::core::{Core, Outputs};
 use crate::database::Database;
 use crate::local::LocalState;
 use crate::local::limits::Limits;
+use checkpoints::Checkpoints;
 use drivers::Drivers;
 use elasticity::UsageFile;
 use identities::Identities;
@@ -96,6 +98,8 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) placement: PlacementFile,
     /// The file of what the servers have cost.
     pub(crate) usage: UsageFile,
+    /// The checkpoints.
+    pub(crate) checkpoints: Checkpoints,
     /// The operator's limits.
     pub(crate) limits: Limits,
     /// The state of this node.
@@ -135,12 +139,12 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
-        let CoordinatorOptions { kind, core, anchor, database, term, .. } = options;
+        let CoordinatorOptions { kind, core, anchor, database, term, checkpoints, .. } = options;
         let CoordinatorOptions { identities, quarantines, parked, placement, usage, limits, local, .. } =
             options;
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
-        let files = MemberFiles { quarantines, parked, placement, usage };
+        let files = MemberFiles { quarantines, parked, placement, usage, checkpoints };
         let lead = Lead::new(members, files, limits);
         let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
         let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());

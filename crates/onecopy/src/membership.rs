@@ -2,13 +2,14 @@
 //!
 //! [`members`] lets replicas join, drain and leave. [`adoption`] recognises servers of this cluster,
 //! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, for which [`base_backup`]
-//! copies its files, [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`] ([`comparison`]).
+//! copies its files, or that of a [`checkpoint`], [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`] ([`comparison`]).
 //!
 //! Invariant: a replica serves only after it holds the effect of every record up to the version where it joins.
 
 pub(crate) mod adoption;
 pub(crate) mod base_backup;
 pub(crate) mod check;
+pub(crate) mod checkpoint;
 pub(crate) mod checksum;
 pub(crate) mod cluster_file;
 pub(crate) mod comparison;

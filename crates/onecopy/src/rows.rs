@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::placement::PlacementRules;
 use crate::coordinator::mailbox::Note;
-use crate::coordinator::node_kind::{Feature, HoldingSession, NewTable, NodeKind};
+use crate::coordinator::node_kind::{Feature, HoldingSession, NewTable, NodeKind, no_checkpoints};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -176,8 +176,8 @@ impl NodeKind for Rows {
         true
     }
 
-    fn check(&self, _: Feature) -> Result<(), Refusal> {
-        Ok(())
+    fn check(&self, feature: Feature) -> Result<(), Refusal> {
+        if feature == Feature::Checkpoints { Err(no_checkpoints()) } else { Ok(()) }
     }
 
     fn places_new(&self) -> bool {

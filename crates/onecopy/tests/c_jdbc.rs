@@ -147,6 +147,8 @@ async fn pass_through_servers_wait_and_a_deadlock_has_one_victim() {
         assert_eq!(refused(&client, sql).await, "0A000", "{sql}");
         run(&client, "ROLLBACK").await;
     }
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    assert_eq!(refused(&admin, "CREATE CHECKPOINT it").await, "0A000");
     // With `all`, a replica that has stopped holds up the answer.
     let stopped = cluster.caught_up().await.remove(1);
     cluster.signal_server(&stopped, Signal::STOP);

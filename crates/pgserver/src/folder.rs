@@ -8,6 +8,7 @@
 //! DIR/server-1.log     the output of a server
 //! DIR/run              the sockets of the servers, unless the path is too long for sockets
 //! DIR/log              the log of records (made by the log engine)
+//! DIR/checkpoints      copies of a server's data, with names (made by the program)
 //! DIR/replica-1.new    a copy of another server that is to take the place of replica-1 (see [`swap`])
 //! ```
 //!

@@ -11,6 +11,7 @@ use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::Placement;
 use cluster::protocols::ReplicaStatus;
+use cluster::protocols::c_jdbc::Level;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -24,6 +25,7 @@ use crate::coordinator::{AgentOrder, Coordinator};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
+use crate::shipping::replica_run::LaneHost;
 use crate::shipping::scheduling::Scheduling;
 use crate::shipping::state::{Eligibility, replica};
 use crate::shipping::{recovery, session};
@@ -132,7 +134,24 @@ impl NodeKind for CJdbc {
                 "a replica cannot be rebuilt while only some replicas hold some tables",
                 "No other replica has what it holds. PLACE TABLE .. EVERYWHERE comes first, with all replicas up.",
             )),
-            Feature::Placement | Feature::Rebuild => Ok(()),
+            Feature::Placement if self.coordinator().lead.checkpoints.oldest().is_some() => {
+                Err(Refusal::new(
+                    sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    "tables cannot be placed while there are checkpoints",
+                    "The log does not have the rows that move. DROP CHECKPOINT removes a checkpoint.",
+                ))
+            }
+            Feature::Checkpoints if self.choices.level == Level::PassThrough => Err(Refusal::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "checkpoints are not offered under transaction_level = pass-through",
+                "Its transactions cannot be run again from the log. REBUILD REPLICA gives a replica the data of another one.",
+            )),
+            Feature::Checkpoints if self.lock().scheduler.placement().is_partial() => Err(Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "checkpoints are not offered while only some replicas hold some tables",
+                "No replica has a copy for the others. PLACE TABLE .. EVERYWHERE comes first.",
+            )),
+            Feature::Placement | Feature::Rebuild | Feature::Checkpoints => Ok(()),
             Feature::ChangeMembers | Feature::Pause | Feature::Refill => Err(Refusal::new(
                 sqlstate::FEATURE_NOT_SUPPORTED,
                 "this command is not offered where statements are shipped",

@@ -1,6 +1,7 @@
 //! A node of C-JDBC before its first replica takes part.
 
 use std::fmt;
+use std::io;
 
 use cluster::ids::ReplicaId;
 use cluster::placement::Placement;
@@ -25,6 +26,10 @@ pub(crate) enum CJdbcError {
     Weights { given: usize, replicas: usize },
     /// Tables are placed, and the level is pass-through.
     Placed,
+    /// There are checkpoints, and the level is pass-through.
+    Checkpoints,
+    /// The checkpoints cannot be read.
+    Unreadable(io::Error),
     /// A test switches a rule off that does not exist.
     UnknownRule(String),
 }
@@ -44,6 +49,10 @@ impl fmt::Display for CJdbcError {
             Self::Placed => f.write_str(
                 "only some replicas hold some tables, which is not offered under transaction_level = pass-through",
             ),
+            Self::Checkpoints => f.write_str(
+                "there are checkpoints, which are not offered under transaction_level = pass-through; start with another level, and DROP CHECKPOINT",
+            ),
+            Self::Unreadable(error) => error.fmt(f),
             Self::UnknownRule(rule) => write!(f, "{RULE_OFF}={rule}: there is no such rule"),
         }
     }
@@ -70,6 +79,10 @@ impl CJdbcOptions {
             && weights.len() != replicas.len()
         {
             return Err(CJdbcError::Weights { given: weights.len(), replicas: replicas.len() });
+        }
+        let has_checkpoints = || Ok(plan.checkpoints()?.oldest().is_some());
+        if choices.level == Level::PassThrough && has_checkpoints().map_err(CJdbcError::Unreadable)? {
+            return Err(CJdbcError::Checkpoints);
         }
         match std::env::var(RULE_OFF).ok().as_deref() {
             None | Some("") => {}

@@ -3,11 +3,12 @@
 //!
 //! A node without the core asks the leader for all of this.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use cluster::ids::ReplicaId;
 use tokio::sync::{Mutex, Notify, mpsc};
 
+use super::checkpoints::Checkpoints;
 use super::elasticity::{Elasticity, UsageFile};
 use super::log_retention::{LogRetention, Retention};
 use super::parking::{ParkedFiles, Parking};
@@ -22,6 +23,8 @@ use crate::local::limits::Limits;
 pub(crate) struct Lead {
     /// Which records each replica still needs, and why one is quarantined.
     pub(crate) retention: Retention,
+    /// What the log is also kept for.
+    pub(crate) checkpoints: Arc<Checkpoints>,
     /// Which replicas are parked.
     pub(crate) parking: Parking,
     /// The file of what each replica holds. Held while that changes.
@@ -44,12 +47,14 @@ pub(super) struct MemberFiles {
     pub(super) parked: ParkedFiles,
     pub(super) placement: PlacementFile,
     pub(super) usage: UsageFile,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl Lead {
     pub(super) fn new(members: impl Iterator<Item = ReplicaId>, files: MemberFiles, limits: Limits) -> Self {
         Self {
             retention: Retention::new(LogRetention::of(members), files.quarantines, limits),
+            checkpoints: Arc::new(files.checkpoints),
             parking: Parking::new(files.parked),
             placement: std::sync::Mutex::new(files.placement),
             elasticity: Elasticity::new(files.usage),

@@ -10,7 +10,9 @@
 //!   rolled back, so the replica has all records before it. Together with the log it is a complete copy. The node
 //!   retries it when no other replica can serve ([`crate::membership::resync`]).
 //! - A parked replica needs the log like a replica that is down, up to a smaller limit. Waking it after that rebuilds it.
-//! - When the log grows past its limit, only connected replicas hold back trimming. The others must then be rebuilt.
+//! - A checkpoint needs all records after its version ([`super::checkpoints`]).
+//! - When the log grows past its limit, only connected replicas hold back trimming, and the oldest checkpoints are
+//!   dropped. The other replicas must then be rebuilt.
 //!   When they come back, the first missing version shows it.
 //!
 //! A quarantine that the log cannot explain is also kept in a file ([`super::quarantines`]): a record that did not fit,
@@ -149,12 +151,8 @@ impl LogRetention {
         });
     }
 
-    /// No replica needs the log up to this version. `None` when no replica needs the log at all.
-    pub(crate) fn unneeded(&self) -> Option<Version> {
-        self.unneeded_but_by(|_| true)
-    }
-
-    /// As [`LogRetention::unneeded`], if only these replicas hold back trimming.
+    /// No replica needs the log up to this version, if only these replicas hold back trimming. `None` when no replica needs
+    /// the log at all.
     pub(crate) fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
         self.replicas.iter().filter_map(|(replica, one)| one.needs(counts(*replica))).min()
     }
@@ -184,32 +182,32 @@ mod tests {
     #[test]
     fn the_slowest_that_may_come_back_keeps_the_log() {
         let mut retention = three_replicas();
-        assert_eq!(retention.unneeded(), Some(Version(20)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(20)));
         assert_eq!(retention.unneeded_but_by(|replica| replica != C), Some(Version(70)));
         retention.quarantine(C, "changed behind our back", QuarantineDuration::UntilRebuilt);
-        assert_eq!(retention.unneeded(), Some(Version(70)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(70)));
         assert_eq!(retention.unneeded_but_by(|_| false), None);
         for replica in [A, B] {
             retention.quarantine(replica, "too", QuarantineDuration::UntilRebuilt);
         }
-        assert_eq!(retention.unneeded(), None);
+        assert_eq!(retention.unneeded_but_by(|_| true), None);
         // The log is not kept for a replica that is no longer a member.
         let mut retention = three_replicas();
         retention.forget(C);
         retention.note_durable(C, Version(30));
-        assert_eq!(retention.unneeded(), Some(Version(70)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(70)));
         // A replica that has not reported yet may need everything.
-        assert_eq!(LogRetention::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
+        assert_eq!(LogRetention::of([A, B].into_iter()).unneeded_but_by(|_| true), Some(Version::ZERO));
     }
 
     #[test]
     fn the_log_is_kept_for_one_that_may_be_tried_again() {
         let mut retention = three_replicas();
         retention.quarantine(C, "version 21 cannot be applied", QuarantineDuration::UntilApplied);
-        assert_eq!(retention.unneeded(), Some(Version(20)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(20)));
         assert_eq!(retention.may_be_tried_again(), [C]);
         retention.tried_again(C);
-        assert_eq!((retention.reason(C), retention.unneeded()), (None, Some(Version(20))));
+        assert_eq!((retention.reason(C), retention.unneeded_but_by(|_| true)), (None, Some(Version(20))));
         assert!(retention.may_be_tried_again().is_empty());
     }
 
@@ -219,12 +217,12 @@ mod tests {
         retention.quarantine(C, "is being rebuilt", QuarantineDuration::UntilRestart);
         retention.keep_from(C, Version(60));
         retention.note_durable(B, Version(95));
-        assert_eq!(retention.unneeded(), Some(Version(60)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(60)));
         // The same holds when the log is past its limit. Otherwise the rebuild would have been in vain.
         assert_eq!(retention.unneeded_but_by(|_| false), Some(Version(60)));
         retention.rebuilt(C);
         retention.forgo(C);
-        assert_eq!((retention.reason(C), retention.unneeded()), (None, Some(Version(60))));
+        assert_eq!((retention.reason(C), retention.unneeded_but_by(|_| true)), (None, Some(Version(60))));
         // The durable version of its former data does not apply to the new data.
         let mut retention = three_replicas();
         retention.quarantine(A, "is being rebuilt", QuarantineDuration::UntilRestart);
@@ -232,6 +230,6 @@ mod tests {
         retention.rebuilt(A);
         retention.forgo(A);
         retention.note_durable(C, Version(99));
-        assert_eq!(retention.unneeded(), Some(Version(65)));
+        assert_eq!(retention.unneeded_but_by(|_| true), Some(Version(65)));
     }
 }

@@ -16,6 +16,7 @@ use cluster::protocols::rows::Choices;
 use sql::Name;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use wire::sqlstate;
 
 use super::mailbox::Mailbox;
 use super::open_error::OpenError;
@@ -36,6 +37,8 @@ pub(crate) enum Feature {
     Rebuild,
     /// REBUILD of a replica whose server this node did not start.
     Refill,
+    /// Checkpoints of the recovery log.
+    Checkpoints,
 }
 
 /// Where tables are to be held.
@@ -136,4 +139,13 @@ pub(crate) trait NodeKind: Send + Sync {
 
     /// Refuses a group of commands that this kind of node does not have.
     fn check(&self, feature: Feature) -> Result<(), Refusal>;
+}
+
+/// The refusal of checkpoints by a kind of node that has none.
+pub(crate) fn no_checkpoints() -> Refusal {
+    Refusal::new(
+        sqlstate::FEATURE_NOT_SUPPORTED,
+        "checkpoints are not offered by this protocol",
+        "The protocol c-jdbc has them. Here REBUILD REPLICA gives a replica the data of another one.",
+    )
 }

@@ -1,5 +1,6 @@
 //! The plan of a node, and the record that opens its term in the log.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use cluster::record::RecordBuilder;
 use commitlog::{FileLog, LogEngine, LogError, Recovered};
 use pgserver::LOG_FOLDER;
 
+use super::checkpoints::Checkpoints;
 use super::elasticity::UsageFile;
 use super::identities::Identities;
 use super::open_error::{FenceError, OpenError};
@@ -99,6 +101,11 @@ impl Plan {
     /// The file of what each replica holds, beside those of quarantines.
     pub(crate) fn placement(&self) -> PlacementFile {
         PlacementFile::in_folder(self.log_folder())
+    }
+
+    /// The checkpoints, beside the folder of the log.
+    pub(crate) fn checkpoints(&self) -> io::Result<Checkpoints> {
+        Checkpoints::open(&self.data)
     }
 
     /// The file of what the servers have cost, beside them.

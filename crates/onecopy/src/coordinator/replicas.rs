@@ -11,6 +11,7 @@ use commitlog::LogError;
 use tokio::runtime::Handle;
 
 use super::Coordinator;
+use super::checkpoints::Checkpoint;
 use super::identities::{AppliedSetError, AppliedVerdict};
 use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
@@ -60,15 +61,15 @@ impl Coordinator {
 
     /// Trims the log up to the last version that is durable at every replica. That version itself stays: its identity
     /// locates a replica that has nothing after it. Past one limit parked replicas no longer hold back trimming, past the
-    /// other only connected ones do.
+    /// other only connected ones do, and the oldest checkpoints are dropped.
     async fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
-        let Some(unneeded) = self.lead.retention.log().unneeded() else { return };
+        let Some(unneeded) = self.unneeded_but_by(|_| true) else { return };
         let mut trimmed = self.log.trim(before(unneeded)).await;
         let parked_bytes_max = self.lead.retention.parked_log_bytes_max;
         if self.log.bytes() > parked_bytes_max {
             let is_awake = |replica| !self.lead.parking.state(replica).is_parked();
-            let unneeded = self.lead.retention.log().unneeded_but_by(is_awake);
+            let unneeded = self.unneeded_but_by(is_awake);
             if let Some(unneeded) = unneeded {
                 trimmed = self.log.shrink(before(unneeded), parked_bytes_max).await;
             }
@@ -76,15 +77,43 @@ impl Coordinator {
         if self.log.bytes() > self.lead.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
-            let unneeded = self.lead.retention.log().unneeded_but_by(|replica| up.contains(&replica));
-            if let Some(unneeded) = unneeded {
-                trimmed = self.log.shrink(before(unneeded), self.lead.retention.log_bytes_max).await;
-                self.leave_behind(&up);
+            let bytes_max = self.lead.retention.log_bytes_max;
+            while let Some(unneeded) = self.unneeded_but_by(|replica| up.contains(&replica)) {
+                trimmed = self.log.shrink(before(unneeded), bytes_max).await;
+                if self.log.bytes() <= bytes_max || !self.drop_oldest_checkpoint().await {
+                    break;
+                }
             }
+            self.leave_behind(&up);
         }
         match trimmed {
             Ok(first) => self.identities.trim(first),
             Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
+        }
+    }
+
+    /// Neither these replicas nor a checkpoint need the log up to this version. `None` when no replica needs it at all.
+    fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
+        let unneeded = self.lead.retention.log().unneeded_but_by(counts)?;
+        Some(self.lead.checkpoints.oldest().map_or(unneeded, |oldest| oldest.min(unneeded)))
+    }
+
+    /// Drops the oldest checkpoint, because the log is too long. Returns whether that was possible.
+    async fn drop_oldest_checkpoint(&self) -> bool {
+        let Some(oldest) = self.lead.checkpoints.all().into_iter().next() else { return false };
+        // One that is being used, or made, keeps its log.
+        let Ok(_turn) = self.lead.parking.change.try_lock() else { return false };
+        let Checkpoint { name, version, .. } = oldest;
+        let dropped = name.clone();
+        match self.lead.checkpoints.on_disk(move |all| all.remove(&dropped)).await {
+            Ok(()) => {
+                tracing::warn!(%name, %version, "the oldest checkpoint was dropped: the log had become too long (log-max-mb)");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%name, %error, "the oldest checkpoint cannot be dropped, and the log is too long");
+                false
+            }
         }
     }
 

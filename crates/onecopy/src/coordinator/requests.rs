@@ -3,9 +3,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId, Version};
+use pgserver::Account;
 use tokio::sync::oneshot;
 
 use super::replica_address::ReplicaAddress;
@@ -74,8 +76,13 @@ pub(crate) enum AgentOrder {
 /// An order to a server's supervisor.
 #[derive(Debug)]
 pub(crate) enum SupervisorOrder {
-    /// Replace the data of the server by the data of another one.
+    /// Replace the data of the server by a copy.
     Replace(Replacement),
+    /// Say which account owns the files of the server.
+    TellAccount {
+        /// Resolves with the account.
+        account: oneshot::Sender<Account>,
+    },
     /// Stop the server, and keep it stopped until [`SupervisorOrder::Wake`] or a replacement.
     Park {
         /// Resolves when the server has stopped.
@@ -93,13 +100,19 @@ pub(crate) enum SupervisorOrder {
     },
 }
 
-/// A copy of another server's data for a server.
+/// Where a server's new data comes from.
+#[derive(Debug)]
+pub(crate) enum CopySource {
+    /// A server that runs, and the role that may copy it.
+    Server { donor: Address, superuser: String },
+    /// A folder that no server uses, and its size.
+    Folder { folder: PathBuf, bytes: u64 },
+}
+
+/// A copy of other data for a server.
 #[derive(Debug)]
 pub(crate) struct Replacement {
-    /// The server to copy.
-    pub(crate) donor: Address,
-    /// The role that may copy the donor.
-    pub(crate) superuser: String,
+    pub(crate) source: CopySource,
     /// The progress of the copy.
     pub(crate) transfer: Arc<Transfer>,
     /// Resolves when the server runs on the copy, or with the reason why it does not.

@@ -19,6 +19,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pgserver::{Account, Server, ServerError};
@@ -26,6 +27,7 @@ use tokio::sync::mpsc;
 use wire::backend::tag;
 use wire::{encode, frame};
 
+use super::checkpoint::copy_folder;
 use crate::backend::{Address, BackendError, Connection};
 use crate::coordinator::resync_progress::Transfer;
 use crate::security::scram::Secret;
@@ -147,8 +149,39 @@ pub(crate) async fn copy(
     server.complete_copy().await.map_err(CopyError::Server)
 }
 
+/// Copies a folder that no server uses beside the data folder of `server`. Nothing else changes yet.
+pub(crate) async fn copy_of_folder(
+    server: &Server,
+    folder: &Path,
+    total_bytes: u64,
+    transfer: &Arc<Transfer>,
+) -> Result<(), CopyError> {
+    let into = server.begin_copy().map_err(CopyError::Server)?;
+    let (from, account, transfer) = (folder.to_owned(), server.account().clone(), Arc::clone(transfer));
+    let copying = tokio::task::spawn_blocking(move || {
+        check_space(&into, total_bytes)?;
+        copy_folder(&from, &into, &account, &transfer)
+            .map_err(|source| BackupError::Io { path: into.clone(), source })
+    });
+    let copied = copying.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
+    copied.map_err(|error| CopyError::Backup { name: server.name.clone(), error })?;
+    server.complete_copy().await.map_err(CopyError::Server)
+}
+
+/// Checks that the disk has room for a copy.
+fn check_space(into: &Path, total_bytes: u64) -> Result<(), BackupError> {
+    let disk = rustix::fs::statvfs(into)
+        .map_err(|error| BackupError::Io { path: into.to_owned(), source: error.into() })?;
+    let (path, free_bytes) = (into.to_owned(), disk.f_bavail.saturating_mul(disk.f_frsize));
+    let needed_bytes = total_bytes.saturating_add(RESERVE_BYTES);
+    if free_bytes < needed_bytes {
+        return Err(BackupError::NoSpace { path, needed_bytes, free_bytes });
+    }
+    Ok(())
+}
+
 /// Copies the server at `donor` into the empty folder `into`. The files are not synced yet.
-async fn receive(
+pub(crate) async fn receive(
     donor: &Address,
     superuser: &str,
     into: &Path,
@@ -259,14 +292,7 @@ impl Receiving<'_> {
         let kilobytes: u64 = String::from_utf8_lossy(kilobytes).parse().unwrap_or_default();
         let total_bytes = kilobytes << 10;
         self.transfer.expect(total_bytes);
-        let disk = rustix::fs::statvfs(self.into)
-            .map_err(|error| BackupError::Io { path: self.into.to_owned(), source: error.into() })?;
-        let (path, free_bytes) = (self.into.to_owned(), disk.f_bavail.saturating_mul(disk.f_frsize));
-        let needed_bytes = total_bytes.saturating_add(RESERVE_BYTES);
-        if free_bytes < needed_bytes {
-            return Err(BackupError::NoSpace { path, needed_bytes, free_bytes });
-        }
-        Ok(())
+        check_space(self.into, total_bytes)
     }
 
     async fn piece(&self, bytes: &[u8]) -> Result<(), ReceiveError> {

@@ -33,7 +33,7 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::coordinator::requests::{Replacement, RequestError, SupervisorOrder};
+use crate::coordinator::requests::{CopySource, Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{Coordinator, QuarantineDuration};
 
@@ -203,8 +203,10 @@ async fn copy(
     );
     let (done, outcome) = oneshot::channel();
     let errand = SupervisorOrder::Replace(Replacement {
-        donor: seat.address.clone(),
-        superuser: coordinator.database.served.superuser.clone(),
+        source: CopySource::Server {
+            donor: seat.address.clone(),
+            superuser: coordinator.database.served.superuser.clone(),
+        },
         transfer: Arc::clone(&transfer),
         done,
     });

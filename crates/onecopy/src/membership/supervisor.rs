@@ -3,7 +3,7 @@
 //! A server that ends is started again, for ever. While it does not start, its seat says why. If its data is the cause,
 //! the mender is told ([`crate::node::up`]).
 //!
-//! A rebuild copies the donor while the old server still runs. That server does not serve, but its data is kept until
+//! A rebuild copies the donor, or the folder of a checkpoint, while the old server still runs. That server does not serve, but its data is kept until
 //! the copy is complete. Then the supervisor stops it, puts the copy in its place and starts it. A server that cannot
 //! even start can be rebuilt as well.
 //!
@@ -18,8 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::base_backup;
 use super::base_backup::CopyError;
-use crate::backend::Address;
-use crate::coordinator::requests::{Replacement, RequestError, SupervisorOrder};
+use crate::coordinator::requests::{CopySource, Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Absence, Coordinator};
 use crate::terminal::Progress;
@@ -77,6 +76,10 @@ pub(crate) async fn run(
         };
         let replacement = match errand {
             SupervisorOrder::Replace(replacement) => replacement,
+            SupervisorOrder::TellAccount { account } => {
+                let _ = account.send(supervisor.server.account().clone());
+                continue;
+            }
             SupervisorOrder::Park { done } => {
                 supervisor.park().await;
                 let _ = done.send(());
@@ -193,8 +196,8 @@ impl Supervisor {
     }
 
     async fn carry_out(&mut self, replacement: Replacement) {
-        let Replacement { donor, superuser, transfer, done } = replacement;
-        let outcome = self.replace(&donor, &superuser, &transfer).await;
+        let Replacement { source, transfer, done } = replacement;
+        let outcome = self.replace(&source, &transfer).await;
         if let Err(reason) = &outcome {
             self.post.progress.say(reason);
         }
@@ -203,18 +206,20 @@ impl Supervisor {
         }
     }
 
-    async fn replace(
-        &mut self,
-        donor: &Address,
-        superuser: &str,
-        transfer: &Transfer,
-    ) -> Result<(), CopyError> {
+    async fn replace(&mut self, source: &CopySource, transfer: &Arc<Transfer>) -> Result<(), CopyError> {
         if self.state != ServerState::Running {
             // The server may have been about to start.
             self.server.stop().await;
             self.state = ServerState::Ended;
         }
-        base_backup::copy(&self.server, donor, superuser, transfer).await?;
+        match source {
+            CopySource::Server { donor, superuser } => {
+                base_backup::copy(&self.server, donor, superuser, transfer).await?;
+            }
+            CopySource::Folder { folder, bytes } => {
+                base_backup::copy_of_folder(&self.server, folder, *bytes, transfer).await?;
+            }
+        }
         self.state = ServerState::Ended;
         self.server.take_copy().await.map_err(CopyError::Server)?;
         self.server.start().await.map_err(CopyError::Server)?;

@@ -137,6 +137,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
     let (quarantines, parked, usage) = (plan.quarantines(), plan.parked(), plan.usage());
     let placement = plan.placement();
+    let checkpoints = plan.checkpoints().map_err(OpenError::kind)?;
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
@@ -158,6 +159,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
         parked,
         placement,
         usage,
+        checkpoints,
         limits: plan.limits,
         local: Arc::clone(&local),
     };

@@ -6,6 +6,7 @@
 //! sense. `SHOW STATS` and `SHOW VERSION` differ, and follow the name.
 
 mod bouncer;
+mod checkpoints;
 mod command;
 mod elastic;
 pub(crate) mod membership;
@@ -194,6 +195,7 @@ impl Admin {
             Command::Verify => verify::run(coordinator).await?,
             Command::Replica(order) => membership::run(coordinator, order, &mut self.client).await?,
             Command::Place(placing) => placement::run(coordinator, placing, &mut self.client).await?,
+            Command::Checkpoint(order) => checkpoints::run(coordinator, order, &mut self.client).await?,
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,

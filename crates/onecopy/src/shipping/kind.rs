@@ -18,7 +18,7 @@ use wire::sqlstate;
 use super::node::Shipping;
 use super::state::{Eligibility, replica};
 use super::{recovery, session};
-use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
+use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, no_checkpoints};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{AgentOrder, Coordinator};
 use crate::error::Refusal;
@@ -115,6 +115,7 @@ impl NodeKind for Shipping {
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
         match feature {
             Feature::Rebuild => Ok(()),
+            Feature::Checkpoints => Err(no_checkpoints()),
             Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
                 Err(Refusal::new(
                     sqlstate::FEATURE_NOT_SUPPORTED,

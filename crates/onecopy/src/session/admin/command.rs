@@ -4,6 +4,7 @@
 
 use wire::sqlstate;
 
+use super::checkpoints;
 use super::membership::{self, Order};
 use super::placement;
 use super::placement::Placing;
@@ -31,6 +32,8 @@ pub(super) enum Command {
     Replica(Order),
     /// PLACE TABLE: other replicas hold some tables.
     Place(Placing),
+    /// A command about checkpoints.
+    Checkpoint(checkpoints::Order),
     /// PAUSE: let open transactions end, and none begin.
     Pause,
     /// RESUME: let transactions begin again.
@@ -50,6 +53,7 @@ pub(super) enum Command {
 pub(super) enum View {
     Cache,
     Chains,
+    Checkpoints,
     Clients,
     Config,
     Conflicts,
@@ -75,9 +79,10 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 24] = [
+const VIEWS: [(&str, View, &str); 25] = [
     ("CACHE", View::Cache, "answers that are given again, and what became of others"),
     ("CHAINS", View::Chains, "known transactions that follow each other"),
+    ("CHECKPOINTS", View::Checkpoints, "checkpoints of the recovery log (c-jdbc)"),
     ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
     ("CONFLICTS", View::Conflicts, "waits and aborts by table, the worst first"),
@@ -103,10 +108,16 @@ const VIEWS: [(&str, View, &str); 24] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 19] = [
+const ACTIONS: [(&str, &str); 22] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
+    (
+        "REBUILD REPLICA name FROM CHECKPOINT name",
+        "puts a replica's data back, and runs the rest from the log",
+    ),
+    ("CREATE CHECKPOINT name", "names the end of the log, and copies a replica's data (c-jdbc)"),
+    ("DROP CHECKPOINT name", "removes a checkpoint with its copy"),
     ("ADD REPLICA", "makes one more server, which serves when it has all data; clients go on"),
     ("ADD REPLICA 'postgresql://host:port'", "adds a server that runs already (`onecopy serve`)"),
     (
@@ -143,6 +154,9 @@ pub(super) fn help() -> Vec<Vec<String>> {
 
 /// Reads a statement.
 pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
+    if let Some(order) = checkpoints::parse(sql)? {
+        return Ok(Command::Checkpoint(order));
+    }
     if let Some(order) = membership::parse(sql)? {
         return Ok(Command::Replica(order));
     }
@@ -183,6 +197,7 @@ impl Command {
             Self::Verify
             | Self::Replica(_)
             | Self::Place(_)
+            | Self::Checkpoint(_)
             | Self::Pause
             | Self::Resume
             | Self::Reload
@@ -196,6 +211,7 @@ impl Command {
             Self::Replica(Order::Check | Order::Rebuild(_)) => None,
             Self::Replica(_) => Some(Feature::ChangeMembers),
             Self::Place(_) => Some(Feature::Placement),
+            Self::Checkpoint(_) | Self::Show(View::Checkpoints) => Some(Feature::Checkpoints),
             Self::Pause => Some(Feature::Pause),
             _ => None,
         }
@@ -207,6 +223,7 @@ impl Command {
             Self::Show(_) | Self::Verify => "SHOW",
             Self::Replica(order) => order.tag(),
             Self::Place(_) => "PLACE",
+            Self::Checkpoint(order) => order.tag(),
             Self::Pause => "PAUSE",
             Self::Resume => "RESUME",
             Self::Reload => "RELOAD",
@@ -222,6 +239,7 @@ impl Command {
             Self::Verify => "table version result",
             Self::Replica(order) => order.columns(),
             Self::Place(_) => View::Placement.columns(dialect),
+            Self::Checkpoint(order) => order.columns(),
             Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
         };
         columns.split_whitespace().collect()
@@ -237,6 +255,7 @@ impl View {
     fn columns(self, dialect: Dialect) -> &'static str {
         match self {
             Self::Cache => "name value",
+            Self::Checkpoints => checkpoints::COLUMNS,
             Self::Chains => "chain replica transactions sessions",
             Self::Clients => {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \

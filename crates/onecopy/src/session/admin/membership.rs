@@ -106,7 +106,7 @@ fn without_holds(text: &str) -> Result<(&str, Holds), Refusal> {
 }
 
 /// A word without its quotes, if it has any.
-fn unquoted(word: &str, quote: char) -> Result<String, Refusal> {
+pub(super) fn unquoted(word: &str, quote: char) -> Result<String, Refusal> {
     let inside = match word.strip_prefix(quote) {
         Some(rest) => rest.strip_suffix(quote),
         None => Some(word),
@@ -287,7 +287,7 @@ async fn refill(
 }
 
 /// Waits until a replica has its data, and reports the progress to the client.
-async fn watched<T>(
+pub(super) async fn watched<T>(
     coordinator: &Coordinator,
     replica: ReplicaId,
     mut task: JoinHandle<T>,
@@ -302,7 +302,7 @@ async fn watched<T>(
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
 }
 
-fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>> {
+pub(super) fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>> {
     let ResyncSummary { donor, bytes, version } = rebuilt;
     vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
 }
@@ -339,7 +339,7 @@ fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
 }
 
 /// A replica that is not parked.
-fn awake(coordinator: &Coordinator, name: &str, what: &str) -> Result<ReplicaId, Refusal> {
+pub(super) fn awake(coordinator: &Coordinator, name: &str, what: &str) -> Result<ReplicaId, Refusal> {
     let replica = named(coordinator, name)?;
     if coordinator.lead.parking.state(replica).is_parked() {
         let message = format!("replica \"{name}\" cannot be {what}: it is parked");

@@ -10,6 +10,7 @@ use cluster::parts::replica::State;
 use cluster::protocols::{ChainStatus, Waiting};
 
 use super::bouncer;
+use super::checkpoints;
 use super::command::{Dialect, View, help};
 use super::elastic;
 use super::memory::{Kept, kept_in_memory, resident_bytes};
@@ -35,6 +36,7 @@ pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<Str
     let coordinator = &worker.coordinator;
     match view {
         View::Cache => cache(coordinator),
+        View::Checkpoints => checkpoints::rows(coordinator),
         View::Clients => bouncer::clients(coordinator),
         View::Cost => elastic::cost(coordinator),
         View::Elastic => elastic::elastic(coordinator),
