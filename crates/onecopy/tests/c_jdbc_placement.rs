@@ -7,7 +7,7 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, run, table, value};
+use cluster::{Cluster, rows, run, table, value};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -95,7 +95,10 @@ async fn raidb_2_holders_get_the_writes_and_a_lost_one_returns() {
     assert_eq!(each(&cluster, "SELECT count(*) FROM item").await, ["69", "69", "0", "0"]);
     assert_eq!(each(&cluster, "SELECT count(*) FROM note").await, ["0", "61", "61", "61"]);
     cluster.verify().await;
-    drop((client, admin));
+    // A crash between a change and the deletion leaves rows. They go when the replica returns.
+    let left = cluster.direct(&replicas[3]).await;
+    run(&left, "SET synchronous_commit = on; INSERT INTO item VALUES (1000, 'left')").await;
+    drop((client, admin, left));
     cluster.kill_everything().await;
     cluster.up_again().await;
     assert_eq!(each(&cluster, "SELECT count(*) FROM item").await, ["69", "69", "0", "0"]);
@@ -145,6 +148,100 @@ async fn raidb_0_each_table_has_one_holder() {
     assert_eq!(each(&cluster, "SELECT count(*) FROM sale").await, ["3", "0", "0", "0"]);
     cluster.verify().await;
     cluster.stop().await;
+}
+
+#[tokio::test]
+async fn tables_that_need_each_other_are_placed_together() {
+    let mut cluster = started("optimistic", "all").await;
+    let client = cluster.client().await;
+    run(&client, "CREATE SEQUENCE shared; CREATE TABLE one (id bigint PRIMARY KEY DEFAULT nextval('shared'), n int); CREATE TABLE other (id bigint PRIMARY KEY DEFAULT nextval('shared'), n int)").await;
+    run(&client, "CREATE TABLE split (id int, n int) PARTITION BY RANGE (id); CREATE TABLE low PARTITION OF split FOR VALUES FROM (0) TO (10); CREATE TABLE high PARTITION OF split FOR VALUES FROM (10) TO (20)").await;
+    run(&client, "INSERT INTO low VALUES (1, 1); INSERT INTO high VALUES (11, 1)").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    for (sql, names) in [
+        ("PLACE TABLE item ON replica-1", "\"sale\""),
+        ("PLACE TABLE sale ON replica-1", "\"item\""),
+        ("PLACE TABLE one ON replica-1", "\"shared\""),
+    ] {
+        let said = refused(&admin, sql).await;
+        assert!(said.starts_with("0A000") && said.contains(names), "{sql}: {said}");
+    }
+    for (sql, state) in [
+        ("PLACE TABLE none ON replica-1", "42P01"),
+        ("PLACE TABLE item, sale ON replica-9", "42704"),
+        ("PLACE PARTS 8 COPIES 1", "0A000"),
+    ] {
+        assert!(refused(&admin, sql).await.starts_with(state), "{sql}");
+    }
+    assert_eq!(table(&admin, "SHOW PLACEMENT").await.len(), 2, "nothing has changed");
+    place(&cluster, "PLACE TABLE one, other ON replica-1").await;
+    place(&cluster, "PLACE TABLE split ON replica-3").await;
+    run(&client, "INSERT INTO one (n) VALUES (1); INSERT INTO other (n) VALUES (1)").await;
+    run(&client, "INSERT INTO low VALUES (2, 2); INSERT INTO high VALUES (12, 2)").await;
+    assert_eq!(value(&client, "SELECT sum(n) FROM split").await, "6");
+    assert_eq!(each(&cluster, "SELECT count(*) FROM split").await, ["0", "0", "4", "0"]);
+    assert_eq!(
+        each(&cluster, "SELECT sum(id) FROM (SELECT id FROM one UNION ALL SELECT id FROM other) x").await[0],
+        "3"
+    );
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_for_which_the_log_had_nothing_returns_after_it_was_trimmed() {
+    let mut cluster = started("optimistic", "all").await;
+    place(&cluster, "PLACE TABLE item, sale ON replica-1, replica-2").await;
+    let (client, admin) = (cluster.client().await, cluster.try_client("onecopy").await.unwrap());
+    let replicas = cluster.caught_up().await;
+    let (deadline, text) = (Instant::now() + 4 * LONG, "x".repeat(2_000_000));
+    while first_in_log(&admin).await <= replicas[3].applied + 1 {
+        assert!(Instant::now() < deadline, "the log is never trimmed");
+        client.execute("UPDATE item SET name = $1 WHERE id = 1", &[&text]).await.unwrap();
+    }
+    cluster.crash_server(&replicas[3]).await;
+    run(&client, "UPDATE item SET name = 'b'; INSERT INTO note VALUES (7)").await;
+    cluster.caught_up().await;
+    assert_eq!(each(&cluster, "SELECT count(*) FROM note").await, ["1"; 4]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// A replica deletes, when it returns, what it does not hold yet. So a placement that it was lost in does not count on its rows.
+#[tokio::test]
+async fn a_new_holder_is_lost_after_it_got_the_rows() {
+    let mut cluster = started("optimistic", "all").await;
+    place(&cluster, "PLACE TABLE note ON replica-1").await;
+    let client = cluster.client().await;
+    run(&client, "INSERT INTO note SELECT i FROM generate_series(1, 600000) i").await;
+    let replicas = cluster.caught_up().await;
+    let (admin, second) = (cluster.try_client("onecopy").await.unwrap(), cluster.direct(&replicas[1]).await);
+    let lost = async {
+        while value(&second, "SELECT count(*) FROM note").await == "0" {
+            sleep(Duration::from_millis(5)).await;
+        }
+        cluster.crash_server(&replicas[1]).await;
+    };
+    let (placed, ()) = tokio::join!(admin.simple_query("PLACE TABLE note EVERYWHERE"), lost);
+    let rows = each(&cluster, "SELECT count(*) FROM note").await;
+    match placed {
+        // It was lost too late to matter.
+        Ok(_) => assert_eq!(rows, ["600000"; 4]),
+        Err(error) => {
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code().code(), "55000", "{error}");
+            assert_eq!(rows, ["600000", "0", "0", "0"], "{error}");
+        }
+    }
+    cluster.verify().await;
+    place(&cluster, "PLACE TABLE note EVERYWHERE").await;
+    assert_eq!(each(&cluster, "SELECT count(*) FROM note").await, ["600000"; 4]);
+    cluster.stop().await;
+}
+
+/// The first version that the log has.
+async fn first_in_log(admin: &Client) -> u64 {
+    rows(admin, "SHOW LOG").await[0]["first_version"].parse().unwrap()
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ impl NodeKind for CJdbc {
     }
 
     fn placement(&self, _: &Coordinator) -> Option<Placement> {
-        Some(Placer { node: self }.placement_of_tables())
+        Some(self.lock().placement_of_tables())
     }
 
     fn place(self: Arc<Self>, order: Order) -> Option<Placing> {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::client::cancel::Running;
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::Job;
-use crate::shipping::locks::is_schema;
+use crate::shipping::locks::{is_schema, is_sequence};
 use crate::shipping::replica_run::ReplicaRun;
 use crate::shipping::request::{Answer, Remains, RequestOutcome};
 use crate::shipping::shipment::{Command, Reply, Shipment};
@@ -171,6 +171,18 @@ impl State {
             numbers: BTreeMap::new(),
             is_open: false,
         }
+    }
+
+    /// Who holds which tables, without their sequences.
+    pub(super) fn placement_of_tables(&self) -> Placement {
+        let replicas = u16::try_from(self.replicas.len()).unwrap_or(u16::MAX);
+        let mut placement = Placement::full(replicas);
+        for (table, copies) in self.scheduler.placement().restricted() {
+            if !is_sequence(table) {
+                placement.restrict(table, copies.clone());
+            }
+        }
+        placement
     }
 
     /// The present run of a replica.

@@ -39,6 +39,8 @@ pub(crate) enum Breach {
     Key { table: String, column: String, index: String },
     /// Rows refer to rows of other parts.
     Across { child: String, parent: String },
+    /// Tables would be held by different replicas, and share a foreign key or a sequence, where statements travel instead of rows.
+    Apart { tables: [String; 2], shared: String },
 }
 
 impl fmt::Display for Breach {
@@ -59,6 +61,12 @@ impl fmt::Display for Breach {
                 f,
                 "table {table} is split by \"{column}\", which is not among the columns of its unique index \"{index}\""
             ),
+            Self::Apart { tables: [table, other], shared } => {
+                write!(
+                    f,
+                    "tables {table} and {other} share {shared}, and would be held by different replicas"
+                )
+            }
             Self::Across { child, parent } => write!(
                 f,
                 "rows of table {child} would refer to rows of table {parent} that a replica does not hold: the foreign key does not pair the columns by which both are split"
@@ -79,6 +87,9 @@ impl Breach {
             }
             Self::Key { .. } => {
                 "Each replica checks uniqueness among the rows that it holds. Add the column to the index, or keep the table whole."
+            }
+            Self::Apart { .. } => {
+                "Place both with one command, as in PLACE TABLE one, other ON replica-1, replica-2. Sequences of one name in two schemas count as one."
             }
             Self::Across { .. } => {
                 "Split both by columns that a foreign key pairs, or keep the table that is referred to whole: PLACE TABLE .. EVERYWHERE."
