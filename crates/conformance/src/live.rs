@@ -14,6 +14,7 @@ mod client;
 mod drawn;
 mod fault_injector;
 mod manner;
+mod moves;
 mod plan;
 mod report;
 mod session;
@@ -45,6 +46,7 @@ use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
 use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
 use manner::{LevelName, Manner, RespondName};
+use moves::Moves;
 use session::Session;
 use tally::Tally;
 
@@ -120,9 +122,14 @@ pub(crate) struct Options {
     calm_ms: u32,
 
     /// Where tables are held: `parts` (split by their key; with --chaos their placement changes under load, too), `few` (at two
-    /// replicas), a seed, or `random`, which is one of these by the seed [default: everywhere].
+    /// replicas), a seed, or `random`, which is one of these by the seed; under c-jdbc `one` or `few`, which change with
+    /// --chaos [default: everywhere].
     #[arg(long, value_name = "WORD", conflicts_with = "port")]
     placement: Option<String>,
+
+    /// Number of servers.
+    #[arg(long, value_name = "N", default_value_t = node::REPLICAS, value_parser = clap::value_parser!(u64).range(2..=9), conflicts_with = "port")]
+    replicas: u64,
 
     /// Folder of the servers' data, which is kept; an existing one is used again.
     #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
@@ -166,6 +173,7 @@ pub(crate) struct Options {
 struct Course {
     port: u16,
     seed: u64,
+    replicas: u64,
     end: Instant,
     interrupt: Interrupt,
     /// What clients of the protocol do.
@@ -180,7 +188,7 @@ impl Course {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        let chaos = |kind: &Kind| *kind != Kind::Place || self.placement() == Placement::Parts;
+        let chaos = |kind: &Kind| *kind != Kind::Place || self.places();
         if self.chaos {
             fault_injector::KINDS.into_iter().filter(chaos).collect()
         } else {
@@ -190,6 +198,20 @@ impl Options {
 
     fn placement(&self) -> Placement {
         Placement::chosen(self.placement.as_deref(), self.seed)
+    }
+
+    /// Whether what is held where may change under load.
+    fn places(&self) -> bool {
+        self.placement() == Placement::Parts || matches!(self.moves(), Ok(Moves::Tables { .. }))
+    }
+
+    /// How tables move under C-JDBC; under other protocols they are placed when they are made.
+    fn moves(&self) -> Result<Moves, Fault> {
+        match &self.placement {
+            Some(word) if self.manner().is_c_jdbc() => Moves::of_tables(word, self.replicas)
+                .ok_or_else(|| Fault::Missing("`--placement` is `one` or `few` under c-jdbc".to_owned())),
+            _ => Ok(Moves::Nothing),
+        }
     }
 
     fn manner(&self) -> Manner {
@@ -218,8 +240,10 @@ struct Run {
 
 /// Runs it; the report, which is a fault if anything is wrong.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
-    if options.strikes.contains(&Kind::Place) && options.placement() != Placement::Parts {
-        return Err(Fault::Missing("`--strikes place` needs `--placement parts`".to_owned()));
+    options.moves()?;
+    if options.strikes.contains(&Kind::Place) && !options.places() {
+        let text = "`--strikes place` needs `--placement parts`, or under c-jdbc `one` or `few`";
+        return Err(Fault::Missing(text.to_owned()));
     }
     let scratch = Scratch::new()?;
     let mut node = match options.port {
@@ -264,11 +288,11 @@ fn start(
     let arguments: Vec<String> = words.into_iter().map(str::to_owned).chain(chosen).collect();
     let folder = options.data.as_deref();
     let chosen = options.placement();
-    let placement = chosen.variable();
+    let placement = chosen.variable().filter(|_| !options.manner().is_c_jdbc());
     let shape = Shape {
         name: "onecopy",
         folder,
-        replicas: node::REPLICAS,
+        replicas: options.replicas,
         arguments: &arguments,
         placement,
         message_us: None,
@@ -286,14 +310,20 @@ async fn drive(
     let session = Session::open(port, "postgres").await?;
     prepare(&session, rows).await?;
     drop(session);
-    let split = match options.placement() {
-        Placement::Parts => parted(port).await?,
-        _ => Split::default(),
+    let moves = match options.placement() {
+        Placement::Parts => Moves::Parts(parted(port).await?.tables),
+        _ => options.moves().map_err(|fault| Refusal::Told(fault.to_string()))?,
     };
+    let admin = Session::open(port, "onecopy").await?;
+    for sql in moves.first() {
+        admin.simple(&sql).await?;
+    }
+    drop(admin);
     let shelf = Arc::new(Shelf::new(options.keys, rows));
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
     let manner = options.manner();
-    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), manner };
+    let (seed, replicas, interrupt) = (options.seed, options.replicas, interrupt.clone());
+    let course = Course { port, seed, replicas, end, interrupt, manner };
     let mut listers = JoinSet::new();
     let mut bankers = JoinSet::new();
     for number in 0..options.clients {
@@ -306,8 +336,7 @@ async fn drive(
         }
     }
     let mut drawers = JoinSet::new();
-    // Where statements are shipped there are no homes, and no ranges that are lent to them.
-    for home in drawn::HOMES.into_iter().filter(|_| !manner.ships()) {
+    for home in manner.drawing_homes() {
         let course = course.clone();
         drawers.spawn(async move { drawn::work(home, &course).await });
     }
@@ -316,8 +345,8 @@ async fn drive(
         Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
         Some(node) if !options.kinds().is_empty() => {
             let calm_ms = u64::from(options.calm_ms);
-            let (kinds, clock, tables) = (options.kinds(), shelf.clock(), split.tables);
-            let injector = FaultInjector { node, kinds, calm_ms, clock, tables, interrupt };
+            let (kinds, clock, interrupt) = (options.kinds(), shelf.clock(), &course.interrupt);
+            let injector = FaultInjector { node, kinds, calm_ms, clock, moves, interrupt };
             let struck = injector.work(&course).await;
             (run.strikes, run.counted) = struck.map_err(|fault| Refusal::Told(fault.to_string()))?;
         }
@@ -372,7 +401,7 @@ async fn kill_servers(data: &Path, course: &Course) -> Vec<u64> {
     let mut next = Instant::now() + KILL_EVERY;
     while !course.is_over() {
         if Instant::now() >= next {
-            let replica = dice.between(1, node::REPLICAS);
+            let replica = dice.between(1, course.replicas);
             let may_kill = !course.manner.rebuilds() || members_up(course.port).await > 1;
             if may_kill && node::kill_server(data, replica) {
                 kills.push(replica);

@@ -16,20 +16,25 @@ pub(super) const HOMES: [&str; 3] = ["any", "any", "auto"];
 pub(super) type Numbers = Vec<i64>;
 
 /// Draws until the course is over.
-pub(super) async fn work(home: &'static str, course: &Course) -> (Numbers, Tally) {
+pub(super) async fn work(home: Option<&'static str>, course: &Course) -> (Numbers, Tally) {
     let (mut numbers, mut tally) = (Numbers::new(), Tally::default());
     if let Err(refusal) = run(home, course, &mut numbers, &mut tally).await {
-        tally.wrong.push(format!("a client that draws at {home} gave up: {refusal}"));
+        tally.wrong.push(format!("a client that draws at {} gave up: {refusal}", name(home)));
     }
     (numbers, tally)
 }
 
-async fn run(home: &str, course: &Course, numbers: &mut Numbers, tally: &mut Tally) -> Result<(), Refusal> {
+async fn run(
+    home: Option<&str>,
+    course: &Course,
+    numbers: &mut Numbers,
+    tally: &mut Tally,
+) -> Result<(), Refusal> {
     let mut session = Session::open(course.port, "postgres").await?;
     let mut is_told = false;
     while !course.is_over() {
         let drawn = draw(&session, home, &mut is_told).await;
-        let ends = tally.kinds.entry(format!("draw at {home}")).or_default();
+        let ends = tally.kinds.entry(format!("draw at {}", name(home))).or_default();
         match drawn {
             Ok(drawn) => {
                 ends.committed += 1;
@@ -55,8 +60,12 @@ async fn run(home: &str, course: &Course, numbers: &mut Numbers, tally: &mut Tal
     Ok(())
 }
 
-async fn draw(session: &Session, home: &str, is_told: &mut bool) -> Result<Numbers, Refusal> {
-    if !*is_told {
+fn name(home: Option<&str>) -> &str {
+    home.unwrap_or("no home")
+}
+
+async fn draw(session: &Session, home: Option<&str>, is_told: &mut bool) -> Result<Numbers, Refusal> {
+    if let Some(home) = home.filter(|_| !*is_told) {
         session.simple(&format!("set onecopy.home = '{home}'")).await?;
         *is_told = true;
     }

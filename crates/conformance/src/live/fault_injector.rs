@@ -3,8 +3,7 @@
 //! Every kind comes once before one comes again. A killed server loses all its processes. All processes of a hung one are
 //! stopped. A server that is cut off has its socket out of reach, and every connection to it ends. A full one has no free
 //! connection left. A replica is drained and takes part again, or gets the data of another one. The node is killed and
-//! started again; at worst everything is killed at once. Where tables are split, their parts move, and a table becomes whole and is
-//! split again.
+//! started again; at worst everything is killed at once. Tables or their parts move ([`super::moves`]).
 //!
 //! Not here: the observations of the clients. A full disk needs a file system of its own: see [`KINDS`].
 
@@ -21,10 +20,10 @@ use testbed::node::{self, Node};
 use testbed::refusal::Refusal;
 use tokio::time::sleep;
 
+use super::moves::Moves;
 use super::session::Session;
 use super::{Course, LOOK};
 use crate::cache_audit::{self, CacheAudit};
-use crate::split::DEALINGS;
 
 /// How long a server hangs, is cut off or full.
 const LASTS: Duration = Duration::from_secs(4);
@@ -56,7 +55,7 @@ pub(crate) enum Kind {
     Node,
     /// kill -9 of everything at once.
     All,
-    /// Parts move, or a table is made whole and split again. Needs tables that are split.
+    /// Parts move, or a table is made whole and split again; under c-jdbc a table moves. Needs `--placement`.
     Place,
 }
 
@@ -138,8 +137,7 @@ pub(super) struct FaultInjector<'a> {
     /// How long the clients are left alone after a fault is over: from this to twice as long.
     pub(super) calm_ms: u64,
     pub(super) clock: Instant,
-    /// The tables that are split, each with its column as in PLACE TABLE.
-    pub(super) tables: Vec<String>,
+    pub(super) moves: Moves,
     pub(super) interrupt: &'a Interrupt,
 }
 
@@ -169,7 +167,7 @@ impl FaultInjector<'_> {
                 bag.clone_from(&self.kinds);
             }
             let kind = bag.swap_remove(dice.index(bag.len()));
-            let replica = dice.between(1, node::REPLICAS);
+            let replica = dice.between(1, course.replicas);
             let at_us = u64::try_from(self.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
             strikes.push(InjectedFault { kind, at_anchor: anchor == Some(replica), at_us });
             if matches!(kind, Kind::Node | Kind::All) {
@@ -181,16 +179,9 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// Moves parts, or makes a table whole and splits it again.
+    /// Has other replicas hold something.
     async fn place(&self, dice: &mut Dice, counted: &mut Counted) -> Result<(), Fault> {
-        let orders = if dice.percent(50) {
-            vec![(*dice.pick(&DEALINGS)).to_owned()]
-        } else {
-            let wish = dice.pick(&self.tables);
-            let table = wish.split_once(" BY ").map_or(wish.as_str(), |(table, _)| table);
-            vec![format!("PLACE TABLE {table} EVERYWHERE"), format!("PLACE TABLE {wish}")]
-        };
-        for sql in orders {
+        for sql in self.moves.draw(dice) {
             let Some(admin) = Session::try_open(self.node.port, "onecopy").await else { continue };
             match admin.simple(&sql).await {
                 Ok(_) => counted.placed += 1,

@@ -9,6 +9,8 @@ use cluster::protocols::c_jdbc::early_response;
 use sim::check::{Allowed, Finding, Judgement, Promise};
 use sim::history::{History, Level};
 
+use super::drawn;
+
 /// The protocols that lock the tables of a transaction when it begins; the others capture rows, but for C-JDBC.
 const DECLARE_TABLES: [&str; 5] = ["eager", "fr-l", "fr-c", "vr-l", "conflict-aware"];
 /// The protocol whose level and early response can be chosen.
@@ -74,9 +76,19 @@ impl Manner {
         }
     }
 
-    /// Whether statements are shipped.
-    pub(super) fn ships(self) -> bool {
-        self != Self::Rows
+    /// Whether the protocol is C-JDBC.
+    pub(super) fn is_c_jdbc(self) -> bool {
+        matches!(self, Self::CJdbc(..))
+    }
+
+    /// Where clients that draw from a sequence want to write, each: `None` where there are no homes.
+    pub(super) fn drawing_homes(self) -> Vec<Option<&'static str>> {
+        match self {
+            Self::Rows => drawn::HOMES.map(Some).to_vec(),
+            // A table of a sequence would have to be declared, and `pass-through` draws from none.
+            Self::Declared | Self::CJdbc(c_jdbc::Level::PassThrough, _) => Vec::new(),
+            Self::CJdbc(..) => vec![None, None],
+        }
     }
 
     /// Whether tables may be declared.
@@ -133,6 +145,6 @@ mod tests {
         assert_eq!(manner(LevelName::Pessimistic).given(Level::ReadCommitted), Level::Serializable);
         assert!(manner(LevelName::PassThrough).rebuilds() && !manner(LevelName::Optimistic).keeps_state());
         assert_eq!(Manner::of("eager", None, None), Manner::Declared);
-        assert!(!Manner::of("onecopy", None, None).ships());
+        assert_eq!(Manner::of("onecopy", None, None), Manner::Rows);
     }
 }
