@@ -52,6 +52,7 @@ fuzz: setup
 
 sim: setup
 	cargo xtask sim --seeds 10000 $(ARGS)
+	cargo xtask sim --protocol c-jdbc --seeds 10000
 	cargo xtask sim --mutants --seeds 12000
 
 chaos: setup-test
