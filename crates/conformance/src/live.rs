@@ -45,7 +45,7 @@ use tokio::time::sleep;
 use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
 use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
-use manner::{LevelName, Manner, RespondName};
+use manner::{CacheName, LevelName, Manner, RespondName};
 use moves::Moves;
 use session::Session;
 use tally::Tally;
@@ -146,6 +146,10 @@ pub(crate) struct Options {
     /// Under c-jdbc, when clients are answered, as for `onecopy up --early-response`.
     #[arg(long, value_name = "WHO", value_enum)]
     respond: Option<RespondName>,
+
+    /// Under c-jdbc, what a write makes obsolete of the answers that are kept, as for `onecopy up --query-cache`.
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "port")]
+    query_cache: Option<CacheName>,
 
     /// Which transactions wait for each other, as for `onecopy up --rule`.
     #[arg(long, value_name = "RULE", conflicts_with = "port")]
@@ -277,12 +281,14 @@ fn start(
     let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
     let level = options.level.and_then(|level| level.to_possible_value());
     let respond = options.respond.and_then(|respond| respond.to_possible_value());
+    let cache = options.query_cache.and_then(|cache| cache.to_possible_value());
     let name = |value: PossibleValue| value.get_name().to_owned();
     let chosen = [
         ("--rule", options.rule.clone()),
         ("--see", options.see.clone()),
         ("--transaction-level", level.map(name)),
         ("--early-response", respond.map(name)),
+        ("--query-cache", cache.map(name)),
     ];
     let chosen = chosen.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten();
     let arguments: Vec<String> = words.into_iter().map(str::to_owned).chain(chosen).collect();

@@ -26,11 +26,12 @@ pub(crate) mod request;
 mod usefulness;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use answer::Answer;
+use answer::{Answer, is_same};
 use audiences::Audiences;
 pub(crate) use audiences::{Audience, Traits};
 use counts::Counts;
@@ -55,6 +56,8 @@ pub(crate) struct ResultCache {
     usefulness: Usefulness,
     pub(crate) counts: Counts,
     audits: bool,
+    /// How often the settings that roles begin with may have changed, where statements are shipped.
+    changes_of_roles: AtomicU64,
 }
 
 /// Weighs entries by their bytes.
@@ -82,6 +85,7 @@ impl ResultCache {
             usefulness: Usefulness::default(),
             counts: Counts::default(),
             audits,
+            changes_of_roles: AtomicU64::new(0),
         }
     }
 
@@ -105,6 +109,16 @@ impl ResultCache {
         self.audiences.era()
     }
 
+    /// How often ALTER ROLE and its like have changed the settings with which connections begin.
+    pub(crate) fn changes_of_roles(&self) -> u64 {
+        self.changes_of_roles.load(Ordering::Acquire)
+    }
+
+    /// From now on connections may begin with other settings.
+    pub(crate) fn note_change_of_roles(&self) {
+        self.changes_of_roles.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// The answer that was kept for a request, which may not be valid any more.
     pub(crate) fn find(&self, request: &Request) -> Option<Arc<Answer>> {
         self.answers.as_ref()?.get(request)
@@ -122,6 +136,17 @@ impl ResultCache {
         counts::count(&self.counts.stale);
         if let Some(answers) = &self.answers {
             answers.remove(request);
+        }
+    }
+
+    /// Compares a kept answer, which is still the answer, with a replica's.
+    pub(crate) fn compare(&self, request: &Request, kept: &Answer, executed: &[u8]) {
+        counts::count(&self.counts.audited);
+        if !is_same(&kept.body, executed) {
+            counts::count(&self.counts.differences);
+            let (given, executed) = (String::from_utf8_lossy(&kept.body), String::from_utf8_lossy(executed));
+            let basis = &kept.basis;
+            tracing::error!(?basis, ?request, ?given, ?executed, "a kept answer differs from a replica's");
         }
     }
 

@@ -35,6 +35,7 @@ pub(crate) mod lane;
 pub(crate) mod locks;
 mod node;
 mod per_statement;
+mod query_cache;
 pub(crate) mod recovery;
 mod rejoin;
 pub(crate) mod replica_run;

@@ -32,6 +32,13 @@ pub(super) enum RespondName {
     First,
 }
 
+/// A query cache of C-JDBC, as for `onecopy up --query-cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CacheName {
+    Table,
+    Database,
+}
+
 impl LevelName {
     fn level(self) -> c_jdbc::Level {
         match self {

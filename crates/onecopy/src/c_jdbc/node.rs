@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cluster::ids::{Epoch, Identity, ReplicaId};
+use cluster::ids::{Identity, ReplicaId};
 use cluster::placement::Placement;
 use cluster::protocols::c_jdbc::message::{Operation, OperationNumber, Step, TransactionId};
 use cluster::protocols::c_jdbc::recovery_log::RecoveryLog;
@@ -28,7 +28,7 @@ use crate::shipping::statement_store::MemoryLimits;
 pub(crate) struct CJdbc {
     state: Mutex<State>,
     coordinator: OnceLock<Arc<Coordinator>>,
-    term: Term,
+    pub(super) term: Term,
     pub(super) choices: Choices,
     pub(super) limits: MemoryLimits,
     pub(super) started: Instant,
@@ -173,11 +173,6 @@ impl CJdbc {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The term of this node.
-    pub(super) fn term_epoch(&self) -> Epoch {
-        self.term.epoch
-    }
-
     /// The identity of a transaction of this term.
     pub(super) fn identity(&self, transaction: TransactionId) -> Identity {
         Identity { epoch: self.term.epoch, n: transaction.0, nonce: self.term.nonce }
@@ -230,8 +225,7 @@ impl CJdbc {
                     queue.extend(out.into_iter().map(|output| Delivery::Queue(index, output)));
                 }
                 Delivery::Scheduler(Output::Answer(session, answer)) => state.answer(session, &answer),
-                // No setting turns the query cache on.
-                Delivery::Scheduler(Output::Keep(..)) => {}
+                Delivery::Scheduler(Output::Keep(session, since)) => state.keep(session, since),
                 Delivery::Scheduler(Output::Log(operation)) => self.note(&mut state, &operation),
                 Delivery::Queue(index, QueueOutput::Report(report)) => {
                     let mut out = Vec::new();

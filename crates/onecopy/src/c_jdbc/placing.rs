@@ -130,6 +130,8 @@ impl Placer<'_> {
         let lost = runs.iter().find(|run| state.present(**run).is_none());
         let count = u16::try_from(runs.len()).unwrap_or(u16::MAX);
         if lost.is_none() && state.scheduler.place(to, count) {
+            // What is not held together any more is refused, whatever was kept.
+            coordinator.local.result_cache.forget();
             return Ok(());
         }
         drop(state);

@@ -74,7 +74,7 @@ impl Rejoins for CJdbc {
     }
 
     fn epoch(&self) -> Epoch {
-        self.term_epoch()
+        self.term.epoch
     }
 }
 

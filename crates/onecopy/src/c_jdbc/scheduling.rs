@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use cluster::ids::SessionId;
 use cluster::protocols::c_jdbc::Output;
-use cluster::protocols::c_jdbc::message::{Request, Step};
+use cluster::protocols::c_jdbc::message::{Request, Step, Tables};
+use cluster::protocols::c_jdbc::query_cache::Moment;
 use cluster::protocols::shipping::Kind;
 use tokio::sync::{mpsc, watch};
 
 use super::node::{CJdbc, Delivery};
-use super::state::{SessionSlot, ShippedTransaction, State, tables_of};
+use super::state::{SessionSlot, ShippedTransaction, State, kept_tables_of, tables_of};
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::replica_run::{LaneHost, ReplicaRun};
 use crate::shipping::request::{Answer, RequestOutcome, RequestRejected, SessionRequest};
@@ -48,7 +49,8 @@ impl Scheduling for CJdbc {
         connections: Arc<SessionConnections>,
     ) -> mpsc::UnboundedReceiver<RequestOutcome> {
         let (outcomes, received) = mpsc::unbounded_channel();
-        let slot = SessionSlot { connections, outcomes, awaited: None, reply: None };
+        let slot =
+            SessionSlot { connections, outcomes, awaited: None, reply: None, reading: None, lasting: None };
         self.lock().sessions.insert(session, slot);
         received
     }
@@ -71,6 +73,10 @@ impl Scheduling for CJdbc {
     fn release_exclusive(&self, session: SessionId) {
         self.lock().exclusive.take_if(|holder| *holder == session);
         self.changed();
+    }
+
+    fn is_still_answer(&self, session: SessionId, tables: &Tables, since: Moment) -> bool {
+        self.lock().scheduler.may_answer_again(session, tables, since)
     }
 
     fn is_idle(&self) -> bool {
@@ -106,16 +112,16 @@ impl Scheduling for CJdbc {
             return Err(RequestRejected::TryLater);
         }
         let mut out = Vec::new();
-        ask(&mut state, session, request, &mut out);
+        ask(&mut state, session, request, self.choices.cache.is_some(), &mut out);
         self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
         Ok(())
     }
 }
 
 /// Passes a request to the scheduler.
-fn ask(state: &mut State, session: SessionId, request: SessionRequest, out: &mut Vec<Output>) {
+fn ask(state: &mut State, session: SessionId, request: SessionRequest, keeps: bool, out: &mut Vec<Output>) {
     let Some(slot) = state.sessions.get_mut(&session) else { return };
-    (slot.awaited, slot.reply) = (None, None);
+    (slot.awaited, slot.reply, slot.reading, slot.lasting) = (None, None, None, None);
     let connections = Arc::clone(&slot.connections);
     let request = match request {
         SessionRequest::Begin(_) => Request::Begin,
@@ -128,12 +134,16 @@ fn ask(state: &mut State, session: SessionId, request: SessionRequest, out: &mut
             }
         }
         SessionRequest::SingleRead(locks, command) => {
-            let statement = state.name(session, Kind::Read, command);
-            Request::Read(tables_of(&locks, state.scheduler.placement()), statement)
+            let placement = state.scheduler.placement();
+            let tables = if keeps { kept_tables_of(&locks, placement) } else { tables_of(&locks, placement) };
+            if let Some(slot) = state.sessions.get_mut(&session) {
+                slot.reading = keeps.then(|| Arc::clone(&tables));
+            }
+            Request::Read(tables, state.name(session, Kind::Read, command))
         }
         SessionRequest::SingleUpdate(..) => {
             // Sessions send a write alone as a transaction here.
-            let refused = RequestOutcome { answer: Answer::Refused, reply: None };
+            let refused = RequestOutcome { answer: Answer::Refused, reply: None, lasting: None };
             let _ = slot.outcomes.send(refused);
             return;
         }

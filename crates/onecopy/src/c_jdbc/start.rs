@@ -89,6 +89,7 @@ impl CJdbcOptions {
             Some("locks_wait") => {
                 (choices.rules.writers_wait, choices.rules.readers_wait) = (false, false);
             }
+            Some("writes_end_answers") => choices.rules.writes_end_answers = false,
             Some(other) => return Err(CJdbcError::UnknownRule(other.to_owned())),
         }
         Ok(Self { choices })

@@ -12,6 +12,7 @@ use cluster::parts::lock_queues::{LockSet, Mode};
 use cluster::placement::{Placement, ReplicaSet};
 use cluster::protocols::c_jdbc::Scheduler;
 use cluster::protocols::c_jdbc::message::{self, OperationNumber, ReadId, Tables, TransactionId};
+use cluster::protocols::c_jdbc::query_cache::Moment;
 use cluster::protocols::c_jdbc::replica_queue::ReplicaQueue;
 use cluster::protocols::shipping::{Kind, StatementId, Transaction};
 use tokio::sync::mpsc;
@@ -20,9 +21,9 @@ use tokio::time::Instant;
 use crate::client::cancel::Running;
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::Job;
-use crate::shipping::locks::{is_schema, is_sequence};
+use crate::shipping::locks::{is_schema, is_sequence, schema};
 use crate::shipping::replica_run::ReplicaRun;
-use crate::shipping::request::{Answer, Remains, RequestOutcome};
+use crate::shipping::request::{Answer, Lasting, Remains, RequestOutcome};
 use crate::shipping::shipment::{Command, Reply, Shipment};
 use crate::shipping::state::{Eligibility, replica};
 use crate::shipping::statement_store::StatementStore;
@@ -121,6 +122,10 @@ pub(super) struct SessionSlot {
     pub(super) awaited: Option<StatementId>,
     /// The first reply to that statement.
     pub(super) reply: Option<Reply>,
+    /// The tables of the read by itself that it waits for, if its answer may be kept.
+    pub(super) reading: Option<Tables>,
+    /// Until when that answer may be given again.
+    pub(super) lasting: Option<Lasting>,
 }
 
 /// A replica's outcome of a statement, if another replica had a different one.
@@ -229,6 +234,13 @@ impl State {
         Ok(())
     }
 
+    /// The answer that follows may be given again.
+    pub(super) fn keep(&mut self, session: SessionId, since: Moment) {
+        if let Some(slot) = self.sessions.get_mut(&session) {
+            slot.lasting = slot.reading.take().map(|tables| Lasting { tables, since });
+        }
+    }
+
     /// Gives a session the answer to its request.
     pub(super) fn answer(&mut self, session: SessionId, answer: &message::Answer) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
@@ -242,7 +254,8 @@ impl State {
             message::Answer::Lost => Answer::Lost(Remains::Nothing),
         };
         // A session that has ended receives nothing.
-        let _ = slot.outcomes.send(RequestOutcome { answer, reply: slot.reply.take() });
+        let (reply, lasting) = (slot.reply.take(), slot.lasting.take());
+        let _ = slot.outcomes.send(RequestOutcome { answer, reply, lasting });
         // A write is kept until its transaction is over.
         if let Some(statement) = statement
             && self.statements.get(statement).is_some_and(|shipment| shipment.kind == Kind::Read)
@@ -320,4 +333,11 @@ pub(super) fn tables_of(locks: &LockSet, placement: &Placement) -> Tables {
         tables.extend(placement.restricted().map(|(table, _)| (table, Mode::Write)));
     }
     tables.into_iter().collect()
+}
+
+/// The tables of a read by itself whose answer may be kept. It reads the schema, too, so a statement that may touch anything
+/// makes its answer obsolete. No transaction reads it, so nothing waits for its locks that would not wait anyway.
+pub(super) fn kept_tables_of(locks: &LockSet, placement: &Placement) -> Tables {
+    let tables = tables_of(locks, placement);
+    tables.iter().copied().chain([(schema(), Mode::Read)]).collect()
 }

@@ -111,4 +111,13 @@ pub(crate) struct ProtocolFlags {
     /// With --balancer weighted, the share of reads of each replica, such as 3,1,1.
     #[arg(long, value_name = "NUMBERS", default_value = c_jdbc::DEFAULTS.weights, hide_default_value = true)]
     pub(crate) balancer_weights: String,
+
+    /// Whether answers of reads are kept under c-jdbc, until a table that they read is written, or any table is.
+    #[arg(long, value_name = "WHAT", value_parser = c_jdbc::CACHES, default_value = c_jdbc::DEFAULTS.cache)]
+    pub(crate) query_cache: String,
+
+    /// With --query-cache, the size of the answers that are kept, in megabytes.
+    #[arg(long, value_name = "MB", default_value_t = c_jdbc::CACHE_MB,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) query_cache_mb: u32,
 }

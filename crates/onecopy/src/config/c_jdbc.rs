@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use cluster::ids::ReplicaId;
 use cluster::protocols::c_jdbc::balancer::Balance;
 use cluster::protocols::c_jdbc::early_response::Respond;
+use cluster::protocols::c_jdbc::query_cache::Granularity;
 use cluster::protocols::c_jdbc::{Choices, Level, Rules};
 
 use super::kinds::Kind;
@@ -25,6 +26,16 @@ pub(crate) const RESPONSES: [&str; 3] = ["all", "majority", "first"];
 /// The values of `balancer`, the default first.
 pub(crate) const BALANCERS: [&str; 3] = ["least-pending", "round-robin", "weighted"];
 
+/// The values of `query_cache`, the default first.
+pub(crate) const CACHES: [&str; 3] = ["off", "table", "database"];
+
+/// The values of `query_cache_size`.
+const CACHE_SIZE: Kind = Kind::Size(1 << 20, 1 << 40);
+
+/// The default of `query_cache_size`, in megabytes and as a word.
+pub(crate) const CACHE_MB: u32 = 64;
+const CACHE_SIZE_DEFAULT: &str = "64MB";
+
 /// The largest weight of a replica.
 const WEIGHT_MAX: u32 = 1_000_000;
 
@@ -39,11 +50,21 @@ pub(crate) struct CJdbcWords<'a> {
     pub(crate) balancer: &'a str,
     /// A weight for each replica, in their order, separated by commas; empty but for `weighted`.
     pub(crate) weights: &'a str,
+    /// One of [`CACHES`].
+    pub(crate) cache: &'a str,
+    /// The size of the query cache, if there is one.
+    pub(crate) cache_bytes: u64,
 }
 
 /// The defaults, which go with any protocol.
-pub(crate) const DEFAULTS: CJdbcWords<'static> =
-    CJdbcWords { level: LEVELS[0], respond: RESPONSES[0], balancer: BALANCERS[0], weights: "" };
+pub(crate) const DEFAULTS: CJdbcWords<'static> = CJdbcWords {
+    level: LEVELS[0],
+    respond: RESPONSES[0],
+    balancer: BALANCERS[0],
+    weights: "",
+    cache: CACHES[0],
+    cache_bytes: (CACHE_MB as u64) << 20,
+};
 
 /// Its row in the table of settings.
 pub(super) const TRANSACTION_LEVEL: Setting = Setting {
@@ -89,7 +110,42 @@ pub(super) const BALANCER_WEIGHTS: Setting = Setting {
             separated by commas, such as `3,1,1`. A replica with 0 gets reads only if no other can.",
 };
 
+/// Its row in the table of settings.
+pub(super) const QUERY_CACHE: Setting = Setting {
+    name: "query_cache",
+    flag: "query-cache",
+    kind: Kind::Word(&CACHES),
+    default: DEFAULTS.cache,
+    can_reload: false,
+    about: "Whether answers of reads outside transactions are kept and given again under protocol `c-jdbc`: until a table \
+            that they read is written (`table`), or any table is (`database`). No answer is stale, at any level.",
+};
+
+/// Its row in the table of settings.
+pub(super) const QUERY_CACHE_SIZE: Setting = Setting {
+    name: "query_cache_size",
+    flag: "query-cache-size",
+    kind: CACHE_SIZE,
+    default: CACHE_SIZE_DEFAULT,
+    can_reload: false,
+    about: "Size of the answers that `query_cache` keeps. Those that are asked for least are forgotten first.",
+};
+
 impl CJdbcWords<'_> {
+    /// What a write makes obsolete of kept answers, if answers are kept.
+    fn granularity(self) -> Option<Granularity> {
+        match self.cache {
+            "table" => Some(Granularity::Table),
+            "database" => Some(Granularity::Database),
+            _ => None,
+        }
+    }
+
+    /// The size of the query cache; 0 if there is none.
+    pub(crate) fn cache_bytes(self) -> u64 {
+        self.granularity().map_or(0, |_| self.cache_bytes)
+    }
+
     /// The choices of the scheduler.
     pub(crate) fn choices(self) -> Result<Choices, ProtocolError> {
         let level = match self.level {
@@ -111,7 +167,7 @@ impl CJdbcWords<'_> {
             "weighted" => Balance::Weighted(weights(self.weights).ok_or(ProtocolError::Weights)?),
             _ => Balance::LeastPending,
         };
-        Ok(Choices { level, respond, balance, cache: None, rules: Rules::default() })
+        Ok(Choices { level, respond, balance, cache: self.granularity(), rules: Rules::default() })
     }
 }
 
@@ -124,6 +180,7 @@ fn weights(text: &str) -> Option<BTreeMap<ReplicaId, u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::kinds::Value;
 
     #[test]
     fn words_become_choices() {
@@ -132,12 +189,21 @@ mod tests {
             (plain.level, plain.respond, plain.balance),
             (Level::Pessimistic, Respond::All, Balance::LeastPending)
         );
-        let words =
-            CJdbcWords { level: "pass-through", respond: "first", balancer: "weighted", weights: "3, 0" };
+        assert_eq!((plain.cache, DEFAULTS.cache_bytes()), (None, 0));
+        assert_eq!(CACHE_SIZE.parse(CACHE_SIZE_DEFAULT), Ok(Value::Number(DEFAULTS.cache_bytes)));
+        let words = CJdbcWords {
+            level: "pass-through",
+            respond: "first",
+            balancer: "weighted",
+            weights: "3, 0",
+            cache: "database",
+            ..DEFAULTS
+        };
+        assert_eq!(words.cache_bytes(), DEFAULTS.cache_bytes);
         let chosen = words.choices().unwrap();
         let weights = BTreeMap::from([(ReplicaId(0), 3), (ReplicaId(1), 0)]);
         assert_eq!((chosen.level, chosen.respond), (Level::PassThrough, Respond::First));
-        assert_eq!(chosen.balance, Balance::Weighted(weights));
+        assert_eq!((chosen.balance, chosen.cache), (Balance::Weighted(weights), Some(Granularity::Database)));
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(crate) enum ProtocolError {
         /// The protocol.
         protocol: &'static str,
     },
-    /// Only `c-jdbc` has levels, early responses and a balancer.
+    /// Only `c-jdbc` has levels, early responses, a query cache and a balancer.
     HasNoLevels {
         /// The protocol.
         protocol: &'static str,
@@ -139,8 +139,8 @@ impl fmt::Display for ProtocolError {
             ),
             Self::HasNoLevels { protocol } => write!(
                 f,
-                "\"transaction_level\", \"early_response\", \"balancer\" and \"balancer_weights\" are for protocol {C_JDBC}, \
-                 and this is {protocol}: leave them out"
+                "\"transaction_level\", \"early_response\", \"query_cache\", \"balancer\" and those that belong to them are for \
+                 protocol {C_JDBC}, and this is {protocol}: leave them out"
             ),
             Self::Weights => f.write_str(
                 "\"balancer_weights\" goes with \"balancer\" = weighted alone, and is a number for each replica, such as 3,1,1",
@@ -298,6 +298,8 @@ mod tests {
                 (|one| one.c_jdbc.level = "optimistic") as fn(&mut Adjustments<'_>),
                 |one| one.c_jdbc.respond = "first",
                 |one| one.c_jdbc.balancer = "round-robin",
+                |one| one.c_jdbc.cache = "table",
+                |one| one.c_jdbc.cache_bytes = 1 << 20,
             ] {
                 assert_eq!(tried(change).is_ok(), name == C_JDBC, "{name}");
             }

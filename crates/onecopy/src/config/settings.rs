@@ -322,6 +322,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     c_jdbc::EARLY_RESPONSE,
     c_jdbc::BALANCER,
     c_jdbc::BALANCER_WEIGHTS,
+    c_jdbc::QUERY_CACHE,
+    c_jdbc::QUERY_CACHE_SIZE,
     Setting {
         name: "pool_mode",
         flag: "pool-mode",

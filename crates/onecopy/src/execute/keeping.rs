@@ -19,7 +19,7 @@ use crate::client::sent::Sent;
 use crate::execute::Executor;
 use crate::link::answers::Asked;
 use crate::relay::{Ended, Hold};
-use crate::result_cache::answer::{ANSWER_BYTES_MAX, Answer, body_of, is_same};
+use crate::result_cache::answer::{ANSWER_BYTES_MAX, Answer, Basis, body_of};
 use crate::result_cache::counts::count;
 use crate::transaction::open::Assignment;
 
@@ -140,7 +140,9 @@ impl Executor<'_> {
             count(&cache.counts.overtaken);
             return;
         }
-        let answer = Answer::new(body.into(), reads.clone(), place.applied, analysis.generation(), template);
+        let basis =
+            Basis::Rows { reads: reads.clone(), as_of: place.applied, generation: analysis.generation() };
+        let answer = Answer::new(body.into(), basis, template);
         cache.keep(asked.request, answer);
     }
 
@@ -148,20 +150,14 @@ impl Executor<'_> {
     /// client gets the kept one, so that a judge of its history sees what the cache gives.
     fn audit(&mut self, mark: usize, reads: &Reads, asked: Asked, executed: &[u8]) {
         let Some(kept) = asked.audited else { return };
+        let Basis::Rows { as_of, generation, .. } = kept.basis else { return };
         let coordinator = &self.link.worker.coordinator;
         let cache = &self.link.worker.local.result_cache;
         let written = coordinator.core.last_writer(reads);
-        let is_comparable = written.is_some_and(|written| written <= kept.as_of)
-            && coordinator.core.answer_needs(reads, kept.generation).is_some();
+        let is_comparable = written.is_some_and(|written| written <= as_of)
+            && coordinator.core.answer_needs(reads, generation).is_some();
         if is_comparable {
-            count(&cache.counts.audited);
-            if !is_same(&kept.body, executed) {
-                count(&cache.counts.differences);
-                let (given, executed) =
-                    (String::from_utf8_lossy(&kept.body), String::from_utf8_lossy(executed));
-                let (as_of, request) = (kept.as_of, asked.request);
-                tracing::error!(%as_of, ?request, ?given, ?executed, "a kept answer differs from a replica's");
-            }
+            cache.compare(&asked.request, &kept, executed);
         }
         self.link.client.take_back(mark);
         asked.form.write(&kept, &mut self.link.client.out);

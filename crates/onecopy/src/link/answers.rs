@@ -9,7 +9,7 @@ use wire::encode;
 use crate::coordinator::Coordinator;
 use crate::link::Link;
 use crate::local::pins::Pin;
-use crate::result_cache::answer::Answer;
+use crate::result_cache::answer::{Answer, Basis};
 use crate::result_cache::request::{Question, Request};
 use crate::result_cache::{Audience, Traits};
 
@@ -136,8 +136,9 @@ pub(crate) fn is_valid(answer: &Answer, coordinator: &Coordinator) -> bool {
     if answer.is_checked_at(durable) {
         return true;
     }
-    let needed = coordinator.core.answer_needs(&answer.reads, answer.generation);
-    let is_valid = needed.is_some_and(|needed| needed <= answer.as_of);
+    let Basis::Rows { reads, as_of, generation } = &answer.basis else { return false };
+    let needed = coordinator.core.answer_needs(reads, *generation);
+    let is_valid = needed.is_some_and(|needed| needed <= *as_of);
     if is_valid {
         answer.note_checked(durable);
     }

@@ -80,7 +80,7 @@ impl fmt::Display for NodeError {
                 "elastic.replicas needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol",
             ),
             Self::NotCached => f.write_str(
-                "a result cache needs protocol onecopy, with fresh reads; leave out \"result_cache\", or change protocol or \"see\"",
+                "a result cache needs protocol onecopy, with fresh reads; leave out \"result_cache\", or change protocol or \"see\"; protocol c-jdbc has \"query_cache\"",
             ),
             Self::NotPlaced { line } => write!(
                 f,

@@ -133,6 +133,18 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     }
 }
 
+/// The settings of protocol `c-jdbc`.
+fn c_jdbc_words(config: &Config) -> CJdbcWords<'_> {
+    CJdbcWords {
+        level: config.text("transaction_level"),
+        respond: config.text("early_response"),
+        balancer: config.text("balancer"),
+        weights: config.text("balancer_weights"),
+        cache: config.text("query_cache"),
+        cache_bytes: config.number("query_cache_size"),
+    }
+}
+
 /// The protocol of the configuration, with its settings. Refuses settings that do not go with it.
 fn propagation(config: &Config) -> Result<Propagation, NodeError> {
     let adjustments = Adjustments {
@@ -143,12 +155,7 @@ fn propagation(config: &Config) -> Result<Propagation, NodeError> {
         start: config.text("start"),
         message_max: config.duration("message_max"),
         perform: config.text("perform"),
-        c_jdbc: CJdbcWords {
-            level: config.text("transaction_level"),
-            respond: config.text("early_response"),
-            balancer: config.text("balancer"),
-            weights: config.text("balancer_weights"),
-        },
+        c_jdbc: c_jdbc_words(config),
     };
     let propagation = protocol::named(config.text("protocol"), adjustments)?;
     super::check_elastic(&config.elastic(), &propagation)?;
@@ -259,7 +266,7 @@ fn limits(config: &Config) -> Limits {
         reader_patience: config.duration("reader_patience"),
         log_bytes_max: config.number("log_size_max"),
         parked_log_bytes_max: config.number("parked_log_size_max"),
-        result_cache_bytes_max: config.number("result_cache"),
+        result_cache_bytes_max: config.number("result_cache").max(c_jdbc_words(config).cache_bytes()),
         timeouts: ReplicaTimeouts {
             health_deadline: config.duration("health_deadline"),
             takeover_after: config.duration("takeover_after"),

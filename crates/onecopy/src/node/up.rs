@@ -52,6 +52,8 @@ fn adjustments(up: &Up) -> Adjustments<'_> {
             respond: &flags.early_response,
             balancer: &flags.balancer,
             weights: &flags.balancer_weights,
+            cache: &flags.query_cache,
+            cache_bytes: u64::from(flags.query_cache_mb) << 20,
         },
     }
 }
@@ -60,7 +62,7 @@ fn adjustments(up: &Up) -> Adjustments<'_> {
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let propagation = protocol::named(&up.protocol.name.name(), adjustments(&up))?;
     super::check_elastic(&up.elastic.config, &propagation)?;
-    super::check_cache(limits(&up).result_cache_bytes_max, &propagation)?;
+    super::check_cache(result_cache_bytes(&up), &propagation)?;
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener =
@@ -152,6 +154,11 @@ async fn start_awake(home: &mut Home, progress: &Progress) -> Result<BTreeMap<u1
     home.start().await
 }
 
+/// The size of the cache of protocol `onecopy`; 0 if it is off.
+fn result_cache_bytes(up: &Up) -> u64 {
+    u64::from(up.limits.result_cache_mb) << 20
+}
+
 /// The limits from the flags.
 fn limits(up: &Up) -> Limits {
     Limits {
@@ -159,7 +166,7 @@ fn limits(up: &Up) -> Limits {
         reader_patience: Duration::from_secs(up.limits.reader_patience.into()),
         log_bytes_max: u64::from(up.limits.log_max_mb) << 20,
         parked_log_bytes_max: u64::from(up.limits.parked_log_max_mb) << 20,
-        result_cache_bytes_max: u64::from(up.limits.result_cache_mb) << 20,
+        result_cache_bytes_max: result_cache_bytes(up).max(adjustments(up).c_jdbc.cache_bytes()),
         timeouts: ReplicaTimeouts {
             health_deadline: Duration::from_millis(up.patience.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.patience.takeover_after_ms.into()),

@@ -4,23 +4,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
+use cluster::parts::lock_queues::Mode;
+use cluster::protocols::c_jdbc::message::Tables;
+use cluster::protocols::c_jdbc::query_cache::Moment;
 use wire::backend::tag;
 use wire::frame::next_frame;
 
 /// A longer reply is not kept.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
 
+/// What an answer depends on, in the terms of the one who says whether it is still the answer.
+#[derive(Debug)]
+pub(crate) enum Basis {
+    /// Rows are captured, and the core says it.
+    Rows {
+        /// What the statement read.
+        reads: Reads,
+        /// The version of the data that it is the answer of.
+        as_of: Version,
+        /// The version of the catalogue by which the statement was analysed.
+        generation: Version,
+    },
+    /// Statements are shipped, and the scheduler of C-JDBC says it.
+    Writes {
+        /// The tables that the statement read.
+        tables: Tables,
+        /// None of them had been written when so many writes had their numbers.
+        since: Moment,
+    },
+}
+
 /// A reply, and what it depends on.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// Row description if there was one, rows, command tag: whole messages.
     pub(crate) body: Box<[u8]>,
-    /// What the statement read.
-    pub(crate) reads: Reads,
-    /// The version of the data that it is the answer of.
-    pub(crate) as_of: Version,
-    /// The version of the catalogue by which the statement was analysed.
-    pub(crate) generation: Version,
+    /// What it depends on.
+    pub(crate) basis: Basis,
     /// The template of the statement.
     pub(crate) template: u64,
     /// The durable version at which it was found valid last.
@@ -29,14 +49,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// An answer that nobody has asked for again.
-    pub(crate) fn new(
-        body: Box<[u8]>,
-        reads: Reads,
-        as_of: Version,
-        generation: Version,
-        template: u64,
-    ) -> Self {
-        Self { body, reads, as_of, generation, template, checked: AtomicU64::new(0) }
+    pub(crate) fn new(body: Box<[u8]>, basis: Basis, template: u64) -> Self {
+        Self { body, basis, template, checked: AtomicU64::new(0) }
     }
 
     /// Whether it was found valid when this was the durable version. Version 0 has nothing to ask about.
@@ -52,15 +66,16 @@ impl Answer {
     /// Approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         const TABLE: usize = size_of::<TableId>();
-        let reads = match &self.reads {
-            Reads::Tables(tables) => tables.len() * TABLE,
-            Reads::Rows(rows) => {
+        let basis = match &self.basis {
+            Basis::Rows { reads: Reads::Tables(tables), .. } => tables.len() * TABLE,
+            Basis::Rows { reads: Reads::Rows(rows), .. } => {
                 let pairs = rows.rows.len() + rows.columns.len();
                 rows.tables.len() * TABLE + pairs * size_of::<(TableId, u64)>()
             }
-            Reads::Catalogue | Reads::All => 0,
+            Basis::Rows { reads: Reads::Catalogue | Reads::All, .. } => 0,
+            Basis::Writes { tables, .. } => tables.len() * size_of::<(TableId, Mode)>(),
         };
-        size_of::<Self>() + self.body.len() + reads
+        size_of::<Self>() + self.body.len() + basis
     }
 }
 

@@ -4,7 +4,7 @@ use cluster::event::Reads;
 use cluster::ids::Version;
 use wire::encode;
 
-use super::answer::{Answer, body_of, is_same};
+use super::answer::{Answer, Basis, body_of, is_same};
 use super::request::{Question, Request};
 use super::{Audience, ResultCache, Traits};
 
@@ -19,7 +19,8 @@ fn request(audience: Audience, sql: &[u8]) -> Request {
 }
 
 fn answer(body: &[u8]) -> Answer {
-    Answer::new(body.into(), Reads::Catalogue, Version(3), Version(1), 7)
+    let basis = Basis::Rows { reads: Reads::Catalogue, as_of: Version(3), generation: Version(1) };
+    Answer::new(body.into(), basis, 7)
 }
 
 fn reply(values: &[&str]) -> Vec<u8> {

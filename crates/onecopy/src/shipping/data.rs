@@ -9,6 +9,7 @@ use wire::sqlstate;
 
 use super::locks::TableLocks;
 use super::per_statement;
+use super::query_cache::{self, Lookup};
 use super::reply::rows_of;
 use super::request::{RequestOutcome, SessionRequest};
 use super::session::{ClientStatement, Session};
@@ -77,6 +78,13 @@ impl Session {
                 self.end_implicit(ran.is_ok() && !has_failed).await?;
                 return ran;
             }
+            let lookup = match classified.execution {
+                Execution::Read => self.look_up(sent, text, &catalogue),
+                _ => Lookup::Replica,
+            };
+            if matches!(lookup, Lookup::Given) {
+                return Ok(());
+            }
             let mut command = self.command(sent, sent.text.to_vec());
             command.side_effects = match classified.execution {
                 Execution::LockingRead => SideEffects::NeedsWrite,
@@ -87,9 +95,13 @@ impl Session {
                 self.check_log()?;
                 SessionRequest::SingleUpdate(classified.locks.set(), command)
             } else {
-                SessionRequest::SingleRead(classified.locks.set(), command)
+                let locks = query_cache::locks_of_read(&lookup, sent, classified.locks, &catalogue);
+                SessionRequest::SingleRead(locks.set(), command)
             };
-            if let Some(outcome) = self.request(request, catalogue.generation()).await? {
+            if let Some(mut outcome) = self.request(request, catalogue.generation()).await? {
+                if let Lookup::Asked(asked) = lookup {
+                    self.keep(asked, &mut outcome);
+                }
                 return self.relay(outcome);
             }
         }
@@ -146,6 +158,9 @@ impl Session {
                 let shipped =
                     if execution == Execution::Ddl { Shipped::SchemaChange } else { Shipped::Writes };
                 self.note_shipped(shipped, sent.text.len())?;
+                if let TransactionState::Open(open) = &mut self.transaction {
+                    open.changes_roles |= query_cache::changes_roles(&sent.statement.verb, text);
+                }
                 let command = self.command(sent, sent.text.to_vec());
                 let outcome = self.execute_command(Kind::Write, &locks, command).await?;
                 self.relay(outcome)

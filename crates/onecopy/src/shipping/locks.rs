@@ -144,6 +144,13 @@ impl TableLocks {
         self.take(sequence_lock(name), Mode::Write);
     }
 
+    /// Adds tables that are read.
+    pub(super) fn read(&mut self, tables: &[TableId]) {
+        for table in tables {
+            self.take(*table, Mode::Read);
+        }
+    }
+
     fn take(&mut self, table: TableId, mode: Mode) {
         let held = self.modes.entry(FragmentId::whole(table)).or_insert(mode);
         *held = mode.max(*held);
@@ -200,6 +207,11 @@ pub(crate) fn sequence_lock(name: &str) -> TableId {
 /// Whether a table stands for a sequence.
 pub(crate) fn is_sequence(table: TableId) -> bool {
     (SEQUENCES..SESSIONS).contains(&table.number)
+}
+
+/// The table that stands for the schema.
+pub(crate) fn schema() -> TableId {
+    SCHEMA
 }
 
 /// Whether a table is the schema, which every statement locks.

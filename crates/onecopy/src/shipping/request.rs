@@ -2,6 +2,8 @@
 
 use cluster::ids::TableId;
 use cluster::parts::lock_queues::LockSet;
+use cluster::protocols::c_jdbc::message::Tables;
+use cluster::protocols::c_jdbc::query_cache::Moment;
 use cluster::protocols::shipping::{self, Ending, Kind};
 
 use super::shipment::{Command, Reply};
@@ -80,6 +82,15 @@ pub(crate) struct RequestOutcome {
     pub(crate) answer: Answer,
     /// The reply to the statement, if one ran and its outcome is known.
     pub(crate) reply: Option<Reply>,
+    /// Until when the reply may be given again, if it may.
+    pub(crate) lasting: Option<Lasting>,
+}
+
+/// An answer may be given again until one of these tables is written.
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    pub(crate) tables: Tables,
+    pub(crate) since: Moment,
 }
 
 /// The scheduler did not get the request, and nothing was done.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use cluster::ids::SessionId;
 use cluster::protocols::c_jdbc::Level;
+use cluster::protocols::c_jdbc::message::Tables;
+use cluster::protocols::c_jdbc::query_cache::Moment;
 use sql::Isolation;
 use tokio::sync::{mpsc, watch};
 use wire::sqlstate;
@@ -86,6 +88,11 @@ pub(crate) trait Scheduling: LaneHost {
 
     /// Ends the exclusive turn of a session, if it has it.
     fn release_exclusive(&self, session: SessionId);
+
+    /// Whether an answer that was kept is still the answer to a read of a session outside a transaction.
+    fn is_still_answer(&self, _session: SessionId, _tables: &Tables, _since: Moment) -> bool {
+        false
+    }
 
     /// Whether all transactions are over.
     fn is_idle(&self) -> bool;

@@ -22,6 +22,7 @@ use super::batch::Batch;
 use super::connections::SessionConnections;
 use super::control_connection::{ControlConnection, REPLICA_WAIT_MAX};
 use super::locks::TableLocks;
+use super::query_cache::SessionAnswers;
 use super::request::{RequestOutcome, SessionRequest};
 use super::scheduler_client::{PAUSE, SchedulerClient};
 use super::scheduling::Scheduling;
@@ -66,6 +67,7 @@ pub(super) struct Session {
     pub(super) identity: SessionIdentity,
     pub(super) transaction: TransactionState,
     pub(super) batch: Batch,
+    pub(super) answers: SessionAnswers,
     /// The log has the hint that a transaction did not declare its tables.
     pub(super) has_hinted: bool,
 }
@@ -97,6 +99,7 @@ pub(crate) async fn serve(
     let parameters = settings.start_up(&options);
     let parameters = parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
     let connections = Arc::new(SessionConnections::new(secret, parameters, Arc::clone(&entry)));
+    let answers = SessionAnswers::new(coordinator.local.result_cache.changes_of_roles());
     let client = client.of_session(&mailbox);
     let mut session = Session {
         worker,
@@ -108,6 +111,7 @@ pub(crate) async fn serve(
         identity: SessionIdentity { role, settings: Arc::default() },
         transaction: TransactionState::None,
         batch: Batch::default(),
+        answers,
         has_hinted: false,
     };
     let serving = async {

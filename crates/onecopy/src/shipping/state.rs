@@ -277,7 +277,11 @@ impl SchedulerState {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
         let statement = slot.awaited.take();
         // A session that has ended receives nothing.
-        let _ = slot.outcomes.send(RequestOutcome { answer: answer.into(), reply: slot.reply.take() });
+        let _ = slot.outcomes.send(RequestOutcome {
+            answer: answer.into(),
+            reply: slot.reply.take(),
+            lasting: None,
+        });
         // A write statement is kept until its transaction is over.
         if let Some(statement) = statement
             && self.statements.get(statement).is_some_and(|shipment| shipment.kind == Kind::Read)

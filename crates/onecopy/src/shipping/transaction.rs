@@ -120,6 +120,7 @@ impl Session {
             return Ok(false);
         }
         let (shipped, is_alone) = (open.shipped, open.locks.are_everything());
+        let changes_roles = open.changes_roles;
         if shipped > Shipped::Nothing {
             let last = match self.check_log() {
                 Ok(()) if self.worker.coordinator.database.catalogue().has_deferrable() => {
@@ -140,6 +141,9 @@ impl Session {
         let ended = self.request(SessionRequest::End(Ending::Commit), 0).await;
         self.transaction = TransactionState::None;
         self.let_replicas_end(is_alone).await;
+        if changes_roles {
+            self.worker.local.result_cache.note_change_of_roles();
+        }
         if shipped == Shipped::SchemaChange {
             self.reload_catalogue().await;
         }

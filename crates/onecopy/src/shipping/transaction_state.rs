@@ -65,6 +65,8 @@ pub(super) struct OpenTransaction {
     pub(super) has_settings: bool,
     /// It has savepoints, so that a failed statement may be undone.
     pub(super) has_savepoints: bool,
+    /// New connections may begin with other settings after it.
+    pub(super) changes_roles: bool,
     /// The tables of what it has shipped.
     pub(super) written: TableLocks,
     /// Bytes that it has shipped.
@@ -84,6 +86,7 @@ impl OpenTransaction {
             shipped: Shipped::Nothing,
             has_settings: false,
             has_savepoints: false,
+            changes_roles: false,
             written: TableLocks::none(),
             bytes: 0,
             now_us: statement::now_us(),
