@@ -42,7 +42,7 @@ fn a_history_keeps_the_guarantees_of_its_row() {
     for words in [
         &["--level", "pessimistic", "--respond", "first", "--strikes", "kill,node", "--calm-ms", "700"][..],
         &RAIDB_2[..],
-        &["--level", "pass-through", "--respond", "first", "--kill"],
+        &["--level", "pass-through", "--respond", "first", "--query-cache", "database", "--kill"],
     ] {
         let (output, said) = judge(&onecopy, "", &[words, &["--seconds", "12"]].concat());
         assert!(output.status.success(), "{words:?}: {said}");
