@@ -323,6 +323,71 @@ async fn stays_out(cluster: &mut Cluster) {
     assert_eq!(cluster.everywhere("SELECT count(*) FROM kept").await, [["19"]]);
 }
 
+/// All servers crash under open transactions of pass-through: a start at another level brings back what was acknowledged.
+#[tokio::test]
+async fn pass_through_comes_back_by_a_start_at_another_level() {
+    let mut cluster = started("pass-through", "first").await;
+    let mut writers = Vec::new();
+    for n in 1..7 {
+        let client = cluster.client().await;
+        writers.push(tokio::spawn(async move {
+            let mut acknowledged = 0;
+            loop {
+                let id = n * 100_000 + acknowledged;
+                // The rows are those of others, too, in the same order.
+                let update = "UPDATE item SET name = left(name || 'b', 40) WHERE id = 1";
+                let (row, insert) = (n % 3 + 2, format!("INSERT INTO kind VALUES ({id})"));
+                let sql = format!(
+                    "BEGIN; {update}; UPDATE item SET name = '{id}' WHERE id = {row}; {insert}; COMMIT"
+                );
+                match client.batch_execute(&sql).await {
+                    Ok(()) => acknowledged += 1,
+                    // A queue is by table, so it may close a cycle.
+                    Err(error) if error.as_db_error().is_some_and(|error| error.code().code() == "40P01") => {
+                        if client.batch_execute("ROLLBACK").await.is_err() {
+                            return (n, acknowledged);
+                        }
+                    }
+                    Err(_) => return (n, acknowledged),
+                }
+            }
+        }));
+    }
+    let open = cluster.client().await;
+    run(&open, "BEGIN; UPDATE item SET name = 'open' WHERE id = 9").await;
+    // Each replica lacks others when it is killed, and none is given up.
+    let replicas = cluster.replicas().await;
+    for stopped in [&replicas[2], &replicas[1]] {
+        sleep(MOMENT).await;
+        cluster.signal_server(stopped, Signal::STOP);
+    }
+    sleep(MOMENT).await;
+    cluster.kill_everything().await;
+    let words = ["--protocol", "c-jdbc", "--transaction-level"];
+    for level in ["optimistic", "pass-through"] {
+        cluster.has_arguments(&[&words[..], &[level]].concat());
+        cluster.up_again().await;
+        cluster.caught_up().await;
+        cluster.verify().await;
+        if level == "optimistic" {
+            cluster.stop().await;
+        }
+    }
+    for writer in writers {
+        let (n, acknowledged) = timeout(LONG, writer).await.expect("the kill ends its connection").unwrap();
+        assert!(acknowledged > 0, "writer {n} did nothing");
+        let (first, next) = (n * 100_000, n * 100_000 + acknowledged);
+        let found = cluster
+            .everywhere(&format!("SELECT count(*) FROM kind WHERE id >= {first} AND id < {next}"))
+            .await;
+        assert_eq!(found, [[acknowledged.to_string()]], "writer {n}");
+    }
+    assert_eq!(cluster.everywhere("SELECT name FROM item WHERE id = 9").await, [["a"]]);
+    run(&cluster.client().await, "INSERT INTO kind VALUES (2)").await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn settings_of_it_are_refused_elsewhere() {
     for words in [

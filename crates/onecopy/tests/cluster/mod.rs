@@ -90,6 +90,11 @@ impl Cluster {
         self.wait_ready().await;
     }
 
+    /// The next start has these arguments.
+    pub(crate) fn has_arguments(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    }
+
     /// So many replicas are members from now on.
     pub(crate) fn has_replicas(&mut self, replicas: usize) {
         self.replicas = replicas;
