@@ -236,15 +236,9 @@ impl Server {
         if !self.locks.take(connection, key, mode) {
             return Came::Blocked;
         }
-        let is_delete = matches!(write, Some((_, false, _)));
-        if let Some(value) = key.unique_value().filter(|_| is_delete)
-            && !self.locks.take(connection, value, Mode::Whole)
-        {
-            return Came::Blocked;
-        }
+        let own = self.backends.get(&connection).is_some_and(|backend| backend.own.contains_key(&key));
         let latest = self.latest(connection, key).clone();
         if self.keeps_snapshot(connection) {
-            let own = self.backends.get(&connection).is_some_and(|backend| backend.own.contains_key(&key));
             if !own && self.changed_since(key, job.snapshot) {
                 return Came::Failed(SqlError::Serialization);
             }
@@ -253,7 +247,18 @@ impl Server {
             job.answer.latest.push((key, latest.clone()));
         }
         if !latest.present {
+            // A row that was deleted meanwhile has nothing to lock. Its own deletion stays locked.
+            if !own {
+                let woken = self.locks.free(connection, key);
+                self.woken.extend(woken);
+            }
             return Came::Done;
+        }
+        let is_delete = matches!(write, Some((_, false, _)));
+        if let Some(value) = key.unique_value().filter(|_| is_delete)
+            && !self.locks.take(connection, value, Mode::Whole)
+        {
+            return Came::Blocked;
         }
         // The foreign key check locks the children, so it waits for a transaction that deletes one.
         let mut children = key.children().filter(|_| is_delete);

@@ -95,6 +95,13 @@ impl Locks {
         self.0.iter().flat_map(held).collect()
     }
 
+    /// Releases what the connection holds of one key, and returns the connections that got a lock.
+    pub(super) fn free(&mut self, connection: Connection, key: Key) -> Vec<Connection> {
+        let Some(lock) = self.0.get_mut(&key) else { return Vec::new() };
+        lock.holders.retain(|(holder, _)| *holder != connection);
+        lock.grant()
+    }
+
     /// Releases all locks of the connection except these, and returns the connections that got a lock.
     pub(super) fn keep_only(&mut self, connection: Connection, kept: &[(Key, Mode)]) -> Vec<Connection> {
         let mut woken = Vec::new();
