@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::node::{CJdbc, Delivery};
 use super::placing::Placer;
-use super::state::{Returning, ShippedTransaction, State};
+use super::state::{ShippedTransaction, State};
 use super::waits;
 use crate::backend::OwnConnection;
 use crate::replica::agent::applied_set::AppliedSet;
@@ -64,7 +64,7 @@ impl Rejoins for CJdbc {
     fn over_at(&self, replica: ReplicaId) -> Option<Version> {
         let state = self.lock();
         let index = usize::from(replica.0);
-        state.replicas[index].returning.again.is_empty().then(|| state.over_at(index))
+        state.replicas[index].again.is_empty().then(|| state.over_at(index))
     }
 
     fn least_number(&self, first: Version) -> Option<u64> {
@@ -83,9 +83,12 @@ impl CJdbc {
     fn ask_to_return(&self, id: ReplicaId) -> ReturnPoint {
         let mut state = self.lock();
         let index = usize::from(id.0);
-        state.sweep();
-        state.scheduler.forget_over();
-        state.replicas[index].returning = Returning { is_asked: true, again: BTreeSet::new() };
+        if !state.scheduler.expects(id) {
+            // What is kept from now on is all that it may lack, unless another replica needs more.
+            state.sweep();
+            state.scheduler.forget_over();
+            state.scheduler.expect(id);
+        }
         let decided = state.active.iter().filter(|(_, transaction)| transaction.version.is_some());
         let under_way = decided.map(|(transaction, _)| self.identity(*transaction)).collect();
         let upto = state.appended;
@@ -110,7 +113,6 @@ impl CJdbc {
                 return Err(RejoinError::Passing(text.into()));
             }
             state.replicas[index].undone.clear();
-            state.replicas[index].returning = Returning::default();
             Return::AsOf(OperationNumber(u64::MAX))
         } else {
             Return::Kept(self.note_lacked(&mut state, index, start, has))
@@ -163,7 +165,7 @@ impl CJdbc {
             }
         }
         let replica = &mut state.replicas[index];
-        (replica.undone, replica.returning) = (undone, Returning { is_asked: false, again });
+        (replica.undone, replica.again) = (undone, again);
         kept
     }
 }

@@ -80,7 +80,8 @@ impl Scheduling for CJdbc {
     }
 
     fn is_idle(&self) -> bool {
-        self.lock().scheduler.active() == 0
+        // A replica that has joined may still run what it lacked, which is over for all others.
+        self.lock().scheduler.is_quiet()
     }
 
     fn request(

@@ -50,15 +50,6 @@ pub(super) struct LaneState {
     pub(super) running: Option<Arc<Running>>,
 }
 
-/// A replica that comes back, or that has joined and still runs the transactions it lacked.
-#[derive(Debug, Default)]
-pub(super) struct Returning {
-    /// It is being rolled forward: what goes on meanwhile is kept for it.
-    pub(super) is_asked: bool,
-    /// Transactions that were there when it joined, and that it has not ended.
-    pub(super) again: BTreeSet<TransactionId>,
-}
-
 /// A replica's queue, and the work of its database.
 pub(super) struct ReplicaState {
     pub(super) queue: ReplicaQueue,
@@ -66,7 +57,8 @@ pub(super) struct ReplicaState {
     pub(super) lanes: BTreeMap<Transaction, LaneState>,
     /// Decided versions that are not over here.
     pub(super) undone: BTreeSet<Version>,
-    pub(super) returning: Returning,
+    /// Transactions that were there when it joined, and that it has not ended.
+    pub(super) again: BTreeSet<TransactionId>,
     pub(super) eligibility: Eligibility,
     pub(super) reads: u64,
     pub(super) writes: u64,
@@ -80,7 +72,7 @@ impl ReplicaState {
             incarnation: Incarnation::default().next(),
             lanes: BTreeMap::new(),
             undone: BTreeSet::new(),
-            returning: Returning::default(),
+            again: BTreeSet::new(),
             eligibility: Eligibility::Member,
             reads: 0,
             writes: 0,
@@ -92,7 +84,7 @@ impl ReplicaState {
         self.incarnation = self.incarnation.next();
         self.queue = ReplicaQueue::default();
         self.lanes.clear();
-        self.returning = Returning::default();
+        self.again.clear();
     }
 }
 
@@ -277,7 +269,7 @@ impl State {
         if let Some(version) = version {
             replica.undone.remove(&version);
         }
-        replica.returning.again.remove(&transaction);
+        replica.again.remove(&transaction);
     }
 
     /// A transaction, over or not.
@@ -290,9 +282,7 @@ impl State {
         let scheduler = &self.scheduler;
         let over = self.active.extract_if(.., |transaction, _| !scheduler.has(*transaction));
         self.past.extend(over);
-        let is_returning =
-            |replica: &ReplicaState| replica.returning.is_asked || !replica.returning.again.is_empty();
-        if self.replicas.iter().any(is_returning) {
+        if (0..self.replicas.len()).any(|index| self.is_returning(index)) {
             return;
         }
         for write in std::mem::take(&mut self.past).into_values().flat_map(|over| over.writes) {
@@ -304,6 +294,11 @@ impl State {
         }
     }
 
+    /// Whether it comes back, or has joined and still runs the transactions it lacked.
+    fn is_returning(&self, index: usize) -> bool {
+        self.scheduler.expects(replica(index)) || !self.replicas[index].again.is_empty()
+    }
+
     /// The replicas that hold up what is kept in memory: those that return, and those that have the most commits left to do
     /// while another one has fewer.
     pub(super) fn laggards(&self) -> Vec<ReplicaRun> {
@@ -311,12 +306,8 @@ impl State {
         let undone = |index: usize| self.replicas[index].undone.len();
         let members = || (0..self.replicas.len()).filter(takes_part);
         let (least, most) = (members().map(undone).min(), members().map(undone).max());
-        let is_returning = |index: usize| {
-            let Returning { is_asked, again } = &self.replicas[index].returning;
-            *is_asked || !again.is_empty()
-        };
         let lags = |index: &usize| {
-            is_returning(*index) || takes_part(index) && least < most && Some(undone(*index)) == most
+            self.is_returning(*index) || takes_part(index) && least < most && Some(undone(*index)) == most
         };
         (0..self.replicas.len()).filter(lags).map(|index| self.run(index)).collect()
     }

@@ -85,11 +85,6 @@ impl RecoveryLog {
         self.entries.is_empty()
     }
 
-    /// The entry with a number.
-    pub fn get(&self, number: OperationNumber) -> Option<&Operation> {
-        self.entries.get(&number)
-    }
-
     /// All entries, in order.
     pub fn entries(&self) -> impl Iterator<Item = &Operation> {
         self.entries.values()

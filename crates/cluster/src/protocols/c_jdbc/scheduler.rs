@@ -9,7 +9,7 @@ mod members;
 mod reading;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{ReplicaId, SessionId, TableId};
 use crate::parts::lock_queues::Mode;
@@ -94,6 +94,8 @@ pub struct Scheduler {
     owners_so_far: u64,
     reads: BTreeMap<ReadId, SessionId>,
     reads_so_far: u64,
+    /// Replicas that are being rolled forward: what goes on meanwhile is kept for them.
+    expected: BTreeSet<ReplicaId>,
 }
 
 impl Scheduler {
@@ -175,11 +177,13 @@ impl Scheduler {
         self.delivery.takes_part(replica)
     }
 
-    /// Forgets the entries of transactions that are over at all replicas. The driver has them on disk, and calls this while no
-    /// replica returns.
+    /// Forgets the entries of transactions that are over at all replicas, unless a replica is expected. The driver has them on
+    /// disk.
     pub fn forget_over(&mut self) {
-        let transactions = &self.transactions;
-        self.delivery.log_mut().retain(|transaction| transactions.contains_key(&transaction));
+        if self.expected.is_empty() {
+            let transactions = &self.transactions;
+            self.delivery.log_mut().retain(|transaction| transactions.contains_key(&transaction));
+        }
     }
 
     /// The number of entries that are kept in memory.

@@ -490,6 +490,33 @@ fn what_is_over_is_forgotten_and_numbers_go_on() {
     assert_eq!(stage.log.last().map(|entry| entry.number), Some(OperationNumber(4)));
 }
 
+/// One of two that return at once does not make the scheduler forget what the other one needs.
+#[test]
+fn nothing_is_forgotten_while_a_replica_is_expected() {
+    let (first, second) = (ReplicaId(1), ReplicaId(2));
+    let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 3);
+    for lost in [first, second] {
+        stage.scheduler.replica_lost(lost, &mut Vec::new());
+    }
+    stage.scheduler.expect(first);
+    stage.begin(1);
+    stage.write(1, NONE, &[ITEM]);
+    stage.finish_everywhere();
+    stage.commit(1);
+    stage.finish_everywhere();
+    stage.scheduler.forget_over();
+    stage.scheduler.expect(second);
+    let mut out = Vec::new();
+    stage.scheduler.replica_joined(first, &Return::Kept(BTreeSet::new()), &mut out);
+    assert_eq!(out.len(), 3, "begin, write, commit: {out:?}");
+    assert!(stage.scheduler.active() == 0 && !stage.scheduler.is_quiet(), "it has yet to run them");
+    stage.scheduler.forget_over();
+    assert_eq!(stage.scheduler.kept_entries(), 3);
+    stage.scheduler.replica_lost(second, &mut Vec::new());
+    stage.scheduler.forget_over();
+    assert_eq!(stage.scheduler.kept_entries(), 0);
+}
+
 #[test]
 fn a_commit_without_replicas_is_an_abort() {
     let mut stage = Stage::new(choices(Level::Optimistic, Respond::All), 1);

@@ -43,11 +43,18 @@ pub(super) struct Progress {
     pub(super) is_orphaned: bool,
 }
 
+/// An operation that a replica has not executed. Its entry of the log may be forgotten already.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    transaction: TransactionId,
+    ends: bool,
+}
+
 /// A replica that takes part.
 #[derive(Debug, Default)]
 struct Member {
     /// Operations that it has not executed.
-    outstanding: BTreeMap<OperationNumber, TransactionId>,
+    outstanding: BTreeMap<OperationNumber, Outstanding>,
     /// Reads that it has not answered.
     reads: usize,
     /// It has everything when it has executed all up to this number.
@@ -138,7 +145,9 @@ impl Delivery {
 
     fn send_to(&mut self, replica: ReplicaId, operation: Operation, out: &mut Vec<Output>) {
         if let Some(member) = self.members.get_mut(&replica) {
-            member.outstanding.insert(operation.number, operation.transaction);
+            let ends = end_of(&operation.step).is_some();
+            let outstanding = Outstanding { transaction: operation.transaction, ends };
+            member.outstanding.insert(operation.number, outstanding);
             out.push(Output::ToReplica(replica, ToReplica::Operation(operation)));
         }
     }
@@ -146,10 +155,10 @@ impl Delivery {
     /// A replica has executed an operation.
     pub(super) fn executed(&mut self, replica: ReplicaId, number: OperationNumber) {
         let Some(member) = self.members.get_mut(&replica) else { return };
-        let Some(transaction) = member.outstanding.remove(&number) else { return };
-        if self.log.get(number).is_some_and(|entry| end_of(&entry.step).is_some()) {
+        let Some(Outstanding { transaction, ends }) = member.outstanding.remove(&number) else { return };
+        if ends {
             // A statement that waited for a lock was cancelled, and is not reported.
-            member.outstanding.retain(|_, other| *other != transaction);
+            member.outstanding.retain(|_, other| other.transaction != transaction);
         }
         if let Some(in_flight) = self.in_flight.get_mut(&number) {
             in_flight.tally.execute(replica);

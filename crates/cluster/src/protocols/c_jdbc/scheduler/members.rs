@@ -52,11 +52,23 @@ impl Scheduler {
             owners_so_far: 0,
             reads: BTreeMap::new(),
             reads_so_far: 0,
+            expected: BTreeSet::new(),
         }
+    }
+
+    /// A replica is about to return. It gets what is over now from the driver's disk, and everything else when it joins.
+    pub fn expect(&mut self, replica: ReplicaId) {
+        self.expected.insert(replica);
+    }
+
+    /// Whether a replica is about to return.
+    pub fn expects(&self, replica: ReplicaId) -> bool {
+        self.expected.contains(&replica)
     }
 
     /// A replica is lost, and nothing that is outstanding there will be answered.
     pub fn replica_lost(&mut self, replica: ReplicaId, out: &mut Vec<Output>) {
+        self.expected.remove(&replica);
         if !self.delivery.takes_part(replica) {
             return;
         }
@@ -69,6 +81,7 @@ impl Scheduler {
 
     /// A replica that was lost takes part again.
     pub fn replica_joined(&mut self, replica: ReplicaId, has: &Return, out: &mut Vec<Output>) {
+        self.expected.remove(&replica);
         if self.delivery.takes_part(replica) {
             return;
         }
