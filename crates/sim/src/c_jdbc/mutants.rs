@@ -46,6 +46,9 @@ pub const MUTANTS: &[Mutant] = &[
         s.queue.ends_share_what_they_free = false;
     }),
     mutant("freed statements are not awaited", PassThrough, First, |s| s.queue.awaits_freed = false),
+    mutant("a full queue waits for what is behind it", PassThrough, All, |s| {
+        s.queue.waiting_make_room = false;
+    }),
     mutant("what has failed is aborted when its client says so", PassThrough, First, |s| {
         s.core.failures_end_at_once = false;
     }),

@@ -20,16 +20,22 @@
 //! Invariant: of two statements that write a table, the server never runs both, and never frees both at once. So it has no choice
 //! between two orders, and all replicas come to the same state, whatever their speeds.
 //!
+//! A replica that returns has much to do, and each look at the queue compares its operations with each other. So only so many are in
+//! the queue at once, as if the others had not arrived yet; if all of these wait, one more comes in, because it may free them.
+//!
 //! Reads are not ordered, but for the writes of their own transaction. Not here: connections and texts of statements; the driver has
 //! them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ids::TableId;
 use crate::parts::lock_queues::Mode;
 use crate::protocols::shipping::StatementId;
 
 use super::message::{FromReplica, Operation, OperationNumber, ReadId, Step, ToReplica, TransactionId};
+
+/// The operations that are compared with each other. More could run at once only in more transactions than this.
+pub const WINDOW: usize = 64;
 
 /// Work for the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,6 +70,10 @@ pub struct QueueRules {
     pub ends_share_what_they_free: bool,
     /// A statement that waited for a transaction is running again when that has ended.
     pub awaits_freed: bool,
+    /// The operations in the queue at once; at least one.
+    pub window: usize,
+    /// If all of these wait, one more comes in.
+    pub waiting_make_room: bool,
 }
 
 impl Default for QueueRules {
@@ -75,6 +85,8 @@ impl Default for QueueRules {
             passed_await_passers: true,
             ends_share_what_they_free: true,
             awaits_freed: true,
+            window: WINDOW,
+            waiting_make_room: true,
         }
     }
 }
@@ -106,6 +118,8 @@ type TableSet = BTreeSet<TableId>;
 pub struct ReplicaQueue {
     /// Operations that are not executed yet.
     entries: BTreeMap<OperationNumber, Entry>,
+    /// Those that have arrived after these, in the order of their numbers.
+    later: VecDeque<Operation>,
     /// The tables that each open transaction has used here.
     used: BTreeMap<TransactionId, TableSet>,
     reads: Vec<PendingRead>,
@@ -187,7 +201,7 @@ impl ReplicaQueue {
     pub fn handle(&mut self, message: ToReplica, out: &mut Vec<QueueOutput>) {
         match message {
             ToReplica::Operation(operation) => {
-                self.entries.insert(operation.number, Entry { operation, state: State::Queued });
+                self.later.push_back(operation);
             }
             ToReplica::Read(id, Some(transaction), statement) => {
                 self.reads.push(PendingRead { id, transaction, statement });
@@ -247,7 +261,7 @@ impl ReplicaQueue {
 
     /// Whether nothing is left to execute.
     pub fn is_idle(&self) -> bool {
-        self.entries.is_empty() && self.reads.is_empty()
+        self.entries.is_empty() && self.later.is_empty() && self.reads.is_empty()
     }
 
     /// The operations that the server has, and then those in the queue: what has passed another one is before it now.
@@ -292,6 +306,37 @@ impl ReplicaQueue {
     }
 
     fn advance(&mut self, out: &mut Vec<QueueOutput>) {
+        while self.entries.len() < self.rules.window && self.let_in() {}
+        let mut placed = self.give(out);
+        while self.rules.waiting_make_room && self.all_wait() && self.let_in() {
+            placed = self.give(out);
+        }
+        self.tell(&placed, out);
+        if self.reads.is_empty() {
+            return;
+        }
+        let entries = self.entries.values().map(|entry| &entry.operation);
+        let busy: BTreeSet<TransactionId> =
+            entries.chain(&self.later).map(|operation| operation.transaction).collect();
+        for read in self.reads.extract_if(.., |read| !busy.contains(&read.transaction)) {
+            out.push(QueueOutput::Server(Work::Read(read.id, Some(read.transaction), read.statement)));
+        }
+    }
+
+    /// Takes in one operation more; `false` if there is none.
+    fn let_in(&mut self) -> bool {
+        let Some(operation) = self.later.pop_front() else { return false };
+        self.entries.insert(operation.number, Entry { operation, state: State::Queued });
+        true
+    }
+
+    /// Whether the server is at work on nothing: each of its statements waits for another transaction.
+    fn all_wait(&self) -> bool {
+        self.entries.values().all(|entry| entry.state != State::Running)
+    }
+
+    /// Gives the server what may run now. Returns the operations as they were before.
+    fn give(&mut self, out: &mut Vec<QueueOutput>) -> Vec<Placed> {
         let placed = self.placed();
         for (place, next) in placed.iter().enumerate() {
             let may_run = |before: &Placed| before.lets_run(next, self.rules);
@@ -305,12 +350,7 @@ impl ReplicaQueue {
             }
             out.push(QueueOutput::Server(Work::Operation(entry.operation.clone())));
         }
-        self.tell(&placed, out);
-        let busy: BTreeSet<TransactionId> =
-            self.entries.values().map(|entry| entry.operation.transaction).collect();
-        for read in self.reads.extract_if(.., |read| !busy.contains(&read.transaction)) {
-            out.push(QueueOutput::Server(Work::Read(read.id, Some(read.transaction), read.statement)));
-        }
+        placed
     }
 
     /// Tells the scheduler what has changed of the waits.

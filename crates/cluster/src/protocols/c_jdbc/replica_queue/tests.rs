@@ -234,3 +234,45 @@ fn the_end_of_a_transaction_shares_all_its_tables() {
     queue.executed(OperationNumber(4), &mut out);
     assert_eq!(given(&mut out), [5]);
 }
+
+/// Only a part of what a returning replica lacks is compared with each other; otherwise this test would take hours.
+#[test]
+fn a_long_backlog_is_worked_off() {
+    const TRANSACTIONS: u64 = 10_000;
+    let (mut queue, mut out) = (ReplicaQueue::default(), Vec::new());
+    for transaction in 1..=TRANSACTIONS {
+        let table = u32::try_from(transaction % 4).unwrap();
+        let steps = [Step::Begin, write(NONE, &[table]), Step::End(Ending::Commit)];
+        for (step, number) in steps.into_iter().zip(3 * transaction..) {
+            queue.handle(operation(number, transaction, step), &mut out);
+        }
+    }
+    let mut done = 0;
+    loop {
+        let next = given(&mut out);
+        if next.is_empty() {
+            break;
+        }
+        done += next.len();
+        for number in next {
+            queue.executed(OperationNumber(number), &mut out);
+        }
+    }
+    assert_eq!((done, queue.is_idle()), (30_000, true));
+}
+
+/// What frees the operations in a full queue may have arrived after them.
+#[test]
+fn a_full_queue_of_statements_that_wait_lets_one_more_in() {
+    let rules = QueueRules { window: 2, ..QueueRules::default() };
+    let (mut queue, mut out) = (ReplicaQueue::new(rules), Vec::new());
+    for (number, transaction) in [(1, 1), (2, 2), (3, 3)] {
+        queue.handle(operation(number, transaction, write(NONE, &[1])), &mut out);
+    }
+    queue.handle(operation(4, 1, Step::End(Ending::Commit)), &mut out);
+    assert_eq!(given(&mut out), [1]);
+    queue.executed(OperationNumber(1), &mut out);
+    assert_eq!(given(&mut out), [2]);
+    queue.waits(OperationNumber(2), TransactionId(1), &mut out);
+    assert_eq!(given(&mut out), [4], "it passes both");
+}
