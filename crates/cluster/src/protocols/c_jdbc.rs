@@ -57,6 +57,9 @@ pub struct Choices {
     pub rules: Rules,
 }
 
+/// A replica that lacks more operations than this is behind: the others do not wait for it.
+pub const COUNTS_WITHIN: usize = 64;
+
 /// Rules that a mutant of the simulator can switch off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -74,6 +77,10 @@ pub struct Rules {
     pub reads_await_return: bool,
     /// A replica that returns gets what it missed.
     pub missed_are_replayed: bool,
+    /// One that returns counts when it has no more operations to execute than this: nobody waits for it before.
+    pub counts_within: usize,
+    /// And it gets no reads before.
+    pub behind_read_nothing: bool,
     /// Reads go to replicas that hold their tables.
     pub reads_need_holders: bool,
     /// As many replicas as the policy says have executed what is answered.
@@ -96,6 +103,8 @@ impl Default for Rules {
             deadlocks_are_found: true,
             reads_await_return: true,
             missed_are_replayed: true,
+            counts_within: COUNTS_WITHIN,
+            behind_read_nothing: true,
             reads_need_holders: true,
             answers_are_counted: true,
             open_writers_count: true,

@@ -296,7 +296,10 @@ impl State {
 
     /// Whether it comes back, or has joined and still runs the transactions it lacked.
     fn is_returning(&self, index: usize) -> bool {
-        self.scheduler.expects(replica(index)) || !self.replicas[index].again.is_empty()
+        let (id, scheduler) = (replica(index), &self.scheduler);
+        scheduler.expects(id)
+            || scheduler.takes_part(id) && !scheduler.is_level(id)
+            || !self.replicas[index].again.is_empty()
     }
 
     /// The replicas that hold up what is kept in memory: those that return, and those that have the most commits left to do

@@ -84,10 +84,11 @@ struct World {
 /// Runs a seed.
 pub(super) fn run(seed: u64, mut options: Options, is_traced: bool) -> Ended {
     let mut dice = Dice::new(seed);
-    // Queues seldom have more than a few operations here, so in some runs few have room.
+    // Queues seldom have more than a few operations here, so in some runs few have room, and fewer are a long way behind.
     if seed.is_multiple_of(WINDOWS_EVERY) {
         let at = usize::try_from(seed / WINDOWS_EVERY).unwrap_or_default();
         options.switches.queue.window = WINDOWS[at % WINDOWS.len()];
+        options.switches.core.counts_within = at % WINDOWS.len();
     }
     let mut plan = Plan::draw(&mut dice, options);
     let mut world = World::new(&mut plan, options, dice, is_traced);

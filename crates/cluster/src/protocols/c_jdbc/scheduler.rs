@@ -177,6 +177,11 @@ impl Scheduler {
         self.delivery.takes_part(replica)
     }
 
+    /// Whether a replica has everything that is over for the others.
+    pub fn is_level(&self, replica: ReplicaId) -> bool {
+        self.delivery.level().contains(replica)
+    }
+
     /// Forgets the entries of transactions that are over at all replicas, unless a replica is expected. The driver has them on
     /// disk.
     pub fn forget_over(&mut self) {

@@ -9,6 +9,7 @@ use crate::ids::ReplicaId;
 use crate::placement::ReplicaSet;
 use crate::protocols::shipping::Ending;
 
+use super::super::Rules;
 use super::super::early_response::{Respond, Tally};
 use super::super::message::{Answer, Operation, OperationNumber, Step, ToReplica, TransactionId};
 use super::super::recovery_log::RecoveryLog;
@@ -25,6 +26,9 @@ struct Numbered {
 struct InFlight {
     transaction: TransactionId,
     end: Option<Ending>,
+    /// The replicas that got it.
+    to: ReplicaSet,
+    /// Those of them that count.
     tally: Tally,
     /// Its client waits for the answer.
     is_awaited: bool,
@@ -57,13 +61,25 @@ struct Member {
     outstanding: BTreeMap<OperationNumber, Outstanding>,
     /// Reads that it has not answered.
     reads: usize,
-    /// It has everything when it has executed all up to this number.
+    standing: Standing,
+    /// It has everything when it counts and has executed all up to this number.
     level_at: OperationNumber,
 }
 
+/// Whether the operations that are numbered now wait for a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Standing {
+    /// It is far behind: it gets them, and nobody waits for it.
+    Behind,
+    /// They do.
+    #[default]
+    Counts,
+}
+
 impl Member {
-    fn is_level(&self) -> bool {
-        self.outstanding.first_key_value().is_none_or(|(number, _)| *number > self.level_at)
+    fn is_level(&self, rules: Rules) -> bool {
+        let counts = self.standing == Standing::Counts || !rules.behind_read_nothing;
+        counts && self.outstanding.first_key_value().is_none_or(|(number, _)| *number > self.level_at)
     }
 }
 
@@ -75,6 +91,7 @@ pub(super) struct Delivery {
     outbox: VecDeque<Numbered>,
     in_flight: BTreeMap<OperationNumber, InFlight>,
     members: BTreeMap<ReplicaId, Member>,
+    rules: Rules,
 }
 
 fn end_of(step: &Step) -> Option<Ending> {
@@ -83,9 +100,9 @@ fn end_of(step: &Step) -> Option<Ending> {
 
 impl Delivery {
     /// What comes after a log; no replica takes part.
-    pub(super) fn after(log: RecoveryLog) -> Self {
+    pub(super) fn after(log: RecoveryLog, rules: Rules) -> Self {
         let (outbox, in_flight, members) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
-        Self { last: log.last(), log, outbox, in_flight, members }
+        Self { last: log.last(), log, outbox, in_flight, members, rules }
     }
 
     /// The number that the next operation gets.
@@ -132,8 +149,9 @@ impl Delivery {
             let to = to.and(self.members.keys().copied().collect());
             let (number, transaction) = (operation.number, operation.transaction);
             let end = end_of(&operation.step);
-            let tally = Tally::new(to);
-            self.in_flight.insert(number, InFlight { transaction, end, tally, is_awaited: true });
+            let counting = to.and(self.counting());
+            let tally = Tally::new(if counting == ReplicaSet::EMPTY { to } else { counting });
+            self.in_flight.insert(number, InFlight { transaction, end, to, tally, is_awaited: true });
             self.log.append(operation.clone());
             for replica in to.iter() {
                 self.send_to(replica, operation.clone(), out);
@@ -158,7 +176,13 @@ impl Delivery {
         let Some(Outstanding { transaction, ends }) = member.outstanding.remove(&number) else { return };
         if ends {
             // A statement that waited for a lock was cancelled, and is not reported.
-            member.outstanding.retain(|_, other| other.transaction != transaction);
+            let earlier =
+                member.outstanding.extract_if(..number, |_, other| other.transaction == transaction);
+            earlier.for_each(drop);
+        }
+        if member.standing == Standing::Behind && member.outstanding.len() <= self.rules.counts_within {
+            member.standing = Standing::Counts;
+            member.level_at = self.log.last();
         }
         if let Some(in_flight) = self.in_flight.get_mut(&number) {
             in_flight.tally.execute(replica);
@@ -213,7 +237,19 @@ impl Delivery {
 
     /// The replicas that have everything that was numbered before they returned.
     pub(super) fn level(&self) -> ReplicaSet {
-        self.members.iter().filter(|(_, member)| member.is_level()).map(|(replica, _)| *replica).collect()
+        self.members
+            .iter()
+            .filter(|(_, member)| member.is_level(self.rules))
+            .map(|(replica, _)| *replica)
+            .collect()
+    }
+
+    fn counting(&self) -> ReplicaSet {
+        self.members
+            .iter()
+            .filter(|(_, member)| member.standing == Standing::Counts)
+            .map(|(replica, _)| *replica)
+            .collect()
     }
 
     pub(super) fn all(&self) -> ReplicaSet {
@@ -240,7 +276,19 @@ impl Delivery {
     /// A replica is lost. Returns the operations that may go on without it.
     pub(super) fn lose(&mut self, replica: ReplicaId) -> Vec<OperationNumber> {
         self.members.remove(&replica);
-        self.in_flight.values_mut().for_each(|in_flight| in_flight.tally.lose(replica));
+        for (number, in_flight) in &mut self.in_flight {
+            in_flight.tally.lose(replica);
+            in_flight.to = in_flight.to.without(replica);
+            if in_flight.tally.is_orphaned() {
+                // Those that are behind have it, too.
+                for (behind, member) in self.members.iter().filter(|(id, _)| in_flight.to.contains(**id)) {
+                    in_flight.tally.join(*behind);
+                    if !member.outstanding.contains_key(number) {
+                        in_flight.tally.execute(*behind);
+                    }
+                }
+            }
+        }
         self.numbers()
     }
 
@@ -251,10 +299,15 @@ impl Delivery {
         missed: Vec<Operation>,
         out: &mut Vec<Output>,
     ) -> Vec<OperationNumber> {
+        let standing =
+            if missed.len() > self.rules.counts_within { Standing::Behind } else { Standing::Counts };
         let level_at = self.log.last();
-        self.members.insert(replica, Member { level_at, ..Member::default() });
+        self.members.insert(replica, Member { standing, level_at, ..Member::default() });
         let missing: Vec<OperationNumber> = missed.iter().map(|operation| operation.number).collect();
         for (number, in_flight) in &mut self.in_flight {
+            if missing.binary_search(number).is_ok() {
+                in_flight.to = in_flight.to.with(replica);
+            }
             // A commit that no replica was left to execute.
             if in_flight.tally.is_orphaned() {
                 in_flight.tally.join(replica);

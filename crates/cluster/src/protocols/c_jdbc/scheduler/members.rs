@@ -38,10 +38,11 @@ impl Scheduler {
     pub fn recovered(choices: Choices, placement: Placement, log: RecoveryLog) -> Self {
         let balancer = Balancer::new(choices.balance.clone());
         let writings = choices.cache.map(|granularity| Writings::new(granularity, choices.rules));
+        let delivery = Delivery::after(log, choices.rules);
         Self {
             choices,
             placement,
-            delivery: Delivery::after(log),
+            delivery,
             locks: TableLocks::default(),
             balancer,
             writings,
