@@ -15,6 +15,7 @@ mod judge;
 mod load;
 mod micro;
 mod nap;
+mod outage;
 mod pgbench;
 mod plan;
 mod proxy;
@@ -56,6 +57,8 @@ enum Command {
     Bulk(bulk::Options),
     /// Measure the throughput while a replica is rebuilt.
     Rebuild(rebuild::Options),
+    /// Measure how long C-JDBC is away without its controller, and how long a backend takes to return.
+    CJdbcOutage(outage::Options),
     /// Run one workload on a running PostgreSQL or onecopy.
     Drive(Box<load::Options>),
     /// Compare contestants on workloads, by a plan, on servers of their own.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Distance(options) => distance::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::Rebuild(options) => rebuild::run(&options, &interrupt, &news),
+        Command::CJdbcOutage(options) => outage::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Run(options) => run::run(&options, &interrupt, &news),
     });
