@@ -131,7 +131,7 @@ async fn parts_move_and_servers_are_lost_while_clients_go_on() {
     run(&admin_client, "PLACE PARTS 16 COPIES 2").await;
     let servers = cluster.replicas().await;
     for server in &servers[1..3] {
-        cluster.kill_server(server, true);
+        cluster.crash_server(server).await;
         cluster.caught_up().await;
     }
     run(&admin_client, "PLACE PARTS 16 COPIES 1 ON replica-3, replica-4").await;
