@@ -5,7 +5,7 @@
 //! replica-3 only. A sequence goes with the table whose column draws from it.
 //!
 //! All replicas take part, all transactions are over, and clients wait, so no replica is ever sent what it does not hold.
-//! New holders first get the rows from a present one, on disk; then the file beside the log changes, then the scheduler, and
+//! New holders first get the rows from a present one, on disk; then the scheduler and the file beside the log change, and
 //! then the rows of former holders are deleted. If a replica is lost before that, nothing changes.
 //!
 //! Invariant: a holder has every row of the table that is committed there. What crashes leave at others is deleted when
@@ -17,7 +17,6 @@ mod copy;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, TableId};
@@ -121,22 +120,24 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Changes the file, and then the scheduler, unless a replica was lost since. One that was, and came back, has deleted
-    /// what it had got.
+    /// Changes the placement in memory and in the file, unless a replica was lost since: one that was, and came back, has
+    /// deleted what it had got. No client sees the one without the other, because all wait.
     fn change(&self, runs: &[ReplicaRun], former: &Placement, to: Placement) -> Result<(), PlaceError> {
         let coordinator = self.node.coordinator();
-        coordinator.write_placement(&restricted(&to)).map_err(PlaceError::Unwritten)?;
+        let count = u16::try_from(runs.len()).expect("replicas are counted by u16");
         let mut state = self.node.lock();
         let lost = runs.iter().find(|run| state.present(**run).is_none());
-        let count = u16::try_from(runs.len()).unwrap_or(u16::MAX);
-        if lost.is_none() && state.scheduler.place(to, count) {
-            // What is not held together any more is refused, whatever was kept.
-            coordinator.local.result_cache.forget();
-            return Ok(());
+        let listed = restricted(&to);
+        if lost.is_some() || !state.scheduler.place(to, count) {
+            return Err(self.lost(lost.unwrap_or(&runs[0]).replica));
         }
-        drop(state);
-        coordinator.write_placement(&restricted(former)).map_err(PlaceError::Unwritten)?;
-        Err(self.lost(lost.unwrap_or(&runs[0]).replica))
+        if let Err(error) = coordinator.write_placement(&listed) {
+            state.scheduler.place(former.clone(), count);
+            return Err(PlaceError::Unwritten(error));
+        }
+        // What is not held together any more is refused, whatever was kept.
+        coordinator.local.result_cache.forget();
+        Ok(())
     }
 
     fn lost(&self, replica: ReplicaId) -> PlaceError {
@@ -187,22 +188,26 @@ impl Placer<'_> {
         if !placement.is_partial() {
             return Ok(());
         }
-        let mut connection = connect(&**self.node, replica).await?;
-        let mut sql = String::new();
-        for (table, copies) in placement.restricted() {
+        let is_unheld = |(table, copies): &(TableId, &Copies)| {
             let is_held = copies.sets().any(|(_, holders)| holders.contains(replica));
-            if is_held || catalogue.table(table).is_none() {
-                continue;
-            }
-            let name = coordinator.table_name(table);
+            !is_held && catalogue.table(*table).is_some()
+        };
+        let unheld = placement.restricted().filter(is_unheld);
+        let names: Vec<String> = unheld.map(|(table, _)| coordinator.table_name(table)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut connection = connect(&**self.node, replica).await?;
+        connection.query(SETTINGS).await?;
+        // A copy that was given up may still be about to commit.
+        let list = names.join(", ONLY ");
+        connection.query(&format!("BEGIN; LOCK TABLE ONLY {list} IN EXCLUSIVE MODE")).await?;
+        for name in names {
             if !connection.query(&a_row_sql(&name, "true")).await?.is_empty() {
-                let _ = write!(sql, "DELETE FROM ONLY {name}; ");
+                connection.query(&format!("DELETE FROM ONLY {name}")).await?;
             }
         }
-        if !sql.is_empty() {
-            connection.query(SETTINGS).await?;
-            connection.query(&sql).await?;
-        }
+        connection.query("COMMIT").await?;
         Ok(())
     }
 }
