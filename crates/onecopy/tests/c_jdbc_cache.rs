@@ -5,88 +5,31 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cluster/cached.rs"]
+mod cached;
 mod cluster;
 
 use std::time::Duration;
 
-use cluster::{Cluster, folder, programs, rows, run, table, value};
+use cached::Cached;
+use cluster::{Cluster, folder, programs, run, table, value};
 use rustix::process::Signal;
 use tokio::time::timeout;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// Nothing takes longer.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A cluster with a cache, and the means to see what the cache does.
-struct Cached {
-    cluster: Cluster,
-    admin: Client,
-}
-
-impl Cached {
-    async fn start(level: &str, respond: &str, granularity: &str) -> Self {
-        let words = ["--protocol", "c-jdbc", "--transaction-level", level, "--early-response", respond];
-        let words = [&words[..], &["--query-cache", granularity]].concat();
-        let cluster = Cluster::start_as(3, &[], &words).await;
-        let admin = cluster.try_client("onecopy").await.unwrap();
-        let cached = Self { cluster, admin };
-        let client = cached.client().await;
-        run(&client, "create table item (id int primary key, name text, n int default 0)").await;
-        run(&client, "create table kind (id int primary key)").await;
-        run(&client, "insert into kind values (1)").await;
-        run(&client, "insert into item select i, 'a' from generate_series(1, 9) i").await;
-        cached
-    }
-
-    async fn client(&self) -> Client {
-        self.cluster.client().await
-    }
-
-    /// A client with this role and these options at start-up.
-    async fn client_as(&self, role: &str, options: &str) -> Client {
-        let port = self.cluster.port;
-        let settings = format!("host=127.0.0.1 port={port} user={role} dbname=postgres options='{options}'");
-        let (client, connection) = tokio_postgres::connect(&settings, NoTls).await.unwrap();
-        tokio::spawn(async move { drop(connection.await) });
-        client
-    }
-
-    /// A row of SHOW CACHE.
-    async fn count(&self, name: &str) -> u64 {
-        let rows = rows(&self.admin, "SHOW CACHE").await;
-        let row = rows.iter().find(|row| row["name"] == name);
-        row.unwrap_or_else(|| panic!("SHOW CACHE has no {name}: {rows:?}"))["value"].parse().unwrap()
-    }
-
-    /// Asserts the answer of a query, and that the cache gives it.
-    async fn is_given(&self, client: &Client, query: &str, expected: &str) {
-        let before = self.count("hits").await;
-        assert_eq!(value(client, query).await, expected, "{query}");
-        let shown = rows(&self.admin, "SHOW CACHE").await;
-        assert_eq!(self.count("hits").await, before + 1, "a replica has answered {query}: {shown:?}");
-    }
-
-    /// Asserts the answer of a query, and that a replica gives it.
-    async fn is_read(&self, client: &Client, query: &str, expected: &str) {
-        let before = self.count("hits").await;
-        assert_eq!(value(client, query).await, expected, "{query}");
-        assert_eq!(self.count("hits").await, before, "the cache has answered {query}");
-    }
-
-    /// Asserts that an answer is kept: the second time the cache gives it.
-    async fn is_kept(&self, client: &Client, query: &str, expected: &str) {
-        self.is_read(client, query, expected).await;
-        self.is_given(client, query, expected).await;
-    }
-
-    /// Asserts that the answer of a query is never kept.
-    async fn is_never_kept(&self, client: &Client, query: &str) {
-        let before = (self.count("hits").await, self.count("kept").await);
-        for _ in 0..3 {
-            client.simple_query(query).await.unwrap_or_else(|error| panic!("{query}: {error}"));
-        }
-        assert_eq!((self.count("hits").await, self.count("kept").await), before, "{query}");
-    }
+async fn started(level: &str, respond: &str, granularity: &str) -> Cached {
+    let words = ["--protocol", "c-jdbc", "--transaction-level", level, "--early-response", respond];
+    let words = [&words[..], &["--query-cache", granularity]].concat();
+    let cached = Cached::of(Cluster::start_as(3, &[], &words).await).await;
+    let client = cached.client().await;
+    run(&client, "create table item (id int primary key, name text, n int default 0)").await;
+    run(&client, "create table kind (id int primary key)").await;
+    run(&client, "insert into kind values (1)").await;
+    run(&client, "insert into item select i, 'a' from generate_series(1, 9) i").await;
+    cached
 }
 
 /// Its answer is the name of the first item.
@@ -95,7 +38,7 @@ const KINDS: &str = "select count(*) from kind";
 
 #[tokio::test]
 async fn by_table_an_answer_lasts_until_its_table_is_written() {
-    let mut cached = Cached::start("pessimistic", "all", "table").await;
+    let mut cached = started("pessimistic", "all", "table").await;
     let client = cached.client().await;
     without_servers(&cached, &client).await;
     writes(&cached, &client).await;
@@ -292,7 +235,7 @@ async fn row_security(cached: &Cached, owner: &Client) {
 
 #[tokio::test]
 async fn by_database_it_lasts_until_any_table_is() {
-    let mut cached = Cached::start("optimistic", "first", "database").await;
+    let mut cached = started("optimistic", "first", "database").await;
     let (client, other) = (cached.client().await, cached.client().await);
     for round in 0..20 {
         // With early responses a read may miss what was just committed, but no later one gets an older answer from memory.

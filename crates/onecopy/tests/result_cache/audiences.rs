@@ -1,11 +1,11 @@
 //! Who may be given an answer: roles, settings, row security, and what ALTER ROLE, GRANT and REVOKE change.
 
-use super::Cached;
+use crate::cached::Cached;
 use crate::cluster::{run, value};
 
 #[tokio::test]
 async fn an_answer_is_for_those_whom_a_server_would_give_it() {
-    let mut cached = Cached::start().await;
+    let mut cached = crate::started().await;
     let owner = cached.client().await;
     run(&owner, "create role joe login; create role ann login").await;
     run(&owner, "create table t (k int primary key, v int); insert into t values (1, 10)").await;

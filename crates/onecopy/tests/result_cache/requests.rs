@@ -5,7 +5,7 @@ use std::time::Duration;
 use wire::encode::{self, Format};
 use wire::frontend::Target;
 
-use super::Cached;
+use crate::cached::Cached;
 use crate::cluster::raw::Raw;
 use crate::cluster::{programs, rows, run, table, value};
 
@@ -13,7 +13,7 @@ type Messages = Vec<(u8, Vec<u8>)>;
 
 #[tokio::test]
 async fn every_form_of_a_request_gets_the_answer_in_its_own_form() {
-    let mut cached = Cached::start().await;
+    let mut cached = crate::started().await;
     let client = cached.client().await;
     run(&client, "create table t (k int primary key, v int); insert into t values (1, 10), (2, 20)").await;
     run(&client, "create table long (v text); insert into long values (repeat('x', 70000))").await;

@@ -2,7 +2,7 @@
 
 use tokio_postgres::SimpleQueryMessage;
 
-use super::Cached;
+use crate::cached::Cached;
 use crate::cluster::raw::Raw;
 use crate::cluster::{run, value};
 
@@ -11,7 +11,7 @@ const ROUNDS: u64 = 20;
 
 #[tokio::test]
 async fn a_read_after_a_write_sees_it() {
-    let mut cached = Cached::start().await;
+    let mut cached = crate::started().await;
     let (client, other) = (cached.client().await, cached.client().await);
     run(&client, "create table t (k int primary key, v bigint, w bigint)").await;
     run(&client, "insert into t select n, 0, 0 from generate_series(1, 9) n").await;
