@@ -77,9 +77,9 @@ pub struct Rules {
     pub reads_await_return: bool,
     /// A replica that returns gets what it missed.
     pub missed_are_replayed: bool,
-    /// One that returns counts when it has no more operations to execute than this: nobody waits for it before.
+    /// A replica that has more operations to execute than this when it returns is behind: nobody waits for it.
     pub counts_within: usize,
-    /// And it gets no reads before.
+    /// A replica that is behind gets no reads.
     pub behind_read_nothing: bool,
     /// Reads go to replicas that hold their tables.
     pub reads_need_holders: bool,

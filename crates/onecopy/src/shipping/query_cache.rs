@@ -7,9 +7,9 @@
 //! answer is kept. The next session of the same role and settings gets it without a replica, until a write of `item` gets its
 //! number.
 //!
-//! Invariant: an answer is given only to sessions that a server would answer the same. Settings that ALTER ROLE gives to new
-//! connections are those of the log-in only as long as nobody changes them, so a session from before such a change takes no
-//! part any more: some of its connections may have the old ones, and others the new ones.
+//! Invariant: an answer is given only to sessions that a server would answer the same. A session opens connections when it
+//! needs them, and each begins with the settings that ALTER ROLE has given its role by then. So a session that began before
+//! an ALTER ROLE gets no kept answers any more: its connections may differ from each other.
 //!
 //! Non-goals: answers inside transactions; what the text alone does not determine ([`sql::Fleeting`]); ALTER ROLE inside
 //! functions.

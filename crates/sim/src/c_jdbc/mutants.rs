@@ -64,7 +64,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("deadlocks are not looked for", Optimistic, All, |s| s.core.deadlocks_are_found = false),
     mutant("commits are sent before they are logged", Optimistic, First, |s| s.core.log_comes_first = false),
     mutant("a returning replica reads at once", Optimistic, All, |s| s.core.reads_await_return = false),
-    mutant("a replica reads while nobody waits for it", Optimistic, All, |s| {
+    mutant("a replica that is behind gets reads", Optimistic, All, |s| {
         s.core.behind_read_nothing = false;
     }),
     mutant("a returning replica misses what it missed", Optimistic, All, |s| {

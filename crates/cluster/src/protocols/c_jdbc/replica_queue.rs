@@ -34,7 +34,7 @@ use crate::protocols::shipping::StatementId;
 
 use super::message::{FromReplica, Operation, OperationNumber, ReadId, Step, ToReplica, TransactionId};
 
-/// The operations that are compared with each other. More could run at once only in more transactions than this.
+/// The operations that are compared with each other, so also the most that the server executes at once.
 pub const WINDOW: usize = 64;
 
 /// Work for the server.

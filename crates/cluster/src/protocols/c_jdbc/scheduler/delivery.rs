@@ -66,12 +66,12 @@ struct Member {
     level_at: OperationNumber,
 }
 
-/// Whether the operations that are numbered now wait for a member.
+/// Whether others wait until a member has executed the operations that are numbered now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Standing {
-    /// It is far behind: it gets them, and nobody waits for it.
+    /// It has too much to do, so nobody waits for it.
     Behind,
-    /// They do.
+    /// Others wait for it.
     #[default]
     Counts,
 }
