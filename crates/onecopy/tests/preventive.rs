@@ -14,15 +14,15 @@ use tokio_postgres::error::SqlState;
 const SCHEMA: &str = "
 create table account (id int primary key, balance int not null default 0);
 insert into account select g from generate_series(1, 20) as g;
-create table entry (id int primary key, at timestamptz, amount int);
+create table entry (id int primary key, mark uuid, amount int);
 create procedure pay(a int, b int) language plpgsql as $$
 begin
     update account set balance = balance - 1 where id = a;
     update account set balance = balance + 1 where id = b;
 end $$;
-create procedure note_time(i int) language plpgsql as $$
+create procedure mark(i int) language plpgsql as $$
 begin
-    insert into entry values (i, clock_timestamp(), 0);
+    insert into entry values (i, gen_random_uuid(), 0);
 end $$;
 create procedure try_twice(i int) language plpgsql as $$
 begin
@@ -119,7 +119,7 @@ async fn outcomes_are_right(cluster: &Cluster) {
     let statements: [(&str, [bool; 3]); 4] = [
         ("update account set balance = balance + 1 where id = NUMBER % 20 + 1", [true, false, false]),
         ("call pay(NUMBER % 20 + 1, (NUMBER + 7) % 20 + 1)", [true, false, false]),
-        ("call note_time(NUMBER)", [false, true, false]),
+        ("call mark(NUMBER)", [false, true, false]),
         // Rows of an exception block may have been rolled back.
         ("call try_twice(NUMBER)", [false, false, true]),
     ];
