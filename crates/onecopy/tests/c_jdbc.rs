@@ -218,10 +218,13 @@ async fn statements(client: &Client) {
     let id: i32 = client.query_one(insert, &[&0.5_f64, &6_i32]).await.unwrap().get(0);
     let found = client.query_one("SELECT r FROM made WHERE id = $1", &[&id]).await.unwrap();
     assert!((found.get::<_, f64>(0) - 0.5).abs() < 1e-9);
-    let sink = client.copy_in("COPY kind FROM STDIN").await.unwrap();
+    // The transaction has locked the table at all replicas.
+    run(client, "BEGIN; TRUNCATE kind").await;
+    let sink = client.copy_in("COPY kind FROM STDIN WITH (FREEZE)").await.unwrap();
     futures_util::pin_mut!(sink);
-    futures_util::SinkExt::send(&mut sink, bytes::Bytes::from_static(b"20\n21\n")).await.unwrap();
-    assert_eq!(sink.finish().await.unwrap(), 2);
+    futures_util::SinkExt::send(&mut sink, bytes::Bytes::from_static(b"1\n20\n21\n")).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap(), 3);
+    run(client, "COMMIT").await;
 }
 
 async fn refusals(client: &Client) {

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use cluster::plain::Plain;
 use cluster::served::Setup;
 use cluster::{Cluster, folder, http, programs, rows, run, table, value};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 /// The server's verifier of the password `secret`.
 const SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$bpSY5Ze9NUH+I35LC3gVq+DpBfK46iXBxvhAKqVu9pE=:VpYlBuxyzeCI1KnctrefdljpB1mk3Gp7sBI/t11+NkQ=";
 
 /// The SQLSTATE with which a statement is refused, and its hint.
-async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
+async fn refused(client: &Client, sql: &str) -> String {
     let error = client.simple_query(sql).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
     assert!(error.code().code() != "0A000" || error.hint().is_some(), "{sql}: {error} has no hint");
@@ -124,7 +126,7 @@ async fn servers_that_exist_are_adopted() {
     assert!(setup.refused().await.contains("ships statements"), "the other kind of node takes the folder");
 }
 
-async fn statements(client: &tokio_postgres::Client) {
+async fn statements(client: &Client) {
     run(client, "INSERT INTO item (name, r) VALUES ('a', random()), (gen_random_uuid()::text, 0.5)").await;
     run(client, "UPDATE item SET at = now(), r = 0.25 WHERE id = 2").await;
     // Several statements in one string are one transaction.
@@ -145,23 +147,46 @@ async fn statements(client: &tokio_postgres::Client) {
     assert_eq!(value(client, "SELECT max(id) FROM item").await, (drawn + 1).to_string());
     run(client, "SELECT setval('item_id_seq', 100); ANALYZE").await;
     run(client, "CREATE TABLE note (n int PRIMARY KEY, at timestamptz)").await;
-    copy(client, "1\t2020-01-01 00:00\n2\t\\N\n").await.unwrap();
-    assert!(copy(client, "3\tnow\n").await.is_err(), "each replica would read its own clock");
-    assert!(copy(client, "1\t2020-01-01 00:00\n").await.is_err(), "the key is there");
+    let into = "COPY note FROM STDIN";
+    copy(client, into, b"1\t2020-01-01 00:00\n2\t\\N\n").await.unwrap();
+    assert!(copy(client, into, b"3\tnow\n").await.is_err(), "each replica would read its own clock");
+    assert!(copy(client, into, b"1\t2020-01-01 00:00\n").await.is_err(), "the key is there");
     assert_eq!(value(client, "SELECT count(*) FROM note").await, "2");
+    copies(client).await;
     run(client, "SET timezone = 'Asia/Tokyo'; SET search_path = public").await;
     assert_eq!(value(client, "SHOW timezone").await, "Asia/Tokyo");
     run(client, "BEGIN READ ONLY; SELECT count(*) FROM item; SELECT count(*) FROM sale; COMMIT").await;
 }
 
-async fn copy(client: &tokio_postgres::Client, rows: &'static str) -> Result<u64, tokio_postgres::Error> {
-    let sink = client.copy_in("COPY note FROM STDIN").await?;
+/// COPY as `pgbench -i` does it, where the transaction has locked the table, and in its forms.
+async fn copies(client: &Client) {
+    run(
+        client,
+        "CREATE TABLE \"Load\" (n int PRIMARY KEY, twice int GENERATED ALWAYS AS (2 * n) STORED, s text)",
+    )
+    .await;
+    run(client, "BEGIN; TRUNCATE \"Load\"").await;
+    copy(client, "COPY \"Load\" FROM STDIN WITH (FREEZE ON)", b"1\ta\n2\tb\n").await.unwrap();
+    run(client, "COMMIT").await;
+    copy(client, "COPY public.\"Load\" (n) FROM STDIN", b"3\n").await.unwrap();
+    let one_row = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x04\0\0\0\x04\xff\xff";
+    copy(client, "COPY \"Load\" (n) FROM STDIN WITH (FORMAT binary)", one_row).await.unwrap();
+    let seen = table(client, "SELECT n, twice, coalesce(s, '-') FROM \"Load\" ORDER BY n").await;
+    assert_eq!(seen, [["1", "2", "a"], ["2", "4", "b"], ["3", "6", "-"], ["4", "8", "-"]]);
+    let error = copy(client, "COPY \"Load\" (m) FROM STDIN", b"1\n").await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::UNDEFINED_COLUMN), "{error}");
+    // No data are asked for.
+    assert_eq!(refused(client, "COPY nowhere FROM STDIN").await, "42P01");
+}
+
+async fn copy(client: &Client, sql: &str, data: &'static [u8]) -> Result<u64, tokio_postgres::Error> {
+    let sink = client.copy_in(sql).await?;
     futures_util::pin_mut!(sink);
-    futures_util::SinkExt::send(&mut sink, bytes::Bytes::from_static(rows.as_bytes())).await?;
+    futures_util::SinkExt::send(&mut sink, bytes::Bytes::from_static(data)).await?;
     sink.finish().await
 }
 
-async fn refusals(client: &tokio_postgres::Client) {
+async fn refusals(client: &Client) {
     for sql in [
         "INSERT INTO item (name) SELECT name FROM item LIMIT 1",
         "UPDATE item SET r = random()",
@@ -187,7 +212,7 @@ async fn refusals(client: &tokio_postgres::Client) {
     run(client, "ROLLBACK").await;
 }
 
-async fn parameters(client: &tokio_postgres::Client) {
+async fn parameters(client: &Client) {
     let insert = "INSERT INTO item (name, r) VALUES ($1, $2) RETURNING id, at";
     let made = client.query_one(insert, &[&"by parameter", &0.5_f64]).await.unwrap();
     let id: i32 = made.get(0);
@@ -203,7 +228,7 @@ async fn parameters(client: &tokio_postgres::Client) {
 }
 
 /// A prepared statement is parsed once, and again when settings or the schema have changed, alike at all replicas.
-async fn kept(client: &tokio_postgres::Client) {
+async fn kept(client: &Client) {
     run(client, "CREATE TABLE moment (n int PRIMARY KEY, at timestamptz)").await;
     let insert = "INSERT INTO moment (n, at) VALUES ($1, '2020-01-01 00:00') RETURNING at::text";
     let insert = client.prepare(insert).await.unwrap();
@@ -235,7 +260,7 @@ async fn kept(client: &tokio_postgres::Client) {
 }
 
 /// Errors and settings of one client neither quarantine a replica nor make replicas differ.
-async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
+async fn mistakes(cluster: &Cluster, client: &Client) {
     // The servers take fewer parameters than there are for a fault of the protocol.
     let mut raw = cluster::raw::Raw::connect(cluster.port);
     let answered = raw.exchange(|out| {
@@ -281,7 +306,7 @@ async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
 }
 
 /// Memory is bounded: a replica that hangs is given up, and a result that is too large is refused.
-async fn bounds(cluster: &Cluster, client: &tokio_postgres::Client) {
+async fn bounds(cluster: &Cluster, client: &Client) {
     run(client, "CREATE TABLE wide (n int PRIMARY KEY, t text)").await;
     let returning =
         "INSERT INTO wide SELECT i, repeat('y', 1000) FROM generate_series(11, 3010) i RETURNING n, t";
@@ -332,7 +357,7 @@ async fn rebuilt(cluster: &Cluster, name: &str) {
 }
 
 /// A limit of the client's own ends no connection by which a replica takes part.
-async fn limits(client: &tokio_postgres::Client) {
+async fn limits(client: &Client) {
     let version: u32 = value(client, "SHOW server_version_num").await.parse().unwrap();
     for (limit, since) in [("idle_in_transaction_session_timeout", 0), ("transaction_timeout", 170_000)] {
         if version < since {
@@ -370,7 +395,7 @@ async fn undeclared(cluster: &Cluster) {
     assert_eq!(hints(), before + 1);
 }
 
-async fn declared(client: &tokio_postgres::Client) {
+async fn declared(client: &Client) {
     run(client, "BEGIN /* onecopy: read item */; SELECT count(*) FROM item").await;
     assert_eq!(refused(client, "INSERT INTO sale VALUES (1, 9)").await, "55000");
     run(client, "ROLLBACK; BEGIN; SET LOCAL onecopy.access = 'read item; write sale'").await;

@@ -278,7 +278,9 @@ fn copy(statement: &CopyStmt) -> Statement {
         };
     }
     let freeze = setting::switched_on(&statement.options, "freeze");
-    filled(Verb::Copy { table, direction, stdio: true, freeze }, scan, Inside::Statement)
+    let columns = statement.attlist.len();
+    let binary = setting::has_value(&statement.options, "format", "binary");
+    filled(Verb::Copy { table, direction, stdio: true, freeze, columns, binary }, scan, Inside::Statement)
 }
 
 fn create_table_as(statement: &CreateTableAsStmt) -> Statement {

@@ -207,6 +207,14 @@ pub(crate) fn def_elem(node: &Node) -> Option<&DefElem> {
     }
 }
 
+/// Whether an option of this name has this value.
+pub(crate) fn has_value(options: &[Node], name: &str, value: &str) -> bool {
+    let mut named = options.iter().filter_map(def_elem).filter(|element| element.defname == name);
+    named.any(|element| {
+        element.arg.as_ref().is_some_and(|arg| strings_in(arg).first().is_some_and(|text| text == value))
+    })
+}
+
 /// Whether an option of this name is switched on: given without a value, or with any value but a clear no.
 pub(crate) fn switched_on(options: &[Node], name: &str) -> bool {
     options.iter().filter_map(def_elem).filter(|element| element.defname == name).any(

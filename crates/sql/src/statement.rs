@@ -110,6 +110,10 @@ pub enum Verb {
         stdio: bool,
         /// FREEZE was asked for: the statement must not be wrapped in a savepoint.
         freeze: bool,
+        /// The number of columns that are listed; 0 without a list.
+        columns: usize,
+        /// The data are in binary form.
+        binary: bool,
     },
     /// BEGIN or START TRANSACTION.
     Begin(TransactionOptions),

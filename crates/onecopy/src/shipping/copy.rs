@@ -1,20 +1,24 @@
 //! COPY FROM STDIN: the session reads all data first, and ships them with the statement.
 //!
-//! The server of the control connection gives the CopyInResponse for the client. Nothing is written there.
+//! The CopyInResponse for the client is made here. A server would run the statement for it, outside the transaction, and so
+//! could wait for a lock that the transaction itself has: `BEGIN; TRUNCATE item; COPY item FROM STDIN`.
 
 use std::sync::Arc;
 
+use sql::{Name, Verb};
 use wire::backend::tag as server_tag;
 use wire::frontend::tag;
 use wire::{encode, frame, sqlstate};
 
 use super::commit_log::TRANSACTION_BYTES_MAX;
+use super::control_connection::ControlConnection;
 use super::data::text_of;
 use super::session::{ClientStatement, Session};
 use super::shipment::Form;
 use super::statement;
 use super::transaction_state::{Health, TransactionState};
-use crate::backend::{BackendError, Connection};
+use crate::capture::quoting::quoted;
+use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
 
 impl Session {
@@ -25,11 +29,16 @@ impl Session {
         if matches!(&self.transaction, TransactionState::Open(open) if open.health == Health::Failed) {
             return Err(Fault::Client);
         }
-        let replica = cluster::ids::ReplicaId(0);
-        let asked = copy_in_response(self.control.get(&self.settings).await?, sent.text)
-            .await
-            .map_err(Fault::at(replica))?;
-        self.client.out.extend_from_slice(&asked);
+        let Verb::Copy { table: Some(table), columns, binary, .. } = &sent.statement.verb else {
+            return Err(Fault::Client);
+        };
+        let (columns, format) =
+            (columns_of(&mut self.control, &self.settings, table, *columns).await?, u8::from(*binary));
+        encode::message(&mut self.client.out, server_tag::COPY_IN_RESPONSE, |body| {
+            body.push(format);
+            body.extend_from_slice(&columns.to_be_bytes());
+            body.extend((0..columns).flat_map(|_| [0, format]));
+        });
         self.client.flush().await?;
         let came = self.data_of_copy().await;
         // PostgreSQL ignores a Sync before the data. The Sync after them ends the batch.
@@ -84,31 +93,23 @@ impl Session {
     }
 }
 
-/// The server's CopyInResponse.
-async fn copy_in_response(connection: &mut Connection, text: &[u8]) -> Result<Vec<u8>, BackendError> {
-    connection.simple("BEGIN READ WRITE").await?;
-    encode::query(&mut connection.output, text);
-    encode::copy_fail(&mut connection.output, "Onecopy only asked for the format");
-    connection.flush().await?;
-    let (mut response, mut error) = (None, None);
-    loop {
-        let (kind, total) = connection.message().await?;
-        let whole = &connection.input.data()[..total];
-        match kind {
-            server_tag::COPY_IN_RESPONSE => response = Some(whole.to_vec()),
-            server_tag::ERROR_RESPONSE => error = Some(whole[frame::HEADER_BYTES..].to_vec()),
-            _ => {}
-        }
-        connection.input.consume(total);
-        if kind == server_tag::READY_FOR_QUERY {
-            break;
-        }
-    }
-    connection.simple("ROLLBACK").await?;
-    response.ok_or_else(|| {
-        error.map_or(
-            BackendError::Protocol("the server did not ask for the data of a COPY"),
-            BackendError::Server,
-        )
-    })
+/// The number of columns for which the client sends values: those that are listed, or else all that are not computed. No
+/// lock is taken for that. An error if there is no such table.
+async fn columns_of(
+    control: &mut ControlConnection,
+    settings: &Settings,
+    table: &Name,
+    listed: usize,
+) -> Result<u16, Fault> {
+    let schema = table.schema.iter().map(|schema| quoted(schema));
+    let name = schema.chain([quoted(&table.name)]).collect::<Vec<_>>().join(".");
+    let sql = format!(
+        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute WHERE attrelid = '{}'::pg_catalog.regclass \
+         AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
+        name.replace('\'', "''")
+    );
+    let told = control.query(&sql, settings).await?.into_iter().flatten().flatten().next();
+    let all = told.and_then(|told| told.parse().ok());
+    let columns = if listed > 0 { u16::try_from(listed).ok() } else { all };
+    columns.ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a table has no number of columns").into())
 }
