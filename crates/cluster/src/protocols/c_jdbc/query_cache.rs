@@ -22,6 +22,9 @@ use super::message::{Tables, TransactionId};
 use crate::ids::TableId;
 use crate::parts::lock_queues::Mode;
 
+/// Tables, settings of sessions among them, of which the last write is known. With more, all present answers end.
+const TABLES_MAX: usize = 4096;
+
 /// What a write makes obsolete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Granularity {
@@ -51,11 +54,23 @@ pub(super) struct Writings {
     now: Moment,
     whole: Part,
     tables: BTreeMap<TableId, Part>,
+    /// What is not in `tables` was not written after this moment.
+    floor: Moment,
+    /// The tables that transactions have written, until they are over.
+    written: BTreeMap<TransactionId, BTreeSet<TableId>>,
 }
 
 impl Writings {
     pub(super) fn new(granularity: Granularity, rules: Rules) -> Self {
-        Self { granularity, rules, now: Moment(0), whole: Part::default(), tables: BTreeMap::new() }
+        Self {
+            granularity,
+            rules,
+            now: Moment::default(),
+            whole: Part::default(),
+            tables: BTreeMap::new(),
+            floor: Moment::default(),
+            written: BTreeMap::new(),
+        }
     }
 
     /// A statement of the transaction got its number, or runs at a replica: it writes some of these.
@@ -65,7 +80,10 @@ impl Writings {
             self.now.0 += 1;
             let part = match self.granularity {
                 Granularity::Database => &mut self.whole,
-                Granularity::Table => self.tables.entry(*table).or_default(),
+                Granularity::Table => {
+                    self.written.entry(transaction).or_default().insert(*table);
+                    self.tables.entry(*table).or_default()
+                }
             };
             part.last = self.now;
             part.open.insert(transaction);
@@ -74,8 +92,15 @@ impl Writings {
 
     /// The transaction is over at all replicas.
     pub(super) fn over(&mut self, transaction: TransactionId) {
-        for part in self.tables.values_mut().chain([&mut self.whole]) {
-            part.open.remove(&transaction);
+        self.whole.open.remove(&transaction);
+        for table in self.written.remove(&transaction).unwrap_or_default() {
+            if let Some(part) = self.tables.get_mut(&table) {
+                part.open.remove(&transaction);
+            }
+        }
+        if self.tables.len() > TABLES_MAX {
+            self.tables.retain(|_, part| !part.open.is_empty());
+            self.floor = self.now;
         }
     }
 
@@ -88,7 +113,8 @@ impl Writings {
 
     /// Whether none of these was written since.
     pub(super) fn are_unwritten(&self, tables: &Tables, since: Moment) -> bool {
-        !self.rules.writes_end_answers || self.parts(tables).all(|part| part.last <= since)
+        let is_unwritten = since >= self.floor && self.parts(tables).all(|part| part.last <= since);
+        is_unwritten || !self.rules.writes_end_answers
     }
 
     fn parts<'a>(&'a self, tables: &'a Tables) -> impl Iterator<Item = &'a Part> + 'a {
@@ -152,5 +178,22 @@ mod tests {
         let moment = writings.moment(&reads(9)).unwrap();
         writings.wrote(T1, &draw);
         assert!(!writings.are_unwritten(&reads(9), moment));
+    }
+
+    #[test]
+    fn only_so_many_tables_are_known() {
+        let mut writings = Writings::new(Granularity::Table, Rules::default());
+        writings.wrote(T1, &tables(&[(1, Mode::Write)]));
+        let before = writings.moment(&reads(2)).unwrap();
+        for number in 0..2 * TABLES_MAX {
+            let (transaction, table) = (TransactionId(2 + number as u64), 10 + number as u32);
+            writings.wrote(transaction, &tables(&[(table, Mode::Write)]));
+            writings.over(transaction);
+        }
+        assert!(writings.tables.len() <= TABLES_MAX + 1 && writings.written.len() == 1);
+        assert!(!writings.are_unwritten(&reads(2), before), "it may be one that was forgotten");
+        assert_eq!(writings.moment(&reads(1)), None, "T1 is open");
+        let now = writings.moment(&reads(2)).unwrap();
+        assert!(writings.are_unwritten(&reads(2), now));
     }
 }
