@@ -239,6 +239,27 @@ async fn a_new_holder_is_lost_after_it_got_the_rows() {
     cluster.stop().await;
 }
 
+/// A placement that cannot be written down does not count: a start would not know it.
+#[tokio::test]
+async fn a_placement_that_cannot_be_written_is_none() {
+    let mut cluster = started("optimistic", "all").await;
+    let client = cluster.client().await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    run(&client, "INSERT INTO note VALUES (1)").await;
+    // The file is made under this name.
+    let unfinished = cluster.data().join("log/placement.new");
+    std::fs::create_dir(&unfinished).unwrap();
+    let said = refused(&admin, "PLACE TABLE note ON replica-1").await;
+    assert!(said.starts_with("55000") && said.contains("cannot be written"), "{said}");
+    run(&client, "INSERT INTO note VALUES (2)").await;
+    assert_eq!(each(&cluster, "SELECT count(*) FROM note").await, ["2"; 4]);
+    std::fs::remove_dir(&unfinished).unwrap();
+    place(&cluster, "PLACE TABLE note ON replica-1").await;
+    assert_eq!(each(&cluster, "SELECT count(*) FROM note").await, ["2", "0", "0", "0"]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
 /// The first version that the log has.
 async fn first_in_log(admin: &Client) -> u64 {
     rows(admin, "SHOW LOG").await[0]["first_version"].parse().unwrap()
