@@ -86,6 +86,8 @@ pub struct Counts {
     pub not_held: u64,
     /// Kept answers that were given again.
     pub given_again: u64,
+    /// Answers that no replica takes part, though one did that holds everything.
+    pub given_up: u64,
 }
 
 impl Counts {
@@ -99,6 +101,7 @@ impl Counts {
         self.checkpoints += other.checkpoints;
         self.not_held += other.not_held;
         self.given_again += other.given_again;
+        self.given_up += other.given_up;
     }
 }
 

@@ -77,10 +77,12 @@ pub struct Rules {
     pub reads_await_return: bool,
     /// A replica that returns gets what it missed.
     pub missed_are_replayed: bool,
-    /// A replica that has more operations to execute than this when it returns is behind: nobody waits for it.
+    /// A replica is behind until it has no more operations to execute than this. Others do not wait for it.
     pub counts_within: usize,
     /// A replica that is behind gets no reads.
     pub behind_read_nothing: bool,
+    /// A read waits while the replicas that could run it are behind.
+    pub reads_wait_for_level: bool,
     /// Reads go to replicas that hold their tables.
     pub reads_need_holders: bool,
     /// As many replicas as the policy says have executed what is answered.
@@ -105,6 +107,7 @@ impl Default for Rules {
             missed_are_replayed: true,
             counts_within: COUNTS_WITHIN,
             behind_read_nothing: true,
+            reads_wait_for_level: true,
             reads_need_holders: true,
             answers_are_counted: true,
             open_writers_count: true,

@@ -67,6 +67,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("a replica that is behind gets reads", Optimistic, All, |s| {
         s.core.behind_read_nothing = false;
     }),
+    mutant("a read is given up if all replicas are behind", Optimistic, All, |s| {
+        s.core.reads_wait_for_level = false;
+    }),
     mutant("a returning replica misses what it missed", Optimistic, All, |s| {
         s.core.missed_are_replayed = false;
     }),

@@ -243,6 +243,9 @@ impl World {
             }
             Output::Answer(session, answer) => {
                 let client = session.0 as usize;
+                if answer == Answer::Lost && self.could_wait() {
+                    self.counts.given_up += 1;
+                }
                 let from = match answer {
                     Answer::Done(replica) => replica,
                     Answer::Failed(replica) => Some(replica),
@@ -316,6 +319,14 @@ impl World {
             self.replies.insert((replica, statement), reply);
         }
         self.schedule(|scheduler, out| scheduler.report(replica, report, out));
+    }
+
+    /// Whether a replica takes part that executes everything sooner or later, whatever clients do.
+    fn could_wait(&self) -> bool {
+        let Some(scheduler) = &self.scheduler else { return false };
+        self.plan.choices.level != Level::PassThrough
+            && !self.plan.placement.is_partial()
+            && (0..self.plan.replicas).any(|replica| scheduler.takes_part(ReplicaId(replica)))
     }
 
     fn answered(&mut self, client: usize, answer: &Answer, reply: Option<Reply>) {
@@ -429,6 +440,10 @@ impl World {
         if !self.clients.iter().all(Client::is_over) || !is_idle {
             findings
                 .push(Finding { anomaly: Anomaly::Stuck, text: "a transaction waits for ever".to_owned() });
+        }
+        if self.counts.given_up > 0 {
+            let text = "a statement was given up, though a replica took part".to_owned();
+            findings.push(Finding { anomaly: Anomaly::Order, text });
         }
         for row in 0..self.plan.rows {
             let holders = self.plan.placement.holders_of_all(&[table_of(row)]);

@@ -52,6 +52,8 @@ enum Pending {
     Operation,
     /// It is a read at a replica.
     Read { id: ReadId, at: ReplicaId, tables: Tables, statement: StatementId, moment: Option<Moment> },
+    /// It is a read, and no replica that could run it has everything yet.
+    Unplaced { tables: Tables, statement: StatementId },
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,8 @@ pub struct Scheduler {
     owners_so_far: u64,
     reads: BTreeMap<ReadId, SessionId>,
     reads_so_far: u64,
+    /// Sessions whose reads may be unplaced.
+    unplaced: BTreeSet<SessionId>,
     /// Replicas that are being rolled forward: what goes on meanwhile is kept for them.
     expected: BTreeSet<ReplicaId>,
 }
@@ -130,11 +134,13 @@ impl Scheduler {
             FromReplica::Executed(number) => {
                 self.delivery.executed(replica, number);
                 self.progress(number, out);
+                self.place_reads(out);
             }
             FromReplica::Failed(number) => {
                 self.delivery.executed(replica, number);
                 self.failed(replica, number, out);
                 self.progress(number, out);
+                self.place_reads(out);
             }
             FromReplica::Read(id) => self.read_done(replica, id, out),
             FromReplica::Waits(waiter, blockers) => {

@@ -159,6 +159,20 @@ impl Stage {
         std::mem::take(&mut self.answers).into_iter().filter_map(done).collect()
     }
 
+    /// What a session was answered since the last look at answers.
+    fn answers_of(&self, session: u64) -> Vec<Answer> {
+        let own = self.answers.iter().filter(|(to, _)| *to == session);
+        own.map(|(_, answer)| answer.clone()).collect()
+    }
+
+    fn lose(&mut self, replica: ReplicaId) {
+        let mut out = Vec::new();
+        self.scheduler.replica_lost(replica, &mut out);
+        self.queues[usize::from(replica.0)] = ReplicaQueue::default();
+        self.work[usize::from(replica.0)].clear();
+        self.carry_out(out);
+    }
+
     /// How many servers have something to do.
     fn busy(&self) -> Vec<usize> {
         self.work.iter().map(Vec::len).collect()
@@ -515,6 +529,35 @@ fn nothing_is_forgotten_while_a_replica_is_expected() {
     stage.scheduler.replica_lost(second, &mut Vec::new());
     stage.scheduler.forget_over();
     assert_eq!(stage.scheduler.kept_entries(), 0);
+}
+
+/// A read waits for the only replica that is left, and is given up when that is lost, too.
+#[test]
+fn a_read_waits_for_a_replica_that_is_behind() {
+    let (level, behind) = (ReplicaId(0), ReplicaId(1));
+    let rules = Rules { counts_within: 0, ..Rules::default() };
+    for is_lost in [false, true] {
+        let mut stage = Stage::new(Choices { rules, ..choices(Level::Pessimistic, Respond::All) }, 2);
+        stage.lose(behind);
+        stage.begin(1);
+        stage.write(1, NONE, &[ITEM]);
+        stage.finish_everywhere();
+        stage.commit(1);
+        stage.finish_everywhere();
+        let mut out = Vec::new();
+        stage.scheduler.replica_joined(behind, &Return::Kept(BTreeSet::new()), &mut out);
+        stage.carry_out(out);
+        stage.lose(level);
+        stage.read(2, &[ITEM]);
+        assert_eq!(stage.answers_of(2), [], "it has yet to execute the write");
+        if is_lost {
+            stage.lose(behind);
+            assert_eq!(stage.answers_of(2), [Answer::Lost]);
+        } else {
+            stage.finish_everywhere();
+            assert_eq!(stage.answers_of(2), [Answer::Done(Some(behind))]);
+        }
+    }
 }
 
 #[test]

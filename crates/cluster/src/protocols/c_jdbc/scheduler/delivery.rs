@@ -69,7 +69,7 @@ struct Member {
 /// Whether others wait until a member has executed the operations that are numbered now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Standing {
-    /// It has too much to do, so nobody waits for it.
+    /// It has too many operations to execute. Others do not wait for it.
     Behind,
     /// Others wait for it.
     #[default]

@@ -53,6 +53,7 @@ impl Scheduler {
             owners_so_far: 0,
             reads: BTreeMap::new(),
             reads_so_far: 0,
+            unplaced: BTreeSet::new(),
             expected: BTreeSet::new(),
         }
     }
@@ -78,6 +79,7 @@ impl Scheduler {
             self.progress(number, out);
         }
         self.move_reads(replica, out);
+        self.place_reads(out);
     }
 
     /// A replica that was lost takes part again.
@@ -97,6 +99,7 @@ impl Scheduler {
         for number in self.delivery.join(replica, missed, out) {
             self.progress(number, out);
         }
+        self.place_reads(out);
     }
 
     /// Whether an operation was, or would have been, sent to a replica.

@@ -4,6 +4,7 @@ use crate::ids::{ReplicaId, SessionId, TableId};
 use crate::placement::ReplicaSet;
 use crate::protocols::shipping::StatementId;
 
+use super::super::Level;
 use super::super::message::{Answer, ReadId, Tables, ToReplica};
 use super::{Output, Pending, Scheduler};
 
@@ -21,7 +22,13 @@ impl Scheduler {
         let holders = if rules.reads_need_holders { self.placement.holders_of_all(&all) } else { present };
         let among: ReplicaSet = holders.and(present);
         let Some(at) = self.balancer.choose(among, |replica| self.delivery.pending(replica)) else {
-            self.give_up(session, Answer::Lost, out);
+            if self.may_wait_for_level(holders) {
+                self.unplaced.insert(session);
+                let state = self.sessions.entry(session).or_default();
+                state.pending = Some(Pending::Unplaced { tables, statement });
+            } else {
+                self.give_up(session, Answer::Lost, out);
+            }
             return;
         };
         self.reads_so_far += 1;
@@ -38,6 +45,26 @@ impl Scheduler {
         let state = self.sessions.entry(session).or_default();
         state.pending = Some(Pending::Read { id, at, tables, statement, moment });
         out.push(Output::ToReplica(at, ToReplica::Read(id, state.open, statement)));
+    }
+
+    /// Whether one of these takes part, and will have everything soon. Under pass-through it may not: what it has yet to execute may
+    /// wait for the very transaction that wants to read.
+    fn may_wait_for_level(&self, holders: ReplicaSet) -> bool {
+        let rules = self.choices.rules;
+        rules.reads_wait_for_level
+            && self.choices.level != Level::PassThrough
+            && self.delivery.any_takes_part(holders)
+    }
+
+    /// A replica may have everything now, or none may be left.
+    pub(super) fn place_reads(&mut self, out: &mut Vec<Output>) {
+        for session in std::mem::take(&mut self.unplaced) {
+            let Some(state) = self.sessions.get_mut(&session) else { continue };
+            let unplaced = state.pending.take_if(|one| matches!(one, Pending::Unplaced { .. }));
+            if let Some(Pending::Unplaced { tables, statement }) = unplaced {
+                self.send_read(session, tables, statement, out);
+            }
+        }
     }
 
     pub(super) fn read_done(&mut self, replica: ReplicaId, id: ReadId, out: &mut Vec<Output>) {
