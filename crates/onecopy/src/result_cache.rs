@@ -23,10 +23,10 @@ pub(crate) mod answer;
 mod audiences;
 pub(crate) mod counts;
 pub(crate) mod request;
+pub(crate) mod role_changes;
 mod usefulness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -36,6 +36,7 @@ use audiences::Audiences;
 pub(crate) use audiences::{Audience, Traits};
 use counts::Counts;
 use request::Request;
+use role_changes::RoleChanges;
 use usefulness::Usefulness;
 
 /// Runs each hit at a replica as well, and compares, for tests. The value is `all`.
@@ -56,8 +57,8 @@ pub(crate) struct ResultCache {
     usefulness: Usefulness,
     pub(crate) counts: Counts,
     audits: bool,
-    /// How often the settings that roles begin with may have changed, where statements are shipped.
-    changes_of_roles: AtomicU64,
+    /// Where statements are shipped.
+    pub(crate) role_changes: Arc<RoleChanges>,
 }
 
 /// Weighs entries by their bytes.
@@ -85,7 +86,7 @@ impl ResultCache {
             usefulness: Usefulness::default(),
             counts: Counts::default(),
             audits,
-            changes_of_roles: AtomicU64::new(0),
+            role_changes: Arc::default(),
         }
     }
 
@@ -107,16 +108,6 @@ impl ResultCache {
     /// Grows when every session needs a new number.
     pub(crate) fn era(&self) -> u64 {
         self.audiences.era()
-    }
-
-    /// How often ALTER ROLE and its like have changed the settings with which connections begin.
-    pub(crate) fn changes_of_roles(&self) -> u64 {
-        self.changes_of_roles.load(Ordering::Acquire)
-    }
-
-    /// From now on connections may begin with other settings.
-    pub(crate) fn note_change_of_roles(&self) {
-        self.changes_of_roles.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The answer that was kept for a request, which may not be valid any more.

@@ -8,8 +8,9 @@
 //! number.
 //!
 //! Invariant: an answer is given only to sessions that a server would answer the same. A session opens connections when it
-//! needs them, and each begins with the settings that ALTER ROLE has given its role by then. So a session that began before
-//! an ALTER ROLE gets no kept answers any more: its connections may differ from each other.
+//! needs them, and each begins with the settings that ALTER ROLE has given its role by then
+//! ([`crate::result_cache::role_changes`]). So a session gets no kept answers after an ALTER ROLE, and none that were kept for
+//! sessions from before.
 //!
 //! Non-goals: answers inside transactions; what the text alone does not determine ([`sql::Fleeting`]); ALTER ROLE inside
 //! functions.
@@ -40,8 +41,8 @@ const CHANGES_OF_ROLES: [&str; 5] =
 /// What a session remembers for the query cache.
 #[derive(Debug)]
 pub(super) struct SessionAnswers {
-    /// How often the settings of roles had changed when it began.
-    roles: u64,
+    /// The number of changes of roles when it began; `None` if one was under way.
+    roles: Option<u64>,
     /// Its audience, and when it holds.
     audience: Option<(Stamp, Audience)>,
 }
@@ -74,8 +75,8 @@ pub(super) struct Asked {
 }
 
 impl SessionAnswers {
-    /// Of a session that has opened no connection yet. `roles` counts the changes of roles' settings so far.
-    pub(super) fn new(roles: u64) -> Self {
+    /// Of a session that has opened no connection yet. `roles` is the number of changes of roles, if none is under way.
+    pub(super) fn new(roles: Option<u64>) -> Self {
         Self { roles, audience: None }
     }
 
@@ -86,8 +87,9 @@ impl SessionAnswers {
         settings: &Settings,
         shipped: &SessionSettings,
     ) -> Option<Audience> {
+        let roles = self.roles?;
         let is_refreshed = shipped.generation == settings.generation();
-        if !is_refreshed || settings.is_astray() || self.roles != cache.changes_of_roles() {
+        if !is_refreshed || settings.is_astray() || cache.role_changes.settled() != Some(roles) {
             return None;
         }
         let stamp = Stamp { settings: settings.generation(), era: cache.era() };
@@ -103,6 +105,7 @@ impl SessionAnswers {
         traits.add_all(start_up.flat_map(|(name, value)| [name, value]).map(|text| text.as_bytes()));
         traits.add(settings.answer_relevant().as_bytes());
         traits.add(shipped.shipped.as_bytes());
+        traits.add(&roles.to_le_bytes());
         let audience = cache.audience(traits);
         self.audience = Some((stamp, audience));
         Some(audience)
@@ -243,4 +246,28 @@ fn may_read_clock(sent: &ClientStatement<'_>, text: &str) -> bool {
         values.into_iter().any(|(is_binary, value)| !is_binary && value.is_some_and(is_read))
     };
     has_escapes || has_word() || has_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_roles_parts_the_sessions_before_it_from_those_after_it() {
+        let cache = ResultCache::new(1 << 20);
+        let settings = Settings::new(&[], "ann", "postgres").unwrap();
+        let shipped = SessionSettings { generation: settings.generation(), ..SessionSettings::default() };
+        let begun = || SessionAnswers::new(cache.role_changes.settled());
+        let seen = |session: &mut SessionAnswers| session.audience(&cache, &settings, &shipped);
+        let mut before = begun();
+        let former = seen(&mut before);
+        assert_eq!((former.is_some(), seen(&mut begun())), (true, former), "they have the same connections");
+        let change = cache.role_changes.begin();
+        let mut meanwhile = begun();
+        assert_eq!([seen(&mut before), seen(&mut meanwhile)], [None; 2]);
+        drop(change);
+        assert_eq!([seen(&mut before), seen(&mut meanwhile)], [None; 2], "their connections may differ");
+        let after = seen(&mut begun());
+        assert!(after.is_some() && after != former, "an answer for those before may come late");
+    }
 }

@@ -99,7 +99,7 @@ pub(crate) async fn serve(
     let parameters = settings.start_up(&options);
     let parameters = parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
     let connections = Arc::new(SessionConnections::new(secret, parameters, Arc::clone(&entry)));
-    let answers = SessionAnswers::new(coordinator.local.result_cache.changes_of_roles());
+    let answers = SessionAnswers::new(coordinator.local.result_cache.role_changes.settled());
     let client = client.of_session(&mailbox);
     let mut session = Session {
         worker,

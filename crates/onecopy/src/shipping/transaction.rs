@@ -120,7 +120,7 @@ impl Session {
             return Ok(false);
         }
         let (shipped, is_alone) = (open.shipped, open.locks.are_everything());
-        let changes_roles = open.changes_roles;
+        let role_change = open.changes_roles.then(|| self.worker.local.result_cache.role_changes.begin());
         if shipped > Shipped::Nothing {
             let last = match self.check_log() {
                 Ok(()) if self.worker.coordinator.database.catalogue().has_deferrable() => {
@@ -141,9 +141,7 @@ impl Session {
         let ended = self.request(SessionRequest::End(Ending::Commit), 0).await;
         self.transaction = TransactionState::None;
         self.let_replicas_end(is_alone).await;
-        if changes_roles {
-            self.worker.local.result_cache.note_change_of_roles();
-        }
+        drop(role_change);
         if shipped == Shipped::SchemaChange {
             self.reload_catalogue().await;
         }
