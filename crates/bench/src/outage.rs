@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         let found =
             binaries.ask(&endpoint, &format!("SELECT count(*) FROM entry{n}"), &scratch, interrupt)?;
         let acknowledged = acknowledged.load(Ordering::Relaxed);
-        if found.trim().parse::<u64>().is_ok_and(|found| found < acknowledged) {
+        if !found.trim().parse::<u64>().is_ok_and(|found| found >= acknowledged) {
             return Err(Fault::Wrong(format!(
                 "{acknowledged} rows were acknowledged, {} are there",
                 found.trim()
