@@ -1,8 +1,8 @@
 //! Which replicas there are, and how one gets the data it lacks.
 //!
 //! [`members`] lets replicas join, drain and leave. [`adoption`] recognises servers of this cluster,
-//! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, for which [`base_backup`]
-//! copies its files, or that of a [`checkpoint`], [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`] ([`comparison`]).
+//! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, and [`checkpoint`] that of an
+//! earlier moment; [`base_backup`] copies the files for both. [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`] ([`comparison`]).
 //!
 //! Invariant: a replica serves only after it holds the effect of every record up to the version where it joins.
 

@@ -10,7 +10,8 @@
 //! indexes, sequences, our own objects.
 //!
 //! We speak the protocol ourselves, since the program for it (pg_basebackup) does not come with the binaries that we
-//! fetch. A thread unpacks the archive as it arrives, through a bounded queue.
+//! fetch. A thread unpacks the archive as it arrives, through a bounded queue. [`copy_of_folder`] copies such a folder again, for a
+//! replica that comes back from a checkpoint.
 //!
 //! Invariant: after an error the folder does not hold a data folder, and the caller removes it.
 
@@ -27,7 +28,6 @@ use tokio::sync::mpsc;
 use wire::backend::tag;
 use wire::{encode, frame};
 
-use super::checkpoint::copy_folder;
 use crate::backend::{Address, BackendError, Connection};
 use crate::coordinator::resync_progress::Transfer;
 use crate::security::scram::Secret;
@@ -166,6 +166,28 @@ pub(crate) async fn copy_of_folder(
     let copied = copying.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
     copied.map_err(|error| CopyError::Backup { name: server.name.clone(), error })?;
     server.complete_copy().await.map_err(CopyError::Server)
+}
+
+/// Copies a folder of files that no server uses. Each file is the account's.
+fn copy_folder(from: &Path, into: &Path, account: &Account, transfer: &Transfer) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, copy) = (entry.path(), into.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            fs::create_dir(&copy)?;
+            fs::set_permissions(&copy, entry.metadata()?.permissions())?;
+            copy_folder(&source, &copy, account, transfer)?;
+        } else if kind.is_file() {
+            // The mode is copied, too.
+            transfer.add(fs::copy(&source, &copy)?);
+        } else {
+            let text = format!("{} is neither file nor folder", source.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        account.give(&copy)?;
+    }
+    Ok(())
 }
 
 /// Checks that the disk has room for a copy.

@@ -14,8 +14,6 @@
 
 mod error;
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -201,31 +199,4 @@ pub(crate) async fn restore(
 /// The number of records in the log after a version.
 pub(crate) fn records_after(coordinator: &Coordinator, version: Version) -> u64 {
     coordinator.log.durable().0.saturating_sub(version.0)
-}
-
-/// Copies a folder of files that no server uses. Each file is the account's.
-pub(crate) fn copy_folder(
-    from: &Path,
-    into: &Path,
-    account: &Account,
-    transfer: &Transfer,
-) -> io::Result<()> {
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let (source, copy) = (entry.path(), into.join(entry.file_name()));
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            std::fs::create_dir(&copy)?;
-            std::fs::set_permissions(&copy, entry.metadata()?.permissions())?;
-            copy_folder(&source, &copy, account, transfer)?;
-        } else if kind.is_file() {
-            // The mode is copied, too.
-            transfer.add(std::fs::copy(&source, &copy)?);
-        } else {
-            let text = format!("{} is neither file nor folder", source.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        account.give(&copy)?;
-    }
-    Ok(())
 }

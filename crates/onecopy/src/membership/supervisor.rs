@@ -3,8 +3,8 @@
 //! A server that ends is started again, for ever. While it does not start, its seat says why. If its data is the cause,
 //! the mender is told ([`crate::node::up`]).
 //!
-//! A rebuild copies the donor, or the folder of a checkpoint, while the old server still runs. That server does not serve, but its data is kept until
-//! the copy is complete. Then the supervisor stops it, puts the copy in its place and starts it. A server that cannot
+//! A rebuild copies the donor, or the folder of a checkpoint, while the old server still runs. That server does not serve,
+//! but its data is kept until the copy is complete. Then the supervisor stops it, puts the copy in its place and starts it. A server that cannot
 //! even start can be rebuilt as well.
 //!
 //! A server that is parked ([`crate::coordinator::parking`]) is stopped, and stays so until it is woken or replaced.
