@@ -16,21 +16,17 @@ use super::data::text_of;
 use super::session::{ClientStatement, Session};
 use super::shipment::Form;
 use super::statement;
-use super::transaction_state::{Health, TransactionState};
 use crate::capture::quoting::quoted;
 use crate::client::settings::Settings;
-use crate::error::{Fault, Refusal};
+use crate::error::{Fault, Refusal, broken};
 
 impl Session {
     /// Reads the data, and runs the statement with them.
     pub(super) async fn copy(&mut self, sent: &ClientStatement<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
         statement::classify(sent.statement, text, &self.worker.coordinator.database.catalogue())?;
-        if matches!(&self.transaction, TransactionState::Open(open) if open.health == Health::Failed) {
-            return Err(Fault::Client);
-        }
         let Verb::Copy { table: Some(table), columns, binary, .. } = &sent.statement.verb else {
-            return Err(Fault::Client);
+            return Err(broken("a COPY FROM without a table"));
         };
         let (columns, format) =
             (columns_of(&mut self.control, &self.settings, table, *columns).await?, u8::from(*binary));
@@ -111,5 +107,5 @@ async fn columns_of(
     let told = control.query(&sql, settings).await?.into_iter().flatten().flatten().next();
     let all = told.and_then(|told| told.parse().ok());
     let columns = if listed > 0 { u16::try_from(listed).ok() } else { all };
-    columns.ok_or_else(|| Refusal::plain(sqlstate::INTERNAL_ERROR, "a table has no number of columns").into())
+    columns.ok_or_else(|| broken("a COPY FROM without a number of columns"))
 }
