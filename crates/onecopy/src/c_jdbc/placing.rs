@@ -31,7 +31,7 @@ use crate::backend::BackendError;
 use crate::capture::shares::a_row_sql;
 use crate::coordinator::node_kind::Order;
 use crate::membership::place_table::{PlaceError, member, members, tables_of};
-use crate::membership::verify::at_one_version;
+use crate::membership::verify::{NoOneVersion, at_one_version};
 use crate::shipping::locks::sequence_lock;
 use crate::shipping::recovery::{Mark, connect};
 use crate::shipping::replica_run::{LaneHost, ReplicaRun};
@@ -128,8 +128,11 @@ impl Placer<'_> {
         let mut state = self.node.lock();
         let lost = runs.iter().find(|run| state.present(**run).is_none());
         let listed = restricted(&to);
-        if lost.is_some() || !state.scheduler.place(to, count) {
-            return Err(self.lost(lost.unwrap_or(&runs[0]).replica));
+        if let Some(lost) = lost {
+            return Err(self.lost(lost.replica));
+        }
+        if !state.scheduler.place(to, count) {
+            return Err(PlaceError::NoOneVersion(NoOneVersion));
         }
         if let Err(error) = coordinator.write_placement(&listed) {
             state.scheduler.place(former.clone(), count);
