@@ -255,9 +255,12 @@ async fn by_database_it_lasts_until_any_table_is() {
     cached.cluster.caught_up().await;
     let hits = cached.count("hits").await;
     // The end of a transaction is answered before all replicas have executed it.
-    while cached.count("hits").await == hits {
-        value(&client, NAME).await;
-    }
+    let until_given = async {
+        while cached.count("hits").await == hits {
+            value(&client, NAME).await;
+        }
+    };
+    timeout(LONG, until_given).await.expect("the answer is kept some time");
     cached.is_given(&client, NAME, "a").await;
     run(&other, "insert into kind values (7)").await;
     cached.is_read(&client, NAME, "a").await;
