@@ -72,3 +72,4 @@ setup-servers:
 
 setup-test: setup-servers
 	@scripts/drivers
+	@scripts/etcd

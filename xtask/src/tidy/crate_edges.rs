@@ -9,17 +9,18 @@ use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("chart", &[]),
     ("wire", &[]),
     ("sql", &[]),
     ("cluster", &["wire", "sql"]),
     ("owner_only", &[]),
-    ("commitlog", &["cluster", "owner_only"]),
+    ("etcdserver", &[]),
+    ("commitlog", &["cluster", "etcdserver", "owner_only"]),
     ("pgserver", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
-    ("onecopy", &["cluster", "commitlog", "owner_only", "pgserver", "sql", "wire"]),
+    ("onecopy", &["cluster", "commitlog", "etcdserver", "owner_only", "pgserver", "sql", "wire"]),
     ("testbed", &["pgserver"]),
     ("conformance", &["cluster", "sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
