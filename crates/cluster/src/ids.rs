@@ -32,7 +32,12 @@ number! {
     ReplicaId(u16)
 }
 number! {
-    /// One client connection, within one node's run.
+    /// The sessions of one run of one node, as the leader of a term knows them. The leader gives the number. A node that was lost
+    /// comes back as a new crew. With a single node there is the crew 0.
+    CrewId(u16)
+}
+number! {
+    /// One client connection: the crew in the upper 16 bits, then a counter of the node ([`SessionId::of`]).
     SessionId(u64)
 }
 number! {
@@ -48,8 +53,9 @@ number! {
     Nonce(u64)
 }
 number! {
-    /// A set of connections to a replica: grows each time they are made anew.
-    Incarnation(u32)
+    /// A set of connections to a replica: grows each time they are made anew. The upper half is the leader's term, the lower one
+    /// counts within it ([`Incarnation::before`]).
+    Incarnation(u64)
 }
 number! {
     /// A data service: tables, replicas and a protocol.
@@ -85,11 +91,46 @@ impl Epoch {
     }
 }
 
+/// The lower bits of a session's number, which its node counts.
+const COUNTER_BITS: u32 = 48;
+
+impl SessionId {
+    /// The session with this number among those of its crew.
+    ///
+    /// ```
+    /// use cluster::ids::{CrewId, SessionId};
+    ///
+    /// let session = SessionId::of(CrewId(3), 7);
+    /// assert_eq!((session.crew(), session.counter()), (CrewId(3), 7));
+    /// assert_eq!(SessionId::of(CrewId(0), 7), SessionId(7), "a single node counts as it always did");
+    /// ```
+    pub const fn of(crew: CrewId, counter: u64) -> Self {
+        assert!(counter >> COUNTER_BITS == 0, "sessions are counted one by one and cannot run out");
+        Self((crew.0 as u64) << COUNTER_BITS | counter)
+    }
+
+    /// The crew that it belongs to.
+    pub const fn crew(self) -> CrewId {
+        CrewId((self.0 >> COUNTER_BITS) as u16)
+    }
+
+    /// Its number among the sessions of its crew.
+    pub const fn counter(self) -> u64 {
+        self.0 & ((1 << COUNTER_BITS) - 1)
+    }
+}
+
 impl Incarnation {
+    /// Precedes the first incarnation of a term, and follows all of earlier terms. So a grant of a former leader never fits the
+    /// connections of its successor, even where both have counted to the same number.
+    pub const fn before(term: Epoch) -> Self {
+        Self((term.0 as u64) << u32::BITS)
+    }
+
     /// The incarnation that follows.
     #[must_use]
     pub const fn next(self) -> Self {
-        assert!(self.0 < u32::MAX, "incarnations are counted one by one and cannot run out");
+        assert!(self.0 as u32 != u32::MAX, "incarnations are counted one by one and cannot run out");
         Self(self.0 + 1)
     }
 }
@@ -140,5 +181,27 @@ impl FragmentId {
 impl fmt::Display for FragmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}/{}", self.table.database, self.table.number, self.part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_different_crews_never_meet() {
+        let last = (1 << COUNTER_BITS) - 1;
+        let ids =
+            [SessionId::of(CrewId(1), last), SessionId::of(CrewId(2), 0), SessionId::of(CrewId(2), last)];
+        assert!(ids.is_sorted_by(|one, other| one < other));
+        assert!(ids.iter().all(|id| SessionId::of(id.crew(), id.counter()) == *id));
+    }
+
+    #[test]
+    fn incarnations_of_different_terms_never_meet() {
+        let counted = |term| Incarnation::before(Epoch(term)).next().next();
+        assert!(counted(4) < Incarnation::before(Epoch(5)));
+        assert_ne!(counted(4), counted(5));
+        assert_eq!(Incarnation::before(Epoch(0)), Incarnation::default());
     }
 }

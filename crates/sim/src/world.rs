@@ -31,7 +31,7 @@ mod waits;
 use std::collections::BTreeMap;
 
 use cluster::event::Event;
-use cluster::ids::{Identity, ReplicaId};
+use cluster::ids::{Identity, Incarnation, ReplicaId};
 use cluster::placement::Placement;
 use cluster::protocols::StampCounts;
 
@@ -120,9 +120,9 @@ enum Happening {
     Inspect { holder: usize },
     Release { holder: usize },
     Synced { epoch: u32, upto: usize },
-    Reset { epoch: u32, replica: usize, incarnation: u32, stage: agent::ResetStage },
-    Apply { epoch: u32, replica: usize, incarnation: u32 },
-    Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
+    Reset { epoch: u32, replica: usize, incarnation: Incarnation, stage: agent::ResetStage },
+    Apply { epoch: u32, replica: usize, incarnation: Incarnation },
+    Catalogue { epoch: u32, replica: usize, version: u64, incarnation: Incarnation },
     TakeOver { epoch: u32, replica: usize },
     WakeUp { request: u64 },
     Join { replica: usize, for_us: u64 },

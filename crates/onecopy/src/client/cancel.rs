@@ -20,7 +20,7 @@ pub(crate) const PID_BASE: i32 = 1 << 30;
 
 /// The process number that the client gets at log-in. It is unique while the session lives.
 pub(crate) fn pid_of(session: SessionId) -> i32 {
-    PID_BASE | i32::try_from(session.0 & 0x3fff_ffff).unwrap_or(0)
+    PID_BASE | i32::try_from(session.counter() & 0x3fff_ffff).unwrap_or(0)
 }
 
 pub(crate) fn session_of(pid: i32) -> SessionId {

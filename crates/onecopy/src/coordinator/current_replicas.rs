@@ -31,7 +31,7 @@ const NOTHING: u64 = 0;
 /// What one replica offers, and what sessions have placed there.
 #[derive(Debug, Default)]
 struct Slot {
-    incarnation: AtomicU32,
+    incarnation: AtomicU64,
     /// One more than the version up to which it has all, or [`NOTHING`].
     applied: AtomicU64,
     /// Expected time of what the core has placed there.
@@ -160,7 +160,7 @@ mod tests {
 
     const HERE: ReplicaId = ReplicaId(1);
 
-    fn offer(incarnation: u32, applied: u64, load_us: u64) -> Offer {
+    fn offer(incarnation: u64, applied: u64, load_us: u64) -> Offer {
         Offer { incarnation: Incarnation(incarnation), applied: Version(applied), load_us }
     }
 
@@ -207,7 +207,7 @@ mod tests {
     fn a_version_never_goes_with_the_incarnation_of_another_one() {
         // An odd incarnation has version 1000, an even one has nothing.
         let slot = Slot::default();
-        let has = |incarnation: u32| u64::from(incarnation % 2) * 1_000;
+        let has = |incarnation: u64| incarnation % 2 * 1_000;
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for incarnation in 1..200_000 {

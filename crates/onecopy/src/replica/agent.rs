@@ -73,6 +73,8 @@ pub(crate) struct Assignment {
     pub(crate) served: Served,
     /// The cluster that the server must belong to.
     pub(crate) cluster: ClusterId,
+    /// Its incarnations follow this one, so that they never meet those of a former term or a former agent.
+    pub(crate) after: Incarnation,
     /// Proves to the server that a connection is ours.
     pub(crate) voucher: Voucher,
     /// Proves the rows that Onecopy wrote at the server.
@@ -243,7 +245,7 @@ impl Agent {
 
     /// Runs until the owner drops its sender or receiver.
     pub(crate) async fn run(mut self) {
-        let mut incarnation = Incarnation::default();
+        let mut incarnation = self.assignment.after;
         while let Some(ready) = self.connected().await {
             incarnation = incarnation.next();
             let begun = Instant::now();

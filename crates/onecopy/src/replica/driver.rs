@@ -72,13 +72,14 @@ impl ReplicaDriver {
         delay: Duration,
     ) {
         let is_parked = coordinator.lead.parking.state(replica).is_parked();
-        let agent = (!is_parked).then(|| RunningAgent::start(&coordinator, replica));
+        let incarnation = Incarnation::before(coordinator.term.epoch);
+        let agent = (!is_parked).then(|| RunningAgent::start(&coordinator, replica, incarnation));
         let mut replica_driver = Self {
             coordinator,
             replica,
             agent,
             parking: None,
-            incarnation: Incarnation::default(),
+            incarnation,
             is_up: false,
             applied: Version::ZERO,
             forgotten: Version::ZERO,

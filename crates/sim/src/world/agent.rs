@@ -1,7 +1,7 @@
 //! The agent of a replica: it ends old backends, reads the applied set, and applies refreshes.
 
 use cluster::event::Event;
-use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use cluster::ids::{Epoch, Identity, Incarnation, ReplicaId, Version};
 use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
 use cluster::record::Record;
 
@@ -35,7 +35,7 @@ pub(super) struct Work {
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     /// The present connection set.
-    pub(super) incarnation: u32,
+    pub(super) incarnation: Incarnation,
     /// The server's generation when the set was made.
     pub(super) generation: u32,
     pub(super) is_serving: bool,
@@ -49,8 +49,15 @@ pub(super) struct Agent {
     pub(super) believed: Option<u64>,
 }
 
+impl Agent {
+    /// An agent of a leader of this term.
+    pub(super) fn of_term(epoch: Epoch) -> Self {
+        Self { incarnation: Incarnation::before(epoch), ..Self::default() }
+    }
+}
+
 impl World {
-    pub(super) fn reset(&mut self, replica: usize, incarnation: u32, stage: ResetStage) {
+    pub(super) fn reset(&mut self, replica: usize, incarnation: Incarnation, stage: ResetStage) {
         if self.agent(replica).incarnation != incarnation {
             return;
         }
@@ -152,7 +159,7 @@ impl World {
         agent.generation = generation;
         agent.is_serving = true;
         agent.line = Some(line);
-        let incarnation = Incarnation(agent.incarnation);
+        let incarnation = agent.incarnation;
         self.trace.say(self.agenda.now_us(), Stage::Recover, || {
             format!("replica {replica} serves as incarnation {incarnation} with {applied}")
         });
@@ -179,12 +186,12 @@ impl World {
         self.agent(replica).work = Some(Work { from, upto });
         let slow = self.refresh_slow_until_us[replica].saturating_sub(self.agenda.now_us());
         let after = self.dice.delay(self.plan.pace.refresh_us) + slow;
-        let (epoch, incarnation) = (self.epoch, incarnation.0);
+        let epoch = self.epoch;
         self.agenda.enter(after, Happening::Apply { epoch, replica, incarnation });
     }
 
     /// Reads the records and sends the rows that the replica holds.
-    pub(super) fn apply(&mut self, replica: usize, incarnation: u32) {
+    pub(super) fn apply(&mut self, replica: usize, incarnation: Incarnation) {
         let agent = self.agent(replica);
         let (Some(work), Some(line)) = (agent.work, agent.line) else { return };
         if agent.incarnation != incarnation {

@@ -4,7 +4,7 @@
 //! the rows that the log has at that version.
 
 use cluster::event::Event;
-use cluster::ids::{SessionId, Version};
+use cluster::ids::{Incarnation, SessionId, Version};
 use cluster::parts::replica::State;
 
 use super::{Happening, World};
@@ -16,7 +16,7 @@ use crate::trace::Stage;
 const FIRST_HOLDER: u64 = 1 << 32;
 
 /// A replica with its incarnation and the generation of its server.
-type Standing = (usize, u32, u32);
+type Standing = (usize, Incarnation, u32);
 
 /// One hold: a request to the core, then checks of the held replicas.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl World {
         let up = replicas.iter().filter(|status| status.state == State::Up);
         let up = up.map(|status| {
             let replica = usize::from(status.replica.0);
-            (replica, status.incarnation.0, self.servers[replica].generation)
+            (replica, status.incarnation, self.servers[replica].generation)
         });
         let up: Vec<Standing> = up.collect();
         let number = (session.0 - FIRST_HOLDER) as usize;

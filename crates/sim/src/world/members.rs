@@ -148,7 +148,7 @@ impl World {
         agent.is_serving = false;
         agent.work = None;
         // Abandons the connection set that is being made.
-        agent.incarnation += 1;
+        agent.incarnation = agent.incarnation.next();
         if let Some(line) = agent.line.take() {
             self.close(line);
         }

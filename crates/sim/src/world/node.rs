@@ -165,7 +165,7 @@ impl World {
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));
         self.node = Some(Node {
             cluster: Cluster::new(Box::new(protocol)),
-            agents: (0..self.servers.len()).map(|_| Agent::default()).collect(),
+            agents: (0..self.servers.len()).map(|_| Agent::of_term(Epoch(self.epoch))).collect(),
             anchor: 0,
             catalogue: Version::ZERO,
             view_changes: 0,
@@ -334,7 +334,7 @@ impl World {
         self.sync();
     }
 
-    pub(super) fn catalogue_loaded(&mut self, replica: usize, version: u64, incarnation: u32) {
+    pub(super) fn catalogue_loaded(&mut self, replica: usize, version: u64, incarnation: Incarnation) {
         let server = &self.servers[replica];
         let changes = server.newest(schema::Key::VIEW).list.len();
         // The agent's connection reads it, so a server that was restarted in the meantime does not answer.
@@ -360,7 +360,7 @@ impl World {
     /// Begins to end all backends at a replica and to make a new connection set.
     pub(super) fn begin_reset(&mut self, replica: usize) {
         let agent = self.agent(replica);
-        agent.incarnation += 1;
+        agent.incarnation = agent.incarnation.next();
         agent.is_serving = false;
         agent.work = None;
         let (incarnation, line) = (agent.incarnation, agent.line.take());
@@ -380,6 +380,6 @@ impl World {
     }
 
     pub(super) fn incarnation(&mut self, replica: usize) -> Incarnation {
-        Incarnation(self.agent(replica).incarnation)
+        self.agent(replica).incarnation
     }
 }

@@ -256,7 +256,7 @@ impl World {
         let (program, incarnation) = (Rc::clone(&performer.program), performer.incarnation);
         let agent = self.agent(replica);
         let (is_current, generation) =
-            (agent.is_serving && agent.incarnation == incarnation.0, agent.generation);
+            (agent.is_serving && agent.incarnation == incarnation, agent.generation);
         let server = &self.servers[replica];
         let is_there = is_current && server.is_up() && server.generation == generation;
         if !is_there || !self.is_performable(&program) {

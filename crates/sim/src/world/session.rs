@@ -339,7 +339,7 @@ impl World {
         }
         let agent = self.agent(replica);
         let (is_current, generation) =
-            (agent.is_serving && agent.incarnation == incarnation.0, agent.generation);
+            (agent.is_serving && agent.incarnation == incarnation, agent.generation);
         let server = &self.servers[replica];
         let is_same_server = server.is_up() && server.generation == generation;
         let may_connect =

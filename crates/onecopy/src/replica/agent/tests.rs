@@ -63,6 +63,7 @@ impl Running {
             address: server.address(),
             served: Served::of_new_servers(),
             cluster: CLUSTER,
+            after: Incarnation::default(),
             voucher: Voucher::draw().unwrap(),
             seal: Arc::new(server.seal()),
             spills: Arc::new(SpillFolder::new(server.folder(), CLUSTER)),

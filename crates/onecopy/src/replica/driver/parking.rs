@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use cluster::event::Event;
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -26,14 +26,15 @@ pub(super) struct RunningAgent {
 }
 
 impl RunningAgent {
-    /// Starts the agent of a replica.
-    pub(super) fn start(coordinator: &Coordinator, replica: ReplicaId) -> Self {
+    /// Starts the agent of a replica. Its incarnations follow `after`.
+    pub(super) fn start(coordinator: &Coordinator, replica: ReplicaId, after: Incarnation) -> Self {
         let seat = &coordinator.seats[replica];
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
             served: coordinator.database.served.clone(),
             cluster: coordinator.term.cluster_id,
+            after,
             voucher: coordinator.local.voucher.clone(),
             seal: Arc::clone(&coordinator.local.seal),
             spills: coordinator.log.spills(),
@@ -95,7 +96,7 @@ impl ReplicaDriver {
     /// Starts the agent again.
     pub(super) fn end_parking(&mut self) {
         if self.agent.is_none() {
-            self.agent = Some(RunningAgent::start(&self.coordinator, self.replica));
+            self.agent = Some(RunningAgent::start(&self.coordinator, self.replica, self.incarnation));
         }
     }
 }

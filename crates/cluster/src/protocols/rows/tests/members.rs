@@ -5,7 +5,7 @@ use crate::placement::{Copies, ReplicaSet};
 
 const NEW: ReplicaId = ReplicaId(3);
 
-fn up(replica: ReplicaId, incarnation: u32, applied: u64) -> Event {
+fn up(replica: ReplicaId, incarnation: u64, applied: u64) -> Event {
     Event::ReplicaUp { replica, incarnation: Incarnation(incarnation), applied: Version(applied) }
 }
 
