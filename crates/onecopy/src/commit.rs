@@ -68,7 +68,7 @@ stage! {
 impl View<'_> {
     /// Rejects the commit if the log is full. Once the log has the record, it is too late to reject.
     fn check_room(self) -> Result<(), Fault> {
-        match self.link.coordinator().log.refusal() {
+        match self.link.coordinator().core.refusal() {
             None => Ok(()),
             Some(LogRefusal::DiskFull) => Err(Fault::Refused(Refusal::new(
                 sqlstate::DISK_FULL,
@@ -296,7 +296,7 @@ impl Committer<'_> {
             (claimed, changed)
         };
         self.link.session_registration.progress.set_phase(Phase::Logging);
-        while !self.link.coordinator().log.has_room() {
+        while !self.link.coordinator().core.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         if let Some(lsn) = lock_lsn {
@@ -367,7 +367,7 @@ impl Committer<'_> {
             if let Ok(note) = tokio::time::timeout(patience, mailbox.next()).await {
                 return note;
             }
-            self.link.coordinator().lead.deadlock_search.notify_one();
+            self.link.coordinator().deadlock_search.notify_one();
             patience = NEXT_LOOK;
         }
     }

@@ -1,8 +1,10 @@
-//! The components that sessions, agents and tasks of a node share: the core, the log, the replicas.
+//! The components that sessions, agents and tasks of a node share: the core, the replicas, the mailboxes of sessions.
 //!
 //! Each component owns its state and is used directly: `coordinator.core.tell(event)`, `coordinator.view.anchor()`.
-//! Methods of [`Coordinator`] itself are those that need several components, such as the end of a session or the
-//! trimming of the log.
+//! Methods of [`Coordinator`] itself are those that need several components, such as the end of a session.
+//!
+//! A [`Coordinator`] is what sessions need. A [`Leader`] has one, and has what only the leader of a cluster has: the log, and
+//! what is known of the members.
 
 mod absence;
 mod catalogue;
@@ -13,7 +15,7 @@ mod drivers;
 pub(crate) mod elasticity;
 pub(crate) mod evictions;
 pub(crate) mod identities;
-mod lead;
+pub(crate) mod leader;
 pub(crate) mod log_retention;
 pub(crate) mod mailbox;
 mod mailboxes;
@@ -38,153 +40,68 @@ pub(crate) mod splits;
 pub(crate) mod term;
 mod view;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use cluster::Cluster;
 use cluster::event::Event;
-use cluster::ids::{ReplicaId, SessionId};
+use cluster::ids::{ClusterId, ReplicaId, SessionId, TableId};
+use cluster::placement::Holdings;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Sequence;
-use commitlog::LogEngine;
+use commitlog::SpillStore;
+use tokio::sync::Notify;
 
-use self::core::{Core, Outputs};
+use self::core::Core;
+use crate::capture::quoting::quoted;
+use crate::capture::shares::{Numbering, Shares};
 use crate::database::Database;
 use crate::local::LocalState;
-use crate::local::limits::Limits;
-use checkpoints::Checkpoints;
-use drivers::Drivers;
-use elasticity::UsageFile;
-use identities::Identities;
-use lead::{Lead, MemberFiles};
 use mailbox::Mailbox;
 use mailboxes::Mailboxes;
-use messages::Messages;
 use node_kind::NodeKind;
-use parking::ParkedFiles;
 use performances::{Performance, PerformanceQueue, Performances};
-use placement_file::PlacementFile;
-use quarantines::Quarantines;
+use resync_progress::ResyncStage;
+use sequence_allocation::SequenceAllocation;
 use splits::LastSplits;
-use term::TermState;
 use view::View;
 
 pub(crate) use absence::{Absence, Obstacle};
+pub(crate) use leader::{Leader, LeaderOptions};
 pub(crate) use quarantines::QuarantineDuration;
 pub(crate) use replica_address::ReplicaAddress;
 pub(crate) use requests::AgentOrder;
 pub(crate) use seat::{MemberState, Seat};
 pub(crate) use seats::Seats;
 
-/// The parts of a node from which its coordinator starts.
-pub(crate) struct CoordinatorOptions {
-    /// How the node keeps its replicas equal.
-    pub(crate) kind: Arc<dyn NodeKind>,
-    /// The core, if this kind of node has one.
-    pub(crate) core: Option<Cluster>,
-    /// The first anchor.
-    pub(crate) anchor: ReplicaId,
-    /// The database that is served.
-    pub(crate) database: Arc<Database>,
-    /// The term that begins.
-    pub(crate) term: TermState,
-    /// The identities of the records in the log.
-    pub(crate) identities: Identities,
-    /// The quarantines that outlive a restart.
-    pub(crate) quarantines: Quarantines,
-    /// The files of parked replicas.
-    pub(crate) parked: ParkedFiles,
-    /// The file of what each replica holds.
-    pub(crate) placement: PlacementFile,
-    /// The file of what the servers have cost.
-    pub(crate) usage: UsageFile,
-    /// The checkpoints.
-    pub(crate) checkpoints: Checkpoints,
-    /// The operator's limits.
-    pub(crate) limits: Limits,
-    /// The state of this node.
-    pub(crate) local: Arc<LocalState>,
-}
-
-/// The shared state of a node. Its parts own their data.
+/// What the sessions of a node share. Its parts own their data.
 pub(crate) struct Coordinator {
+    /// The cluster that the node belongs to.
+    pub(crate) cluster_id: ClusterId,
     /// The way to the cluster core.
     pub(crate) core: Core,
     /// The state of the cluster that is visible without asking the core.
     pub(crate) view: Arc<View>,
-    /// The state that only the leader has.
-    pub(crate) lead: Lead,
-    /// The term of the leader.
-    pub(crate) term: TermState,
     /// The mailboxes of the open sessions.
     pub(crate) mailboxes: Arc<Mailboxes>,
     /// The replicas.
     pub(crate) seats: Arc<Seats>,
-    /// The drivers of the replicas' agents.
-    pub(crate) drivers: Drivers,
     /// How this node keeps its replicas equal.
     pub(crate) kind: Arc<dyn NodeKind>,
-    /// The log.
-    pub(crate) log: Arc<dyn LogEngine>,
-    /// The version of each identity in the log.
-    pub(crate) identities: Arc<Identities>,
     performances: Arc<Performances>,
     /// The database that is served.
     pub(crate) database: Arc<Database>,
+    /// Where rows go that are too many for records.
+    pub(crate) spills: Arc<dyn SpillStore>,
+    /// The demand for ranges of sequences.
+    pub(crate) sequences: SequenceAllocation,
+    /// Starts the next search for deadlocks between homes.
+    pub(crate) deadlock_search: Notify,
     last_splits: LastSplits,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
 }
 
 impl Coordinator {
-    /// Starts no task; the caller starts the log's writer.
-    pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: CoordinatorOptions) -> Arc<Self> {
-        let CoordinatorOptions { kind, core, anchor, database, term, checkpoints, .. } = options;
-        let CoordinatorOptions { identities, quarantines, parked, placement, usage, limits, local, .. } =
-            options;
-        let seats = Arc::new(Seats::new(seats, limits.reader_patience));
-        let members = seats.iter().map(|seat| seat.replica);
-        let files = MemberFiles { quarantines, parked, placement, usage, checkpoints };
-        let lead = Lead::new(members, files, limits);
-        let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
-        let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
-        let outputs = Outputs {
-            cluster_id: term.cluster_id,
-            view: Arc::clone(&view),
-            mailboxes: Arc::clone(&mailboxes),
-            seats: Arc::clone(&seats),
-            identities: Arc::clone(&identities),
-            messages: Messages::new(),
-            performances: Arc::clone(&performances),
-            log: Arc::clone(&log),
-            database: Arc::clone(&database),
-            local: Arc::clone(&local),
-        };
-        let core = Core::new(core, outputs);
-        let drivers = Drivers::in_this_runtime();
-        let coordinator = Arc::new(Self {
-            core,
-            view,
-            lead,
-            term,
-            mailboxes,
-            seats,
-            drivers,
-            kind,
-            log,
-            identities,
-            performances,
-            database,
-            last_splits: LastSplits::default(),
-            local,
-        });
-        coordinator.seats.set_reader_patience(anchor);
-        coordinator.forget_oids();
-        coordinator.remember_quarantines();
-        coordinator.remember_parked();
-        coordinator
-    }
-
     /// A new session and its mailbox, whose transactions other replicas do not perform.
     pub(crate) fn open_session(&self) -> (SessionId, Arc<Mailbox>) {
         self.open_session_with(Arc::default())
@@ -215,12 +132,72 @@ impl Coordinator {
         self.kind.replicas(self)
     }
 
+    /// Runs `work` with the replica's server. Returns `None` if an agent gives the server up meanwhile. In a kind of
+    /// node without such agents, `work` has to end by itself.
+    pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
+        if !self.kind.gives_up_servers() {
+            return Some(work.await);
+        }
+        let seat = &self.seats[replica];
+        seat.run.unless_given_up(seat.run.incarnation(), work).await
+    }
+
+    /// What a replica holds of each table of the database.
+    pub(crate) fn shares(&self, replica: ReplicaId) -> Shares {
+        // Without a core nothing is captured.
+        let has_core = self.core.placement().is_some();
+        let numbering = if has_core { Numbering::ByCapture } else { Numbering::ByName };
+        let placement = self.kind.placement(self);
+        let holdings = placement.map_or_else(Holdings::everything, |placement| placement.holdings(replica));
+        Shares { holdings, database: self.database.served.id, numbering }
+    }
+
+    /// The stage of a replica's rebuild. `None` when there is no rebuild.
+    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<ResyncStage> {
+        let stage = &self.seats[replica].stage;
+        stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the stage of a replica's rebuild and returns the earlier one.
+    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<ResyncStage>) -> Option<ResyncStage> {
+        let noted = &self.seats[replica].stage;
+        std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
+    }
+
+    /// A replica takes no new work from now on, or takes work again. Idle connections to a drained replica are closed.
+    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
+        self.core.tell(Event::Drained { replica, is_drained });
+        self.local.drain(replica, is_drained);
+        if is_drained {
+            self.mailboxes.drained();
+        }
+    }
+
+    pub(crate) fn drained(&self) -> Vec<ReplicaId> {
+        let drained = self.replicas().into_iter().filter(|status| status.is_drained);
+        drained.map(|status| status.replica).collect()
+    }
+
+    /// The number of sessions with work at a replica: a running statement, or an open transaction.
+    pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
+        let entries = self.local.sessions.entries();
+        entries.iter().filter(|entry| entry.is_open_at(status.replica)).count().max(status.open)
+    }
+
+    /// The name of a table for people: with its schema, in quotes where needed.
+    pub(crate) fn table_name(&self, table: TableId) -> String {
+        match self.database.catalogue().table(table) {
+            Some(found) => format!("{}.{}", quoted(&found.schema), quoted(&found.name)),
+            None => format!("table number {}", table.number),
+        }
+    }
+
     /// The marks that the next record of the anchor's should bring, for ranges that were drawn for leases.
     pub(crate) fn wanted_marks(&self) -> Vec<Sequence> {
-        if !self.lead.sequences.wants_marks() {
+        if !self.sequences.wants_marks() {
             return Vec::new();
         }
-        let (anchor, durable) = (self.view.anchor(), self.log.durable());
+        let (anchor, durable) = (self.view.anchor(), self.view.durable());
         self.database.sequences().wanted_marks(anchor, durable)
     }
 
@@ -232,6 +209,6 @@ impl Coordinator {
 
 impl std::fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Coordinator").field("cluster", &self.term.cluster_id).finish_non_exhaustive()
+        f.debug_struct("Coordinator").field("cluster", &self.cluster_id).finish_non_exhaustive()
     }
 }

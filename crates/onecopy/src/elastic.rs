@@ -29,7 +29,7 @@ use cluster::time::Time;
 use tokio::time::Instant;
 
 use crate::config::ElasticConfig;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::elasticity::{Change, Decided, ElasticSettings};
 use crate::coordinator::requests::Invitee;
 use crate::membership::member_error::MemberError;
@@ -91,21 +91,21 @@ fn settings(config: ElasticConfig) -> ElasticSettings {
 }
 
 /// Counts the cost of the servers and, if the settings say so, lets replicas come and go, until the task is dropped.
-pub(crate) async fn run(coordinator: Arc<Coordinator>, config: ElasticConfig, source: ServerSource) {
+pub(crate) async fn run(leader: Arc<Leader>, config: ElasticConfig, source: ServerSource) {
     let settings = settings(config);
-    coordinator.lead.elasticity.set(settings.clone());
-    tokio::join!(meter::run(&coordinator), follow(&coordinator, &settings, source));
+    leader.elasticity.set(settings.clone());
+    tokio::join!(meter::run(&leader), follow(&leader, &settings, source));
 }
 
 /// Lets replicas come and go with the load.
-async fn follow(coordinator: &Arc<Coordinator>, settings: &ElasticSettings, source: ServerSource) {
+async fn follow(leader: &Arc<Leader>, settings: &ElasticSettings, source: ServerSource) {
     let Some(wishes) = settings.policy else { return };
     let period = (Duration::from_micros(wishes.grow_after_us) / PERIODS).clamp(PERIOD_MIN, PERIOD_MAX);
     let (begun, mut policy, mut pause) = (Instant::now(), Elastic::new(wishes), FAILED_PAUSE);
     loop {
-        let samples = load::sample(coordinator, settings.statements, period).await;
-        coordinator.lead.elasticity.note_loads(&samples);
-        if !coordinator.local.sessions.is_open() {
+        let samples = load::sample(leader, settings.statements, period).await;
+        leader.elasticity.note_loads(&samples);
+        if !leader.local.sessions.is_open() {
             continue;
         }
         let now = Time { us: u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX) };
@@ -117,10 +117,10 @@ async fn follow(coordinator: &Arc<Coordinator>, settings: &ElasticSettings, sour
             Decision::Wake(replica, cause) => (Intent::Wake(replica), Some(replica), cause),
             Decision::Park(replica, cause) => (Intent::Park(replica), Some(replica), cause),
         };
-        announce(coordinator, change, replica, cause);
+        announce(leader, change, replica, cause);
         let changing = Instant::now();
-        let changed = carry_out(coordinator, settings, &wishes, source, change).await;
-        let elasticity = &coordinator.lead.elasticity;
+        let changed = carry_out(leader, settings, &wishes, source, change).await;
+        let elasticity = &leader.elasticity;
         policy.changed();
         match changed {
             Ok(replica) => {
@@ -160,17 +160,17 @@ fn may_provide(settings: &ElasticSettings, source: ServerSource) -> bool {
     source == ServerSource::Node || settings.provision.is_some()
 }
 
-fn announce(coordinator: &Coordinator, change: Intent, replica: Option<ReplicaId>, cause: Cause) {
+fn announce(leader: &Leader, change: Intent, replica: Option<ReplicaId>, cause: Cause) {
     let (change, reason) = (change.kind(), cause.to_string());
-    let name = replica.map(|replica| coordinator.seats[replica].name.as_str()).unwrap_or_default();
+    let name = replica.map(|replica| leader.seats[replica].name.as_str()).unwrap_or_default();
     tracing::warn!(change = change.word(), replica = name, reason, "the number of replicas changes");
     let decided = Decided { at: SystemTime::now(), change, replica, reason, outcome: String::new() };
-    coordinator.lead.elasticity.decided(decided);
+    leader.elasticity.decided(decided);
 }
 
 /// Carries a change out. Returns the replica that it was about.
 async fn carry_out(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     settings: &ElasticSettings,
     wishes: &Settings,
     source: ServerSource,
@@ -178,11 +178,11 @@ async fn carry_out(
 ) -> Result<ReplicaId, ChangeError> {
     let purpose = match change {
         Intent::Wake(replica) => {
-            let woken = park::wake(Arc::clone(coordinator), replica).await;
+            let woken = park::wake(Arc::clone(leader), replica).await;
             return woken.map(|_| replica).map_err(ChangeError::Park);
         }
         Intent::Park(replica) => {
-            let parked = park::park(Arc::clone(coordinator), replica, wishes.least).await;
+            let parked = park::park(Arc::clone(leader), replica, wishes.least).await;
             return parked.map(|_| replica).map_err(ChangeError::Park);
         }
         Intent::Provision(purpose) => purpose,
@@ -193,11 +193,11 @@ async fn carry_out(
         }
         _ => Invitee::Made,
     };
-    let newcomer = members::invite(coordinator, invitee).await.map_err(ChangeError::Member)?;
+    let newcomer = members::invite(leader, invitee).await.map_err(ChangeError::Member)?;
     let replica = newcomer.replica;
-    members::furnish(Arc::clone(coordinator), newcomer).await.map_err(ChangeError::Member)?;
+    members::furnish(Arc::clone(leader), newcomer).await.map_err(ChangeError::Member)?;
     if purpose == Purpose::Spare {
-        park::park(Arc::clone(coordinator), replica, wishes.least).await.map_err(ChangeError::Park)?;
+        park::park(Arc::clone(leader), replica, wishes.least).await.map_err(ChangeError::Park)?;
     }
     Ok(replica)
 }

@@ -31,10 +31,10 @@ use crate::client::credentials::Credentials;
 use crate::client::own_settings::Severity;
 use crate::client::prepared::Prepared;
 use crate::client::settings::Settings;
-use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
 use crate::coordinator::performances::PerformanceQueue;
+use crate::coordinator::{Coordinator, Leader};
 use crate::database::Database;
 use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
@@ -50,6 +50,8 @@ use performable::Performables;
 /// The state that all sessions of one thread share.
 pub(crate) struct Worker {
     pub(crate) coordinator: Arc<Coordinator>,
+    /// The leader, for the admin database.
+    pub(crate) leader: Arc<Leader>,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
     /// The server connections that sessions share.

@@ -28,7 +28,7 @@ use crate::coordinator::mailbox::Note;
 use crate::coordinator::node_kind::{Feature, HoldingSession, NewTable, NodeKind, no_checkpoints};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
@@ -96,32 +96,6 @@ impl Rows {
 impl NodeKind for Rows {
     fn choices(&self) -> Option<Choices> {
         Some(self.choices)
-    }
-
-    fn start(
-        self: Arc<Self>,
-        coordinator: &Arc<Coordinator>,
-        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
-        let last = orders.last().map(|(replica, _)| *replica);
-        for (replica, orders) in orders {
-            let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
-            coordinator.drivers.spawn(ReplicaDriver::run(Arc::clone(coordinator), replica, orders, delay));
-        }
-        let waking = Arc::clone(coordinator);
-        let mut tasks = vec![
-            tokio::spawn(sequence_allocator::run(Arc::clone(coordinator))),
-            tokio::spawn(lock_wait_probe::run(Arc::clone(coordinator))),
-            tokio::spawn(async move { waking.core.wake_up_in_time().await }),
-        ];
-        if self.choices.perform == Perform::AllHolders {
-            let bringing = Arc::clone(coordinator);
-            tasks.push(tokio::spawn(async move { bringing.core.bring_messages().await }));
-        }
-        if self.choices.home.asks_kinds() {
-            tasks.push(tokio::spawn(table_size_probe::run(Arc::clone(coordinator))));
-        }
-        Ok(tasks)
     }
 
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus> {
@@ -192,6 +166,32 @@ impl NodeKind for Rows {
 }
 
 impl ServesClients for Rows {
+    fn start(
+        self: Arc<Self>,
+        leader: &Arc<Leader>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
+        let last = orders.last().map(|(replica, _)| *replica);
+        for (replica, orders) in orders {
+            let delay = if last == Some(replica) { self.slow_refresh } else { Duration::ZERO };
+            leader.drivers.spawn(ReplicaDriver::run(Arc::clone(leader), replica, orders, delay));
+        }
+        let waking = Arc::clone(leader);
+        let mut tasks = vec![
+            tokio::spawn(sequence_allocator::run(Arc::clone(leader))),
+            tokio::spawn(lock_wait_probe::run(Arc::clone(leader))),
+            tokio::spawn(async move { waking.core.wake_up_in_time().await }),
+        ];
+        if self.choices.perform == Perform::AllHolders {
+            let bringing = Arc::clone(leader);
+            tasks.push(tokio::spawn(async move { bringing.core.bring_messages().await }));
+        }
+        if self.choices.home.asks_kinds() {
+            tasks.push(tokio::spawn(table_size_probe::run(Arc::clone(leader))));
+        }
+        Ok(tasks)
+    }
+
     fn serve(
         self: Arc<Self>,
         worker: Rc<Worker>,

@@ -22,7 +22,7 @@ use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::client::credentials::Credentials;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
 use crate::link::performable::Performables;
@@ -52,7 +52,7 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(
-        coordinator: &Arc<Coordinator>,
+        leader: &Arc<Leader>,
         pools: &Arc<Pools>,
         kind: &Arc<dyn ServesClients>,
     ) -> std::io::Result<Self> {
@@ -72,13 +72,14 @@ impl Workers {
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let (coordinator, pools, kind) = (Arc::clone(coordinator), Arc::clone(pools), Arc::clone(kind));
+            let (leader, pools, kind) = (Arc::clone(leader), Arc::clone(pools), Arc::clone(kind));
             let (parsers, keys) = (Arc::clone(&parsers), Arc::clone(&keys));
             let performing_pools = Arc::clone(&performing_pools);
             // Made on its thread, where some of it stays.
             let worker = move || Worker {
-                local: Arc::clone(&coordinator.local),
-                coordinator,
+                local: Arc::clone(&leader.local),
+                coordinator: Arc::clone(&leader.coordinator),
+                leader,
                 pools,
                 kind,
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
@@ -95,7 +96,7 @@ impl Workers {
                 .spawn(move || work(worker(), receiver))?;
             senders.push(sender);
         }
-        Ok(Self { senders, half_open: Arc::clone(&coordinator.local.half_open), turn: AtomicUsize::new(0) })
+        Ok(Self { senders, half_open: Arc::clone(&leader.local.half_open), turn: AtomicUsize::new(0) })
     }
 
     /// Accepts clients until the task is dropped.

@@ -47,7 +47,7 @@ pub(crate) async fn authenticate(
 }
 
 async fn scram(worker: &Worker, client: &mut Client, role: &str) -> Result<Secret, Fault> {
-    let nobody = Verifier::of_nobody(role, &worker.coordinator.term.cluster_id.0.to_be_bytes());
+    let nobody = Verifier::of_nobody(role, &worker.coordinator.cluster_id.0.to_be_bytes());
     let found = kept(worker, role).await?;
     let offer = Offer { certificate: client.certificate() };
     encode::authentication_sasl(&mut client.out, offer.mechanisms());

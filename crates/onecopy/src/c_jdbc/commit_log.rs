@@ -22,8 +22,8 @@ impl CJdbc {
         if transaction.writes.is_empty() {
             return;
         }
-        let coordinator = self.coordinator();
-        let mut body = RecordBuilder::new(coordinator.database.served.id);
+        let leader = self.leader();
+        let mut body = RecordBuilder::new(leader.database.served.id);
         for write in &transaction.writes {
             let shipment =
                 state.statements.get(write.statement).expect("a transaction under way keeps its statements");
@@ -35,15 +35,15 @@ impl CJdbc {
         let version = state.appended.next();
         transaction.version = Some(version);
         let identity = self.identity(commit.transaction);
-        let header = coordinator.database.header(coordinator.term.cluster_id, identity, version);
+        let header = leader.database.header(leader.term.cluster_id, identity, version);
         for replica in &mut state.replicas {
             replica.undone.insert(version);
         }
         state.appended = version;
         state.numbers.insert(version, commit.transaction);
         state.pending.push_back((version, commit.number));
-        crate::local::count(&coordinator.local.stats.records);
-        coordinator.log.append(Arc::new(body.finish(header)));
+        crate::local::count(&leader.local.stats.records);
+        leader.log.append(Arc::new(body.finish(header)));
     }
 
     /// The log is durable up to this version.

@@ -21,7 +21,7 @@ use super::node::CJdbc;
 use super::placing::Placer;
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, Order, Placing};
 use crate::coordinator::open_error::OpenError;
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
@@ -34,18 +34,6 @@ use crate::shipping::{recovery, session};
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
 impl NodeKind for CJdbc {
-    fn start(
-        self: Arc<Self>,
-        coordinator: &Arc<Coordinator>,
-        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
-        if !self.attach(coordinator) {
-            return Err(OpenError::Twice("the node was opened"));
-        }
-        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
-        Ok(orders.into_iter().map(maintain).collect())
-    }
-
     fn replicas(&self, _: &Coordinator) -> Vec<ReplicaStatus> {
         let state = self.lock();
         let all = state.replicas.iter().enumerate();
@@ -134,13 +122,11 @@ impl NodeKind for CJdbc {
                 "a replica cannot be rebuilt while only some replicas hold some tables",
                 "No other replica has what it holds. PLACE TABLE .. EVERYWHERE comes first, with all replicas up.",
             )),
-            Feature::Placement if self.coordinator().lead.checkpoints.oldest().is_some() => {
-                Err(Refusal::new(
-                    sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    "tables cannot be placed while there are checkpoints",
-                    "The log does not have the rows that move. DROP CHECKPOINT removes a checkpoint.",
-                ))
-            }
+            Feature::Placement if self.leader().checkpoints.oldest().is_some() => Err(Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "tables cannot be placed while there are checkpoints",
+                "The log does not have the rows that move. DROP CHECKPOINT removes a checkpoint.",
+            )),
             Feature::Checkpoints if self.choices.level == Level::PassThrough => Err(Refusal::new(
                 sqlstate::FEATURE_NOT_SUPPORTED,
                 "checkpoints are not offered under transaction_level = pass-through",
@@ -162,6 +148,18 @@ impl NodeKind for CJdbc {
 }
 
 impl ServesClients for CJdbc {
+    fn start(
+        self: Arc<Self>,
+        leader: &Arc<Leader>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
+        if !self.attach(leader) {
+            return Err(OpenError::Twice("the node was opened"));
+        }
+        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
+        Ok(orders.into_iter().map(maintain).collect())
+    }
+
     fn serve(
         self: Arc<Self>,
         worker: Rc<Worker>,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::state::{Divergence, Doing, LaneState, NumberedWrite, State};
 use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Coordinator, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 use crate::shipping::lane::{self, Job};
 use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
 use crate::shipping::state::{Eligibility, replica};
@@ -27,7 +27,7 @@ use crate::shipping::statement_store::MemoryLimits;
 /// The state that sessions, replicas and the log share.
 pub(crate) struct CJdbc {
     state: Mutex<State>,
-    coordinator: OnceLock<Arc<Coordinator>>,
+    leader: OnceLock<Arc<Leader>>,
     pub(super) term: Term,
     pub(super) choices: Choices,
     pub(super) limits: MemoryLimits,
@@ -52,8 +52,8 @@ struct LaneWork {
 }
 
 impl LaneHost for CJdbc {
-    fn coordinator(&self) -> &Arc<Coordinator> {
-        self.coordinator.get().expect("the coordinator is attached before the first session")
+    fn leader(&self) -> &Arc<Leader> {
+        self.leader.get().expect("the leader is attached before the first session")
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {
@@ -114,7 +114,7 @@ impl LaneHost for CJdbc {
         let mut state = self.lock();
         let Some(replica) = state.present(run) else { return };
         replica.lose();
-        let name = &self.coordinator().seats[run.replica].name;
+        let name = &self.leader().seats[run.replica].name;
         tracing::warn!(replica = %name, reason, "the replica is given up");
         let mut out = Vec::new();
         state.scheduler.replica_lost(run.replica, &mut out);
@@ -155,7 +155,7 @@ impl CJdbc {
         let scheduler = Scheduler::recovered(choices.clone(), placement, RecoveryLog::default());
         Self {
             state: Mutex::new(State::new(scheduler, replicas, term.last)),
-            coordinator: OnceLock::new(),
+            leader: OnceLock::new(),
             term,
             choices,
             limits: MemoryLimits::from_environment(),
@@ -165,8 +165,8 @@ impl CJdbc {
     }
 
     /// Sets the coordinator of the node; `false` if it has one.
-    pub(super) fn attach(&self, coordinator: &Arc<Coordinator>) -> bool {
-        self.coordinator.set(Arc::clone(coordinator)).is_ok()
+    pub(super) fn attach(&self, leader: &Arc<Leader>) -> bool {
+        self.leader.set(Arc::clone(leader)).is_ok()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -194,7 +194,7 @@ impl CJdbc {
     fn diverged(&self, run: ReplicaRun, reason: &str) {
         if self.is_present(run) {
             // The coordinator keeps the quarantine over a restart, and shuts the replica out here.
-            self.coordinator().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
+            self.leader().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
         }
     }
 
@@ -208,7 +208,7 @@ impl CJdbc {
         };
         // A quarantine from an earlier start is reported before the coordinator is attached. No replica takes part
         // then.
-        if self.coordinator.get().is_some() {
+        if self.leader.get().is_some() {
             Arc::clone(self).give_up(run, "it is in quarantine");
         }
     }

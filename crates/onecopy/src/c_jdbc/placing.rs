@@ -50,16 +50,16 @@ impl Placer<'_> {
         if self.node.choices.level == Level::PassThrough {
             return Err(PlaceError::NotOffered("under transaction_level = pass-through"));
         }
-        let coordinator = Arc::clone(self.node.coordinator());
-        let _turn = coordinator.lead.parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
-        let everyone = members(&coordinator);
+        let leader = Arc::clone(self.node.leader());
+        let _turn = leader.parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
+        let everyone = members(&leader);
         let wished = match &order.holders {
             None => everyone,
-            Some(names) => names.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?,
+            Some(names) => names.iter().map(|name| member(&leader, name)).collect::<Result<_, _>>()?,
         };
-        let placed = at_one_version(&coordinator, async |_| {
+        let placed = at_one_version(&leader, async |_| {
             // A schema change numbers tables anew, so only now is it known which table has which number.
-            let tables = tables_of(&coordinator, &order.tables)?;
+            let tables = tables_of(&leader, &order.tables)?;
             self.move_tables(&tables, wished).await.map(|()| tables)
         });
         let tables = placed.await.map_err(PlaceError::NoOneVersion)??;
@@ -68,13 +68,13 @@ impl Placer<'_> {
 
     /// Moves rows, and places. Nothing else is under way.
     async fn move_tables(&self, tables: &BTreeSet<TableId>, wished: ReplicaSet) -> Result<(), PlaceError> {
-        let coordinator = Arc::clone(self.node.coordinator());
-        let everyone = members(&coordinator);
+        let leader = Arc::clone(self.node.leader());
+        let everyone = members(&leader);
         let runs = self.present_runs(everyone)?;
         let former = self.node.lock().scheduler.placement().clone();
-        let catalogue = coordinator.database.catalogue();
+        let catalogue = leader.database.catalogue();
         let placement = after(&former, &with_sequences(tables, wished, &catalogue), everyone);
-        if let Some(breach) = together::breach(&placement, &catalogue, &coordinator) {
+        if let Some(breach) = together::breach(&placement, &catalogue, &leader) {
             return Err(PlaceError::Breach(breach));
         }
         let filled = tokio::select! {
@@ -94,9 +94,7 @@ impl Placer<'_> {
     fn present_runs(&self, everyone: ReplicaSet) -> Result<Vec<ReplicaRun>, PlaceError> {
         let state = self.node.lock();
         match everyone.iter().find(|replica| !state.scheduler.takes_part(*replica)) {
-            Some(lost) => {
-                Err(PlaceError::NotUp { replica: self.node.coordinator().seats[lost].name.clone() })
-            }
+            Some(lost) => Err(PlaceError::NotUp { replica: self.node.leader().seats[lost].name.clone() }),
             None => Ok(everyone.iter().map(|replica| state.run(usize::from(replica.0))).collect()),
         }
     }
@@ -108,13 +106,13 @@ impl Placer<'_> {
         wished: ReplicaSet,
         former: &Placement,
     ) -> Result<(), PlaceError> {
-        let catalogue = self.node.coordinator().database.catalogue();
+        let catalogue = self.node.leader().database.catalogue();
         for replica in wished.iter() {
             let gains = |table: &TableId| !former.holdings(replica).holds(*table);
             let gained: Vec<TableId> = tables.iter().copied().filter(gains).collect();
             copy::fill(self.node, replica, &gained, former, &catalogue).await?;
         }
-        for replica in members(self.node.coordinator()).iter() {
+        for replica in members(self.node.leader()).iter() {
             self.mark(replica).await?;
         }
         Ok(())
@@ -123,7 +121,7 @@ impl Placer<'_> {
     /// Changes the placement in memory and in the file, unless a replica was lost since: one that was, and came back, has
     /// deleted what it had got. No client sees the one without the other, because all wait.
     fn change(&self, runs: &[ReplicaRun], former: &Placement, to: Placement) -> Result<(), PlaceError> {
-        let coordinator = self.node.coordinator();
+        let leader = self.node.leader();
         let count = u16::try_from(runs.len()).expect("replicas are counted by u16");
         let mut state = self.node.lock();
         let lost = runs.iter().find(|run| state.present(**run).is_none());
@@ -134,17 +132,17 @@ impl Placer<'_> {
         if !state.scheduler.place(to, count) {
             return Err(PlaceError::NoOneVersion(NoOneVersion));
         }
-        if let Err(error) = coordinator.write_placement(&listed) {
+        if let Err(error) = leader.write_placement(&listed) {
             state.scheduler.place(former.clone(), count);
             return Err(PlaceError::Unwritten(error));
         }
         // What is not held together any more is refused, whatever was kept.
-        coordinator.local.result_cache.forget();
+        leader.local.result_cache.forget();
         Ok(())
     }
 
     fn lost(&self, replica: ReplicaId) -> PlaceError {
-        PlaceError::Lost { replica: self.node.coordinator().seats[replica].name.clone() }
+        PlaceError::Lost { replica: self.node.leader().seats[replica].name.clone() }
     }
 
     /// Returns when a replica is lost, with its name. One that does not answer is, after a while.
@@ -186,8 +184,8 @@ impl Placer<'_> {
     /// Deletes the rows of tables that a replica does not hold. It runs nothing else.
     pub(super) async fn forget_unheld(&self, replica: ReplicaId) -> Result<(), BackendError> {
         let placement = self.node.lock().scheduler.placement().clone();
-        let coordinator = self.node.coordinator();
-        let catalogue = coordinator.database.catalogue();
+        let leader = self.node.leader();
+        let catalogue = leader.database.catalogue();
         if !placement.is_partial() {
             return Ok(());
         }
@@ -196,7 +194,7 @@ impl Placer<'_> {
             !is_held && catalogue.table(*table).is_some()
         };
         let unheld = placement.restricted().filter(is_unheld);
-        let names: Vec<String> = unheld.map(|(table, _)| coordinator.table_name(table)).collect();
+        let names: Vec<String> = unheld.map(|(table, _)| leader.table_name(table)).collect();
         if names.is_empty() {
             return Ok(());
         }

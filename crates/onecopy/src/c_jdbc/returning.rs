@@ -49,10 +49,10 @@ impl Rejoins for CJdbc {
         let mut control = connect(&**self, id).await?;
         prepare(&**self, &mut control, proves_all).await?;
         let start = self.ask_to_return(id);
-        while self.coordinator().log.durable() < start.lacked.upto {
+        while self.leader().log.durable() < start.lacked.upto {
             sleep(FENCE_PAUSE).await;
         }
-        let has = AppliedSet::at(&mut control, &self.coordinator().local.seal).read().await?;
+        let has = AppliedSet::at(&mut control, &self.leader().local.seal).read().await?;
         let has: BTreeSet<Identity> = has.into_iter().collect();
         roll_forward(&**self, &mut control, &start.lacked, &has).await?;
         Placer { node: self }.forget_unheld(id).await?;
@@ -120,7 +120,7 @@ impl CJdbc {
         let mut out = Vec::new();
         state.scheduler.replica_joined(start.run.replica, &returned, &mut out);
         self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
-        tracing::info!(replica = %self.coordinator().seats[start.run.replica].name, "the replica takes part");
+        tracing::info!(replica = %self.leader().seats[start.run.replica].name, "the replica takes part");
         self.changed();
         Ok(())
     }

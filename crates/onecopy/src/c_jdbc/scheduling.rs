@@ -108,7 +108,7 @@ impl Scheduling for CJdbc {
             }
         }
         let is_held = state.exclusive.is_some_and(|holder| holder != session);
-        let is_old = || self.coordinator().database.catalogue().generation() != generation;
+        let is_old = || self.leader().database.catalogue().generation() != generation;
         if begins && (is_held || is_crowded(&state) || is_old()) {
             return Err(RequestRejected::TryLater);
         }

@@ -2,23 +2,22 @@
 
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
-use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
 use super::parking::ParkingState;
 use super::quarantines::QuarantineDuration;
 use super::resync_progress::ResyncStage;
-use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
+use super::{AgentOrder, Leader, ReplicaAddress, Seat};
 
-impl Coordinator {
+impl Leader {
     /// Adds a new member, which has no data and no driver yet. Returns the orders for its driver.
     pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
         let (seat, orders) = Seat::joining(at);
         let replica = seat.replica;
         self.seats.take(seat);
         self.set_stage(replica, Some(ResyncStage::Preparing));
-        self.lead.retention.log().join(replica);
-        self.lead.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
+        self.retention.log().join(replica);
+        self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
         self.seats.set_reader_patience(self.view.anchor());
         self.forget_oids();
         self.core.tell(Event::Joined { replica });
@@ -32,34 +31,14 @@ impl Coordinator {
         seat.order(AgentOrder::Leave);
         seat.leave();
         self.database.sequences().leases.replica_changed(replica);
-        self.lead.retention.log().forget(replica);
-        if let Err(error) = self.lead.retention.quarantines.lift(&seat.name) {
+        self.retention.log().forget(replica);
+        if let Err(error) = self.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
         }
-        if let Err(error) = self.lead.parking.lift(replica, &seat.name, ParkingState::Awake) {
+        if let Err(error) = self.parking.lift(replica, &seat.name, ParkingState::Awake) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will be parked after a restart");
         }
         self.holds_nothing(replica);
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
-    }
-
-    /// A replica takes no new work from now on, or takes work again. Idle connections to a drained replica are closed.
-    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
-        self.core.tell(Event::Drained { replica, is_drained });
-        self.local.drain(replica, is_drained);
-        if is_drained {
-            self.mailboxes.drained();
-        }
-    }
-
-    pub(crate) fn drained(&self) -> Vec<ReplicaId> {
-        let drained = self.replicas().into_iter().filter(|status| status.is_drained);
-        drained.map(|status| status.replica).collect()
-    }
-
-    /// The number of sessions with work at a replica: a running statement, or an open transaction.
-    pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
-        let entries = self.local.sessions.entries();
-        entries.iter().filter(|entry| entry.is_open_at(status.replica)).count().max(status.open)
     }
 }

@@ -14,13 +14,10 @@ use cluster::placement::{Placement, ReplicaSet};
 use cluster::protocols::ReplicaStatus;
 use cluster::protocols::rows::Choices;
 use sql::Name;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use wire::sqlstate;
 
+use super::Coordinator;
 use super::mailbox::Mailbox;
-use super::open_error::OpenError;
-use super::{AgentOrder, Coordinator};
 use crate::config::placement::TableName;
 use crate::error::Refusal;
 
@@ -71,14 +68,6 @@ pub(crate) struct HoldingSession {
 
 /// The tasks and replicas of a kind of node, as the rest of the node sees them.
 pub(crate) trait NodeKind: Send + Sync {
-    /// Starts the tasks that bring replicas up and keep them up. `orders` has the queue of each replica's agent; a kind
-    /// without agents drops it.
-    fn start(
-        self: Arc<Self>,
-        coordinator: &Arc<Coordinator>,
-        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, OpenError>;
-
     /// The members, in the order of their numbers.
     fn replicas(&self, coordinator: &Coordinator) -> Vec<ReplicaStatus>;
 

@@ -8,21 +8,15 @@ use cluster::event::Event;
 use cluster::ids::{ReplicaId, TableId};
 use cluster::placement::{Copies, ReplicaSet};
 
-use super::Coordinator;
+use super::Leader;
 use super::placement_file::{Holders, Placed, PlacedTable, PlacementFile};
-use crate::capture::quoting::quoted;
 
-impl Coordinator {
-    /// The restricted tables with their holders, in the order of the tables' numbers.
-    pub(crate) fn restricted(&self) -> Vec<(TableId, Copies)> {
-        self.core.restricted()
-    }
-
+impl Leader {
     /// Other replicas hold a table, or parts of it, from now on: first in the file, then in the core. Those that are new or left out are
     /// down, and new ones have its rows.
     pub(crate) fn place(&self, table: TableId, copies: &Copies) -> io::Result<()> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut restricted = self.restricted();
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut restricted = self.core.restricted();
         restricted.retain(|(other, _)| *other != table);
         restricted.push((table, copies.clone()));
         self.write(&file, &restricted)?;
@@ -32,24 +26,24 @@ impl Coordinator {
 
     /// Replaces the restricted tables in the file, durably.
     pub(crate) fn write_placement(&self, restricted: &[(TableId, Copies)]) -> io::Result<()> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(&file, restricted)
     }
 
     /// Replicas that have yet to join will hold a table, too. Returns false, and changes nothing, if one has joined meanwhile that does
     /// not hold it. Here the core comes first: with the table in the file, a later replica holds less than it could.
     pub(crate) fn lift(&self, table: TableId) -> io::Result<bool> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         self.core.tell(Event::Placed { table, copies: None });
-        let restricted = self.restricted();
+        let restricted = self.core.restricted();
         self.write(&file, &restricted)?;
         Ok(restricted.iter().all(|(other, _)| *other != table))
     }
 
     /// A replica is no member any more, so it holds nothing. A later one of its name must not be taken for a holder.
     pub(super) fn holds_nothing(&self, replica: ReplicaId) {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
-        let restricted = self.restricted();
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let restricted = self.core.restricted();
         let has_none = |placed: Placed| placed.parts.is_empty() && placed.masters.is_empty();
         if restricted.is_empty() && file.read().is_ok_and(has_none) {
             return;
@@ -62,7 +56,7 @@ impl Coordinator {
 
     /// Updates of a table begin at these replicas from now on; at any holder if there are none.
     pub(crate) fn set_masters(&self, table: TableId, masters: ReplicaSet) -> io::Result<()> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let mut placed = file.read()?;
         let former = if masters == ReplicaSet::EMPTY {
             placed.masters.remove(&table.number)
@@ -78,7 +72,7 @@ impl Coordinator {
 
     /// The holders of each part of tables that are yet to be split, as PLACE PARTS has given them; empty before that.
     pub(crate) fn parts(&self) -> io::Result<Vec<ReplicaSet>> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let set = |names: &BTreeSet<String>| {
             let seats = names.iter().filter_map(|name| self.seats.named(name));
             seats.map(|seat| seat.replica).collect()
@@ -88,17 +82,9 @@ impl Coordinator {
 
     /// Gives each part its holders, for tables that are yet to be split.
     pub(crate) fn set_parts(&self, parts: &[ReplicaSet]) -> io::Result<()> {
-        let file = self.lead.placement.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = parts.iter().map(|holders| self.names(*holders)).collect();
         file.write(&Placed { parts, ..file.read()? })
-    }
-
-    /// The name of a table for people: with its schema, in quotes where needed.
-    pub(crate) fn table_name(&self, table: TableId) -> String {
-        match self.database.catalogue().table(table) {
-            Some(found) => format!("{}.{}", quoted(&found.schema), quoted(&found.name)),
-            None => format!("table number {}", table.number),
-        }
     }
 
     fn write(&self, file: &PlacementFile, restricted: &[(TableId, Copies)]) -> io::Result<()> {

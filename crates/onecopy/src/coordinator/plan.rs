@@ -13,6 +13,7 @@ use pgserver::LOG_FOLDER;
 use super::checkpoints::Checkpoints;
 use super::elasticity::UsageFile;
 use super::identities::Identities;
+use super::leader::MemberFiles;
 use super::open_error::{FenceError, OpenError};
 use super::parking::ParkedFiles;
 use super::placement_file::PlacementFile;
@@ -88,19 +89,15 @@ impl Plan {
         self.data.join(LOG_FOLDER)
     }
 
-    /// The quarantines that outlive a restart. Their files have been in the folder of the log since the first version.
-    pub(crate) fn quarantines(&self) -> Quarantines {
-        Quarantines::in_folder(self.log_folder())
-    }
-
-    /// The files of parked replicas, beside those of quarantines.
-    pub(crate) fn parked(&self) -> ParkedFiles {
-        ParkedFiles::in_folder(self.log_folder())
-    }
-
-    /// The file of what each replica holds, beside those of quarantines.
-    pub(crate) fn placement(&self) -> PlacementFile {
-        PlacementFile::in_folder(self.log_folder())
+    /// The files about the members. Most have been in the folder of the log since the first version.
+    pub(crate) fn files(&self) -> io::Result<MemberFiles> {
+        Ok(MemberFiles {
+            quarantines: Quarantines::in_folder(self.log_folder()),
+            parked: ParkedFiles::in_folder(self.log_folder()),
+            placement: self.placement(),
+            usage: UsageFile::in_folder(self.log_folder()),
+            checkpoints: self.checkpoints()?,
+        })
     }
 
     /// The checkpoints, beside the folder of the log.
@@ -108,9 +105,9 @@ impl Plan {
         Checkpoints::open(&self.data)
     }
 
-    /// The file of what the servers have cost, beside them.
-    pub(crate) fn usage(&self) -> UsageFile {
-        UsageFile::in_folder(self.log_folder())
+    /// The file of what each replica holds, beside those of quarantines.
+    pub(crate) fn placement(&self) -> PlacementFile {
+        PlacementFile::in_folder(self.log_folder())
     }
 }
 

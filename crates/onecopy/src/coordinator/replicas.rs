@@ -2,7 +2,7 @@
 //! log can be trimmed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
@@ -10,24 +10,12 @@ use cluster::placement::Holdings;
 use commitlog::LogError;
 use tokio::runtime::Handle;
 
-use super::Coordinator;
+use super::Leader;
 use super::checkpoints::Checkpoint;
 use super::identities::{AppliedSetError, AppliedVerdict};
 use super::quarantines::{Quarantine, QuarantineDuration};
-use super::resync_progress::ResyncStage;
-use crate::capture::shares::{Numbering, Shares};
 
-impl Coordinator {
-    /// Runs `work` with the replica's server. Returns `None` if an agent gives the server up meanwhile. In a kind of
-    /// node without such agents, `work` has to end by itself.
-    pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
-        if !self.kind.gives_up_servers() {
-            return Some(work.await);
-        }
-        let seat = &self.seats[replica];
-        seat.run.unless_given_up(seat.run.incarnation(), work).await
-    }
-
+impl Leader {
     /// Judges the applied set of a replica with these holdings. If the replica was away for long, this reads much of
     /// the log. A thread for blocking work runs it, since a large set takes a while to search.
     pub(crate) async fn judge(
@@ -35,27 +23,17 @@ impl Coordinator {
         applied: Vec<Identity>,
         holdings: Holdings,
     ) -> Result<AppliedVerdict, AppliedSetError> {
-        let (coordinator, runtime) = (Arc::clone(self), Handle::current());
+        let (leader, runtime) = (Arc::clone(self), Handle::current());
         let judging = tokio::task::spawn_blocking(move || {
-            runtime.block_on(coordinator.identities.judge(&applied, &holdings, &coordinator.log))
+            runtime.block_on(leader.identities.judge(&applied, &holdings, &leader.log))
         });
         judging.await.unwrap_or_else(|error| Err(LogError::from(error).into()))
-    }
-
-    /// What a replica holds of each table of the database.
-    pub(crate) fn shares(&self, replica: ReplicaId) -> Shares {
-        // Without a core nothing is captured.
-        let has_core = self.core.placement().is_some();
-        let numbering = if has_core { Numbering::ByCapture } else { Numbering::ByName };
-        let placement = self.kind.placement(self);
-        let holdings = placement.map_or_else(Holdings::everything, |placement| placement.holdings(replica));
-        Shares { holdings, database: self.database.served.id, numbering }
     }
 
     /// Notes which version would survive a crash of the replica's server. The log is trimmed behind the slowest
     /// replica.
     pub(crate) async fn note_durable(&self, replica: ReplicaId, upto: Version) {
-        self.lead.retention.log().note_durable(replica, upto);
+        self.retention.log().note_durable(replica, upto);
         self.trim().await;
     }
 
@@ -66,18 +44,18 @@ impl Coordinator {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
         let Some(unneeded) = self.unneeded_but_by(|_| true) else { return };
         let mut trimmed = self.log.trim(before(unneeded)).await;
-        let parked_bytes_max = self.lead.retention.parked_log_bytes_max;
+        let parked_bytes_max = self.retention.parked_log_bytes_max;
         if self.log.bytes() > parked_bytes_max {
-            let is_awake = |replica| !self.lead.parking.state(replica).is_parked();
+            let is_awake = |replica| !self.parking.state(replica).is_parked();
             let unneeded = self.unneeded_but_by(is_awake);
             if let Some(unneeded) = unneeded {
                 trimmed = self.log.shrink(before(unneeded), parked_bytes_max).await;
             }
         }
-        if self.log.bytes() > self.lead.retention.log_bytes_max {
+        if self.log.bytes() > self.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
-            let bytes_max = self.lead.retention.log_bytes_max;
+            let bytes_max = self.retention.log_bytes_max;
             while let Some(unneeded) = self.unneeded_but_by(|replica| up.contains(&replica)) {
                 trimmed = self.log.shrink(before(unneeded), bytes_max).await;
                 if self.log.bytes() <= bytes_max || !self.drop_oldest_checkpoint().await {
@@ -94,18 +72,18 @@ impl Coordinator {
 
     /// Neither these replicas nor a checkpoint need the log up to this version. `None` when no replica needs it at all.
     fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
-        let unneeded = self.lead.retention.log().unneeded_but_by(counts)?;
-        Some(self.lead.checkpoints.oldest().map_or(unneeded, |oldest| oldest.min(unneeded)))
+        let unneeded = self.retention.log().unneeded_but_by(counts)?;
+        Some(self.checkpoints.oldest().map_or(unneeded, |oldest| oldest.min(unneeded)))
     }
 
     /// Drops the oldest checkpoint, because the log is too long. Returns whether that was possible.
     async fn drop_oldest_checkpoint(&self) -> bool {
-        let Some(oldest) = self.lead.checkpoints.all().into_iter().next() else { return false };
+        let Some(oldest) = self.checkpoints.all().into_iter().next() else { return false };
         // One that is being used, or made, keeps its log.
-        let Ok(_turn) = self.lead.parking.change.try_lock() else { return false };
+        let Ok(_turn) = self.parking.change.try_lock() else { return false };
         let Checkpoint { name, version, .. } = oldest;
         let dropped = name.clone();
-        match self.lead.checkpoints.on_disk(move |all| all.remove(&dropped)).await {
+        match self.checkpoints.on_disk(move |all| all.remove(&dropped)).await {
             Ok(()) => {
                 tracing::warn!(%name, %version, "the oldest checkpoint was dropped: the log had become too long (log-max-mb)");
                 true
@@ -125,7 +103,7 @@ impl Coordinator {
         let first = self.log.first_retained();
         let all: Vec<ReplicaId> = self.seats.iter().map(|seat| seat.replica).collect();
         for replica in all.into_iter().filter(|replica| !up.contains(replica)) {
-            let needs = self.lead.retention.log().needs(replica);
+            let needs = self.retention.log().needs(replica);
             if needs.is_some_and(|needs| needs.next() < first) {
                 let reason = "it was away for longer than the log is kept (log-max-mb)";
                 self.quarantine(replica, reason, QuarantineDuration::UntilRebuilt);
@@ -138,11 +116,11 @@ impl Coordinator {
         let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
         if lasting != QuarantineDuration::UntilRestart
-            && let Err(error) = self.lead.retention.quarantines.keep(name, reason, lasting)
+            && let Err(error) = self.retention.quarantines.keep(name, reason, lasting)
         {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
         }
-        self.lead.retention.log().quarantine(replica, reason, lasting);
+        self.retention.log().quarantine(replica, reason, lasting);
         Arc::clone(&self.kind).shut_out(self, replica);
         // It may have answered reads wrongly before.
         self.local.result_cache.forget();
@@ -152,7 +130,7 @@ impl Coordinator {
     pub(super) fn remember_quarantines(&self) {
         for status in self.replicas() {
             let name = &self.seats[status.replica].name;
-            match self.lead.retention.quarantines.read(name) {
+            match self.retention.quarantines.read(name) {
                 Ok(None) => {}
                 Ok(Some(Quarantine { reason, lasting })) => self.quarantine(status.replica, &reason, lasting),
                 Err(error) => {
@@ -166,9 +144,9 @@ impl Coordinator {
     /// Restores which replicas are parked. Their durable versions are known, so they do not hold back all trimming.
     pub(super) fn remember_parked(&self) {
         for seat in self.seats.iter() {
-            match self.lead.parking.restore(seat.replica, &seat.name) {
+            match self.parking.restore(seat.replica, &seat.name) {
                 Ok(None) => {}
-                Ok(Some(durable)) => self.lead.retention.log().note_durable(seat.replica, durable),
+                Ok(Some(durable)) => self.retention.log().note_durable(seat.replica, durable),
                 Err(error) => {
                     tracing::error!(replica = %seat.name, %error, "cannot read whether it is parked; it counts as awake");
                 }
@@ -183,33 +161,33 @@ impl Coordinator {
 
     /// The replicas that serve nothing, and the reasons.
     pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
-        let retention = self.lead.retention.log();
+        let retention = self.retention.log();
         let all = self.seats.iter().map(|seat| seat.replica);
         all.filter_map(|replica| Some((replica, retention.reason(replica)?.to_owned()))).collect()
     }
 
     /// A rebuild has ended, with or without success: the log no longer keeps records for it.
     pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
-        self.lead.retention.log().forgo(replica);
+        self.retention.log().forgo(replica);
         self.set_stage(replica, None);
     }
 
     /// The replica's server has other data now: the replica leaves quarantine and connects anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
         self.lift_quarantine(replica);
-        self.lead.retention.log().rebuilt(replica);
+        self.retention.log().rebuilt(replica);
         self.kind.let_in(self, replica);
     }
 
     /// Retries the replicas that could not apply a record, with the data that they have, and returns them. A replica
     /// that fails again returns to quarantine.
     pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
-        let mut tried = self.lead.retention.log().may_be_tried_again();
+        let mut tried = self.retention.log().may_be_tried_again();
         tried.retain(|replica| self.stage(*replica).is_none());
         for replica in &tried {
             tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
             self.lift_quarantine(*replica);
-            self.lead.retention.log().tried_again(*replica);
+            self.retention.log().tried_again(*replica);
             self.kind.let_in(self, *replica);
         }
         tried
@@ -217,20 +195,8 @@ impl Coordinator {
 
     fn lift_quarantine(&self, replica: ReplicaId) {
         let name = &self.seats[replica].name;
-        if let Err(error) = self.lead.retention.quarantines.lift(name) {
+        if let Err(error) = self.retention.quarantines.lift(name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
         }
-    }
-
-    /// The stage of a replica's rebuild. `None` when there is no rebuild.
-    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<ResyncStage> {
-        let stage = &self.seats[replica].stage;
-        stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Sets the stage of a replica's rebuild and returns the earlier one.
-    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<ResyncStage>) -> Option<ResyncStage> {
-        let noted = &self.seats[replica].stage;
-        std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }
 }

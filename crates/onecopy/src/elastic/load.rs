@@ -16,7 +16,7 @@ use cluster::parts::elastic::{Sample, Standing};
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,32 +40,32 @@ impl Looks {
 }
 
 /// Looks at all members for this long.
-pub(super) async fn sample(coordinator: &Coordinator, statements: u32, period: Duration) -> Vec<Sample> {
+pub(super) async fn sample(leader: &Leader, statements: u32, period: Duration) -> Vec<Sample> {
     let count = u64::try_from(period.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
     let mut looks: BTreeMap<ReplicaId, Looks> = BTreeMap::new();
     for _ in 0..count {
         tokio::time::sleep(LOOK).await;
-        for status in coordinator.replicas() {
+        for status in leader.replicas() {
             looks.entry(status.replica).or_default().add(&status, statements);
         }
     }
     let mean = |sum: u64| u32::try_from(sum / count).unwrap_or(u32::MAX);
     let sample = |status: &ReplicaStatus| {
         let Looks { busy, queued } = looks.get(&status.replica).copied().unwrap_or_default();
-        let standing = standing(coordinator, status);
+        let standing = standing(leader, status);
         Sample { replica: status.replica, standing, busy_permille: mean(busy), queued_permille: mean(queued) }
     };
-    coordinator.replicas().iter().map(sample).collect()
+    leader.replicas().iter().map(sample).collect()
 }
 
 /// The state of a member, as the policy sees it.
-pub(crate) fn standing(coordinator: &Coordinator, status: &ReplicaStatus) -> Standing {
-    if coordinator.lead.parking.state(status.replica).is_parked() {
+pub(crate) fn standing(leader: &Leader, status: &ReplicaStatus) -> Standing {
+    if leader.parking.state(status.replica).is_parked() {
         return Standing::Parked;
     }
     match status.state {
         State::Up if status.is_drained => Standing::Away,
-        State::Up if status.replica == coordinator.view.anchor() => Standing::Anchor,
+        State::Up if status.replica == leader.view.anchor() => Standing::Anchor,
         State::Up => Standing::Serving,
         State::Down | State::Quarantined | State::Absent => Standing::Away,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::parts::replica::State;
 use tokio::time::Instant;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// The pause between two readings.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -14,28 +14,28 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_mins(1);
 
 /// Counts until the task is dropped.
-pub(super) async fn run(coordinator: &Coordinator) {
+pub(super) async fn run(leader: &Leader) {
     let mut read = Instant::now();
     let mut written = read;
     loop {
         tokio::time::sleep(READ_EVERY).await;
         let elapsed = read.elapsed();
         read += elapsed;
-        count(coordinator, elapsed);
+        count(leader, elapsed);
         if written.elapsed() > WRITE_EVERY {
             written = read;
-            coordinator.lead.elasticity.write();
+            leader.elasticity.write();
         }
     }
 }
 
 /// Adds the time since the last reading. A server counts unless it is parked, since it is paid for even while it is down.
-fn count(coordinator: &Coordinator, elapsed: Duration) {
-    let replicas = coordinator.replicas();
-    let runs = |replica| !coordinator.lead.parking.state(replica).is_parked();
+fn count(leader: &Leader, elapsed: Duration) {
+    let replicas = leader.replicas();
+    let runs = |replica| !leader.parking.state(replica).is_parked();
     let servers =
         replicas.iter().filter(|status| status.state != State::Absent && runs(status.replica)).count();
-    let commits = coordinator.local.stats.records.load(Ordering::Relaxed);
-    let transactions = coordinator.local.sessions.totals().transactions;
-    coordinator.lead.elasticity.count(servers, elapsed, commits, transactions);
+    let commits = leader.local.stats.records.load(Ordering::Relaxed);
+    let transactions = leader.local.sessions.totals().transactions;
+    leader.elasticity.count(servers, elapsed, commits, transactions);
 }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::requests::{RequestError, SupervisorOrder};
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Leader};
 use crate::membership::member_error::MemberError;
 use crate::membership::members;
 use crate::membership::members::{EMPTY_MAX, NotEmpty};
@@ -121,47 +121,38 @@ pub(crate) struct Woken {
 }
 
 /// Parks a replica. Returns the version that is durable there. At least `least` others must go on serving.
-pub(crate) async fn park(
-    coordinator: Arc<Coordinator>,
-    replica: ReplicaId,
-    least: u16,
-) -> Result<Version, ParkError> {
-    let parking = &coordinator.lead.parking;
+pub(crate) async fn park(leader: Arc<Leader>, replica: ReplicaId, least: u16) -> Result<Version, ParkError> {
+    let parking = &leader.parking;
     let _turn = parking.change.try_lock().map_err(|_| ParkError::Busy)?;
-    let status = may_be_parked(&coordinator, replica, least)?;
+    let status = may_be_parked(&leader, replica, least)?;
     parking.set(replica, ParkingState::Parking);
-    let parked = drain_and_stop(&coordinator, replica).await;
+    let parked = drain_and_stop(&leader, replica).await;
     if let Ok(version) = &parked {
-        tracing::warn!(replica = %coordinator.seats[replica].name, %version, "the replica is parked");
+        tracing::warn!(replica = %leader.seats[replica].name, %version, "the replica is parked");
     } else {
         parking.set(replica, ParkingState::Awake);
         if !status.is_drained {
-            coordinator.drain(replica, false);
+            leader.drain(replica, false);
         }
     }
     parked
 }
 
 /// Checks that the others can do without the replica.
-fn may_be_parked(
-    coordinator: &Coordinator,
-    replica: ReplicaId,
-    least: u16,
-) -> Result<ReplicaStatus, ParkError> {
-    if coordinator.lead.parking.state(replica).is_parked() {
+fn may_be_parked(leader: &Leader, replica: ReplicaId, least: u16) -> Result<ReplicaStatus, ParkError> {
+    if leader.parking.state(replica).is_parked() {
         return Err(ParkError::IsParked);
     }
-    if coordinator.stage(replica).is_some() {
+    if leader.stage(replica).is_some() {
         return Err(ParkError::Underway);
     }
-    let status = status(coordinator, replica).filter(|status| status.state == State::Up);
+    let status = status(leader, replica).filter(|status| status.state == State::Up);
     let status = status.ok_or(ParkError::NotUp)?;
-    if !resync::donors(coordinator, replica).any(|other| !other.is_drained) {
+    if !resync::donors(leader, replica).any(|other| !other.is_drained) {
         return Err(ParkError::NoOther);
     }
     let serves = |other: &ReplicaStatus| other.state == State::Up && !other.is_drained;
-    let serving =
-        coordinator.replicas().iter().filter(|other| other.replica != replica && serves(other)).count();
+    let serving = leader.replicas().iter().filter(|other| other.replica != replica && serves(other)).count();
     // A replica that is drained already does not serve, so parking it takes nothing away.
     if !status.is_drained && serving < usize::from(least) {
         return Err(ParkError::BelowLeast { least });
@@ -169,10 +160,10 @@ fn may_be_parked(
     Ok(status)
 }
 
-async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result<Version, ParkError> {
-    members::drain(coordinator, replica).await.map_err(ParkError::NotDrained)?;
-    members::await_empty(coordinator, replica).await?;
-    let seat = &coordinator.seats[replica];
+async fn drain_and_stop(leader: &Leader, replica: ReplicaId) -> Result<Version, ParkError> {
+    members::drain(leader, replica).await.map_err(ParkError::NotDrained)?;
+    members::await_empty(leader, replica).await?;
+    let seat = &leader.seats[replica];
     let (done, durable) = oneshot::channel();
     seat.order(AgentOrder::Park { done });
     let durable = tokio::time::timeout(DURABLE_MAX, durable).await;
@@ -183,8 +174,8 @@ async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result
         supervisor.send(SupervisorOrder::Park { done }).await.map_err(|_| ParkError::Lost)?;
         stopped.await.map_err(|_| ParkError::Lost)?;
     }
-    if let Err(error) = coordinator.lead.parking.park(replica, &seat.name, durable) {
-        if let Err(error) = start(coordinator, replica).await {
+    if let Err(error) = leader.parking.park(replica, &seat.name, durable) {
+        if let Err(error) = start(leader, replica).await {
             tracing::warn!(replica = %seat.name, %error, "the server of a replica that was not parked does not start");
         }
         return Err(ParkError::Unwritten(error));
@@ -193,16 +184,16 @@ async fn drain_and_stop(coordinator: &Coordinator, replica: ReplicaId) -> Result
 }
 
 /// Wakes a parked replica. Returns when it has all that was durable when its server ran, and serves.
-pub(crate) async fn wake(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Result<Woken, ParkError> {
-    let parking = &coordinator.lead.parking;
+pub(crate) async fn wake(leader: Arc<Leader>, replica: ReplicaId) -> Result<Woken, ParkError> {
+    let parking = &leader.parking;
     let _turn = parking.change.try_lock().map_err(|_| ParkError::Busy)?;
     let ParkingState::Parked { durable } = parking.state(replica) else { return Err(ParkError::NotParked) };
-    let seat = &coordinator.seats[replica];
+    let seat = &leader.seats[replica];
     parking.lift(replica, &seat.name, ParkingState::Waking).map_err(ParkError::Unwritten)?;
-    let woken = catch_up(&coordinator, replica, durable).await;
+    let woken = catch_up(&leader, replica, durable).await;
     // Also after an error it is an ordinary member, which serves when the core finds it fresh enough.
     parking.set(replica, ParkingState::Awake);
-    coordinator.drain(replica, false);
+    leader.drain(replica, false);
     if let Ok(Woken { version, donor }) = &woken {
         let donor = donor.as_deref().unwrap_or_default();
         tracing::warn!(replica = %seat.name, %version, donor, "the replica is awake");
@@ -210,29 +201,25 @@ pub(crate) async fn wake(coordinator: Arc<Coordinator>, replica: ReplicaId) -> R
     woken
 }
 
-async fn catch_up(
-    coordinator: &Arc<Coordinator>,
-    replica: ReplicaId,
-    durable: Version,
-) -> Result<Woken, ParkError> {
-    let is_ours = coordinator.seats[replica].supervisor.get().is_some();
-    if is_ours && coordinator.is_left_behind(durable) {
-        return rebuild(coordinator, replica).await;
+async fn catch_up(leader: &Arc<Leader>, replica: ReplicaId, durable: Version) -> Result<Woken, ParkError> {
+    let is_ours = leader.seats[replica].supervisor.get().is_some();
+    if is_ours && leader.is_left_behind(durable) {
+        return rebuild(leader, replica).await;
     }
-    start(coordinator, replica).await?;
-    match resync::caught_up(coordinator, replica, coordinator.view.durable()).await {
+    start(leader, replica).await?;
+    match resync::caught_up(leader, replica, leader.view.durable()).await {
         Ok(version) => Ok(Woken { version, donor: None }),
         // The log was trimmed while the server started.
-        Err(Standstill::Quarantined { .. }) if is_ours && coordinator.is_left_behind(durable) => {
-            rebuild(coordinator, replica).await
+        Err(Standstill::Quarantined { .. }) if is_ours && leader.is_left_behind(durable) => {
+            rebuild(leader, replica).await
         }
         Err(standstill) => Err(ParkError::Stuck(standstill)),
     }
 }
 
 /// Starts the server and its agent.
-async fn start(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), ParkError> {
-    let seat = &coordinator.seats[replica];
+async fn start(leader: &Leader, replica: ReplicaId) -> Result<(), ParkError> {
+    let seat = &leader.seats[replica];
     let mut started = Ok(());
     if let Some(supervisor) = seat.supervisor.get() {
         let (done, answer) = oneshot::channel();
@@ -244,20 +231,20 @@ async fn start(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), Park
     started
 }
 
-async fn rebuild(coordinator: &Arc<Coordinator>, replica: ReplicaId) -> Result<Woken, ParkError> {
-    coordinator.seats[replica].order(AgentOrder::Wake);
-    match resync::run(Arc::clone(coordinator), replica).await {
+async fn rebuild(leader: &Arc<Leader>, replica: ReplicaId) -> Result<Woken, ParkError> {
+    leader.seats[replica].order(AgentOrder::Wake);
+    match resync::run(Arc::clone(leader), replica).await {
         Ok(ResyncSummary { donor, version, .. }) => Ok(Woken { version, donor: Some(donor) }),
         Err(error) => {
             // Its server runs like that of any other member that has to be rebuilt.
-            if let Err(error) = start(coordinator, replica).await {
-                tracing::warn!(replica = %coordinator.seats[replica].name, %error, "its server does not start");
+            if let Err(error) = start(leader, replica).await {
+                tracing::warn!(replica = %leader.seats[replica].name, %error, "its server does not start");
             }
             Err(ParkError::NotRebuilt(error))
         }
     }
 }
 
-fn status(coordinator: &Coordinator, replica: ReplicaId) -> Option<ReplicaStatus> {
-    coordinator.replicas().into_iter().find(|status| status.replica == replica)
+fn status(leader: &Leader, replica: ReplicaId) -> Option<ReplicaStatus> {
+    leader.replicas().into_iter().find(|status| status.replica == replica)
 }

@@ -204,7 +204,7 @@ impl Executor<'_> {
         if CHANGES_SHARED.contains(&facts.tag) {
             self.recorder().before_shared_change().await?;
         }
-        let token = capture::ddl_token(self.link.coordinator().term.cluster_id);
+        let token = capture::ddl_token(self.link.coordinator().cluster_id);
         let (ddl, made) = (capture::DDL_SETTING, capture::MADE_SETTING);
         self.driver().own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
         let rows = self.txn.captured_rows();

@@ -6,10 +6,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cluster::ids::ReplicaId;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
 use super::Worker;
 use crate::client::Client;
 use crate::client::settings::Settings;
 use crate::coordinator::node_kind::NodeKind;
+use crate::coordinator::open_error::OpenError;
+use crate::coordinator::{AgentOrder, Leader};
 use crate::error::Fault;
 use crate::local::session_registry::ClientInfo;
 use crate::security::scram::Secret;
@@ -34,8 +40,16 @@ pub(crate) struct Unserved {
     pub(crate) fault: Fault,
 }
 
-/// A kind of node that serves clients.
+/// A kind of node: how it starts, and serves clients.
 pub(crate) trait ServesClients: NodeKind {
+    /// Starts the tasks that bring replicas up and keep them up. `orders` has the queue of each replica's agent; a kind
+    /// without agents drops it.
+    fn start(
+        self: Arc<Self>,
+        leader: &Arc<Leader>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, OpenError>;
+
     /// Serves one client until its session ends.
     fn serve(
         self: Arc<Self>,

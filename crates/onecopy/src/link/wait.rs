@@ -102,7 +102,7 @@ impl Wait {
                 self.give_up = now + WAIT_MAX;
             }
             if self.look.is_some_and(|at| at <= now) {
-                coordinator.lead.deadlock_search.notify_one();
+                coordinator.deadlock_search.notify_one();
                 self.look = Some(now + NEXT_LOOK);
             }
         }

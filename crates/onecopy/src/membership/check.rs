@@ -22,7 +22,7 @@ use super::comparison::{Checksums, differing};
 use super::verify;
 use crate::backend::BackendError;
 use crate::coordinator::parking::ParkingState;
-use crate::coordinator::{Coordinator, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 use crate::error::Refusal;
 
 /// The columns of the answer.
@@ -58,9 +58,9 @@ impl fmt::Display for Difference {
 }
 
 /// Returns one row for each replica.
-pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
+pub(crate) async fn run(leader: &Leader) -> Result<Vec<Vec<String>>, Refusal> {
     let (checked, skipped): (Vec<_>, Vec<_>) =
-        coordinator.replicas().into_iter().partition(|status| status.state == State::Up);
+        leader.replicas().into_iter().partition(|status| status.state == State::Up);
     let checked: Vec<ReplicaId> = checked.iter().map(|status| status.replica).collect();
     if checked.len() < 2 {
         return Err(Refusal::new(
@@ -69,24 +69,24 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = verify::ComparisonLock::take(coordinator)?;
-    let (version, sums) = sums(coordinator, &checked).await?;
-    let anchor = checked.iter().position(|replica| *replica == coordinator.view.anchor());
+    let _turn = verify::ComparisonLock::take(leader)?;
+    let (version, sums) = sums(leader, &checked).await?;
+    let anchor = checked.iter().position(|replica| *replica == leader.view.anchor());
     let mut rows = Vec::new();
     for (replica, difference) in checked.iter().zip(differences(&sums, anchor)) {
-        let name = coordinator.seats[usize::from(replica.0)].name.clone();
+        let name = leader.seats[usize::from(replica.0)].name.clone();
         let Some(what) = difference else {
             rows.push(vec![name, version.to_string(), "identical".to_owned(), String::new()]);
             continue;
         };
         let reason = Difference { version, what: what.clone() }.to_string();
-        coordinator.quarantine(*replica, &reason, QuarantineDuration::UntilRebuilt);
+        leader.quarantine(*replica, &reason, QuarantineDuration::UntilRebuilt);
         let detail = format!("{what}; REBUILD REPLICA {name} repairs it");
         rows.push(vec![name, version.to_string(), "QUARANTINED".to_owned(), detail]);
     }
     for status in skipped {
-        let name = coordinator.seats[usize::from(status.replica.0)].name.clone();
-        let (result, detail) = match coordinator.lead.parking.state(status.replica) {
+        let name = leader.seats[usize::from(status.replica.0)].name.clone();
+        let (result, detail) = match leader.parking.state(status.replica) {
             ParkingState::Parked { .. } => (PARKED, ""),
             _ => ("NOT CHECKED", "it is not up"),
         };
@@ -98,28 +98,25 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
 
 /// Compares a replica that has just joined with the anchor, at one version.
 pub(crate) async fn compare_with_anchor(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
 ) -> Result<Option<Difference>, Refusal> {
-    let _turn = verify::ComparisonLock::take(coordinator)?;
-    let (version, sums) = sums(coordinator, &[coordinator.view.anchor(), replica]).await?;
+    let _turn = verify::ComparisonLock::take(leader)?;
+    let (version, sums) = sums(leader, &[leader.view.anchor(), replica]).await?;
     let what = differences(&sums, Some(0)).pop().flatten();
     Ok(what.map(|what| Difference { version, what }))
 }
 
 /// The checksums of these replicas, at one version.
-async fn sums(
-    coordinator: &Coordinator,
-    replicas: &[ReplicaId],
-) -> Result<(Version, Vec<Contents>), Refusal> {
-    let (version, mut open) = verify::snapshots(coordinator, replicas).await?;
+async fn sums(leader: &Leader, replicas: &[ReplicaId]) -> Result<(Version, Vec<Contents>), Refusal> {
+    let (version, mut open) = verify::snapshots(leader, replicas).await?;
     let mut all = Vec::new();
     for (connection, replica) in open.iter_mut().zip(replicas) {
-        let found = match checksums(connection, &coordinator.shares(*replica)).await {
+        let found = match checksums(connection, &leader.shares(*replica)).await {
             Ok(sums) => Contents::Sums(sums),
             Err(error) if is_damage(&error) => Contents::Damaged(error.to_string()),
             Err(error) => {
-                let name = &coordinator.seats[usize::from(replica.0)].name;
+                let name = &leader.seats[usize::from(replica.0)].name;
                 return Err(Refusal::plain(
                     sqlstate::CONNECTION_FAILURE,
                     format!("{name} could not be read: {error}"),

@@ -29,7 +29,7 @@ use crate::coordinator::checkpoints::{Checkpoint, CheckpointCopy};
 use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::{CopySource, Replacement, SupervisorOrder};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{Coordinator, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 
 pub(crate) use error::CheckpointError;
 
@@ -41,26 +41,23 @@ pub(crate) const NAME_BYTES_MAX: usize = 63;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Makes a checkpoint of this name.
-pub(crate) async fn create(
-    coordinator: Arc<Coordinator>,
-    name: String,
-) -> Result<Checkpoint, CheckpointError> {
-    let _turn = coordinator.lead.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
-    let checkpoints = &coordinator.lead.checkpoints;
+pub(crate) async fn create(leader: Arc<Leader>, name: String) -> Result<Checkpoint, CheckpointError> {
+    let _turn = leader.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
+    let checkpoints = &leader.checkpoints;
     if checkpoints.find(&name).is_some() {
         return Err(CheckpointError::Exists { name });
     }
     if checkpoints.all().len() >= CHECKPOINTS_MAX {
         return Err(CheckpointError::TooMany);
     }
-    let source = source(&coordinator).await?;
-    let begun = at_one_version(&coordinator, async |version| {
-        coordinator.kind.check(Feature::Checkpoints).map_err(CheckpointError::Refused)?;
+    let source = source(&leader).await?;
+    let begun = at_one_version(&leader, async |version| {
+        leader.kind.check(Feature::Checkpoints).map_err(CheckpointError::Refused)?;
         checkpoints.begin(version);
         Ok(version)
     });
     let version = begun.await.map_err(CheckpointError::NoOneVersion)??;
-    let made = make(&coordinator, source, &name, version).await;
+    let made = make(&leader, source, &name, version).await;
     if made.is_ok() {
         tracing::info!(%name, %version, "a checkpoint was made");
         return made;
@@ -80,27 +77,27 @@ struct Source {
 
 /// Copies the replica, and writes down that there is a checkpoint.
 async fn make(
-    coordinator: &Coordinator,
+    leader: &Leader,
     source: Source,
     name: &str,
     version: Version,
 ) -> Result<Checkpoint, CheckpointError> {
-    let bytes = copy(coordinator, &source, name).await?;
+    let bytes = copy(leader, &source, name).await?;
     let taken_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let replica = coordinator.seats[source.replica].name.clone();
+    let replica = leader.seats[source.replica].name.clone();
     let copy = CheckpointCopy { replica, taken_s, bytes };
     let checkpoint = Checkpoint { name: name.to_owned(), version, copy };
     let complete = checkpoint.clone();
-    let written = coordinator.lead.checkpoints.on_disk(move |all| all.complete(complete)).await;
+    let written = leader.checkpoints.on_disk(move |all| all.complete(complete)).await;
     written.map(|()| checkpoint).map_err(CheckpointError::Folder)
 }
 
 /// The replica to copy is the one with the least to do.
-async fn source(coordinator: &Coordinator) -> Result<Source, CheckpointError> {
-    let up = coordinator.replicas().into_iter().filter(|status| status.state == State::Up);
+async fn source(leader: &Leader) -> Result<Source, CheckpointError> {
+    let up = leader.replicas().into_iter().filter(|status| status.state == State::Up);
     let replica = up.min_by_key(|status| (status.open, std::cmp::Reverse(status.replica)));
     let replica = replica.map(|status| status.replica).ok_or(CheckpointError::NoneUp)?;
-    let supervisor = coordinator.seats[replica].supervisor.get().ok_or(CheckpointError::NotOurs)?;
+    let supervisor = leader.seats[replica].supervisor.get().ok_or(CheckpointError::NotOurs)?;
     let (account, told) = oneshot::channel();
     let order = SupervisorOrder::TellAccount { account };
     supervisor.send(order).await.map_err(|_| CheckpointError::NodeStops)?;
@@ -109,14 +106,14 @@ async fn source(coordinator: &Coordinator) -> Result<Source, CheckpointError> {
 }
 
 /// Copies a replica's data. Returns the number of bytes.
-async fn copy(coordinator: &Coordinator, source: &Source, name: &str) -> Result<u64, CheckpointError> {
+async fn copy(leader: &Leader, source: &Source, name: &str) -> Result<u64, CheckpointError> {
     let Source { replica, account } = source;
-    let into = coordinator.lead.checkpoints.make_folder(name).map_err(CheckpointError::Folder)?;
+    let into = leader.checkpoints.make_folder(name).map_err(CheckpointError::Folder)?;
     let transfer = Transfer::default();
-    let (seat, superuser) = (&coordinator.seats[*replica], &coordinator.database.served.superuser);
+    let (seat, superuser) = (&leader.seats[*replica], &leader.database.served.superuser);
     let receiving = base_backup::receive(&seat.address, superuser, &into, account, &transfer);
     let mut receiving = std::pin::pin!(receiving);
-    let is_up = || coordinator.replicas().iter().any(|one| one.replica == *replica && one.state == State::Up);
+    let is_up = || leader.replicas().iter().any(|one| one.replica == *replica && one.state == State::Up);
     let received = loop {
         tokio::select! {
             received = &mut receiving => break received,
@@ -131,44 +128,41 @@ async fn copy(coordinator: &Coordinator, source: &Source, name: &str) -> Result<
 }
 
 /// Removes a checkpoint. The log is no longer kept for it.
-pub(crate) async fn remove(coordinator: Arc<Coordinator>, name: String) -> Result<(), CheckpointError> {
-    let _turn = coordinator.lead.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
-    if coordinator.lead.checkpoints.find(&name).is_none() {
+pub(crate) async fn remove(leader: Arc<Leader>, name: String) -> Result<(), CheckpointError> {
+    let _turn = leader.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
+    if leader.checkpoints.find(&name).is_none() {
         return Err(CheckpointError::Unknown { name });
     }
-    let removed = coordinator.lead.checkpoints.on_disk(move |all| all.remove(&name)).await;
+    let removed = leader.checkpoints.on_disk(move |all| all.remove(&name)).await;
     removed.map_err(CheckpointError::Folder)
 }
 
 /// Puts a replica's data back to a checkpoint. Returns when it has run everything that was durable then from the log.
 pub(crate) async fn restore(
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     replica: ReplicaId,
     name: String,
 ) -> Result<ResyncSummary, CheckpointError> {
-    let turn = coordinator.lead.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
-    let checkpoint = coordinator
-        .lead
-        .checkpoints
-        .find(&name)
-        .ok_or_else(|| CheckpointError::Unknown { name: name.clone() })?;
-    let seat = &coordinator.seats[replica];
+    let turn = leader.parking.change.try_lock().map_err(|_| CheckpointError::Busy)?;
+    let checkpoint =
+        leader.checkpoints.find(&name).ok_or_else(|| CheckpointError::Unknown { name: name.clone() })?;
+    let seat = &leader.seats[replica];
     let supervisor = seat.supervisor.get().ok_or(CheckpointError::NotOurs)?;
-    if let Some(before) = coordinator.set_stage(replica, Some(ResyncStage::LeavingService)) {
-        coordinator.set_stage(replica, Some(before));
+    if let Some(before) = leader.set_stage(replica, Some(ResyncStage::LeavingService)) {
+        leader.set_stage(replica, Some(before));
         return Err(CheckpointError::Rebuild(RebuildError::Underway));
     }
-    let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
+    let underway = Underway { leader: Arc::clone(&leader), replica };
     // A record is kept that the copy has: so the log shows later that the copy lacks none before the first one.
-    coordinator.lead.retention.keep_from(replica, checkpoint.version);
-    coordinator.quarantine(replica, "it is being put back to a checkpoint", QuarantineDuration::UntilRebuilt);
+    leader.retention.keep_from(replica, checkpoint.version);
+    leader.quarantine(replica, "it is being put back to a checkpoint", QuarantineDuration::UntilRebuilt);
     let transfer = Arc::new(Transfer::default());
     transfer.expect(checkpoint.copy.bytes);
     let donor = format!("checkpoint {name}");
     let stage = ResyncStage::Copying { donor: donor.clone(), transfer: Arc::clone(&transfer) };
-    coordinator.set_stage(replica, Some(stage));
+    leader.set_stage(replica, Some(stage));
     let (done, outcome) = oneshot::channel();
-    let (folder, bytes) = (coordinator.lead.checkpoints.data(&name), checkpoint.copy.bytes);
+    let (folder, bytes) = (leader.checkpoints.data(&name), checkpoint.copy.bytes);
     let source = CopySource::Folder { folder, bytes };
     let order = SupervisorOrder::Replace(Replacement { source, transfer: Arc::clone(&transfer), done });
     let ended = match supervisor.send(order).await {
@@ -179,17 +173,17 @@ pub(crate) async fn restore(
     };
     drop(turn);
     if let Err(reason) = ended {
-        coordinator.quarantine(
+        leader.quarantine(
             replica,
             &format!("its rebuild failed: {reason}"),
             QuarantineDuration::UntilRebuilt,
         );
         return Err(CheckpointError::Rebuild(RebuildError::Failed(reason)));
     }
-    let target = coordinator.view.durable();
-    coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
-    coordinator.rebuilt(replica);
-    let caught_up = resync::caught_up(&coordinator, replica, target).await;
+    let target = leader.view.durable();
+    leader.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
+    leader.rebuilt(replica);
+    let caught_up = resync::caught_up(&leader, replica, target).await;
     let version = caught_up.map_err(|error| CheckpointError::Rebuild(RebuildError::Stuck(error)))?;
     drop(underway);
     tracing::info!(replica = %seat.name, %name, %version, "the replica came back from a checkpoint");
@@ -197,6 +191,6 @@ pub(crate) async fn restore(
 }
 
 /// The number of records in the log after a version.
-pub(crate) fn records_after(coordinator: &Coordinator, version: Version) -> u64 {
-    coordinator.log.durable().0.saturating_sub(version.0)
+pub(crate) fn records_after(leader: &Leader, version: Version) -> u64 {
+    leader.log.durable().0.saturating_sub(version.0)
 }

@@ -39,7 +39,7 @@ use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::capture::shares::{NUMBERED_TABLES, Shares};
 use crate::config::Replica;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::resync_progress::Transfer;
 
 pub(crate) use error::InitialCopyError;
@@ -67,8 +67,8 @@ struct Source {
 }
 
 /// Checks, before any change, all that can be checked.
-pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopyError> {
-    dump::Program::find(&coordinator.database.served, &coordinator.seats[coordinator.view.anchor()].address)
+pub(crate) async fn prepare(leader: &Leader) -> Result<(), InitialCopyError> {
+    dump::Program::find(&leader.database.served, &leader.seats[leader.view.anchor()].address)
         .await
         .map(|_| ())
 }
@@ -76,16 +76,15 @@ pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), InitialCopy
 /// Fills a server with the whole schema, and with the rows of the tables that it is to hold. The server is not a member
 /// yet, and its database has no other users. If the server `is_former`, its present contents may be dropped.
 pub(crate) async fn run(
-    coordinator: &Coordinator,
+    leader: &Leader,
     donor: ReplicaId,
     target: &Replica,
     shares: &Shares,
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), InitialCopyError> {
-    let program =
-        dump::Program::find(&coordinator.database.served, &coordinator.seats[donor].address).await?;
-    let name = &coordinator.seats[donor].name;
+    let program = dump::Program::find(&leader.database.served, &leader.seats[donor].address).await?;
+    let name = &leader.seats[donor].name;
     let at_donor = |source: BackendError| InitialCopyError::Donor { name: Some(name.clone()), source };
     let address = || target.address.to_string();
     let there = |source: BackendError| InitialCopyError::Target {
@@ -93,7 +92,7 @@ pub(crate) async fn run(
         step: TargetStep::Fill,
         source,
     };
-    let mut source = open(coordinator, donor, &program).await?;
+    let mut source = open(leader, donor, &program).await?;
     let numbered = source.connection.query(NUMBERED_TABLES).await.map_err(at_donor)?;
     for shared in shares.of(&numbered).map_err(at_donor)? {
         match shared.share {
@@ -109,17 +108,15 @@ pub(crate) async fn run(
     }
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
-    let mut outside = target::connect_beside(&coordinator.database.served, target).await?;
+    let mut outside = target::connect_beside(&leader.database.served, target).await?;
     roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
         roles::WriteError::Server(error) => there(error),
         roles::WriteError::Strangers(roles) => InitialCopyError::Strangers { address: address(), roles },
     })?;
     let properties = roles::database(&mut source.connection).await.map_err(at_donor)?;
-    target::make_anew(&mut outside, &coordinator.database.served, &properties, is_former)
-        .await
-        .map_err(there)?;
-    let mut connection = target::connect(&target.address, coordinator).await.map_err(there)?;
-    target::mark(&mut connection, coordinator).await.map_err(there)?;
+    target::make_anew(&mut outside, &leader.database.served, &properties, is_former).await.map_err(there)?;
+    let mut connection = target::connect(&target.address, leader).await.map_err(there)?;
+    target::mark(&mut connection, leader).await.map_err(there)?;
     // A new database has the schema `public`, and no dump drops it.
     if source.connection.query(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
         connection.query("DROP SCHEMA public").await.map_err(there)?;
@@ -146,12 +143,12 @@ pub(crate) async fn run(
         return Err(InitialCopyError::SchemaDiffers { address: address(), donor: name.clone(), kinds });
     }
     connection.query("ANALYZE").await.map_err(there)?;
-    target::complete(&mut connection, coordinator).await.map_err(there)
+    target::complete(&mut connection, leader).await.map_err(there)
 }
 
 /// Opens the donor's snapshot, locks all tables and writes the schema down.
 async fn open(
-    coordinator: &Coordinator,
+    leader: &Leader,
     donor: ReplicaId,
     program: &dump::Program,
 ) -> Result<Source, InitialCopyError> {
@@ -160,7 +157,7 @@ async fn open(
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        let opened = read(coordinator, donor, program).await;
+        let opened = read(leader, donor, program).await;
         match opened {
             Ok(source) => return Ok(source),
             Err(reason) => {
@@ -173,13 +170,10 @@ async fn open(
 }
 
 /// A connection to the donor with a snapshot of this moment.
-pub(crate) async fn open_snapshot(
-    coordinator: &Coordinator,
-    donor: ReplicaId,
-) -> Result<OwnConnection, BackendError> {
+pub(crate) async fn open_snapshot(leader: &Leader, donor: ReplicaId) -> Result<OwnConnection, BackendError> {
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
-    let address = &coordinator.seats[donor].address;
-    let mut connection = OwnConnection::open(address, &coordinator.database.served, &own).await?;
+    let address = &leader.seats[donor].address;
+    let mut connection = OwnConnection::open(address, &leader.database.served, &own).await?;
     connection.query(SNAPSHOT).await?;
     connection.query(capture::HIDE_CODE).await?;
     connection.query(LOCK_PATIENCE).await?;
@@ -214,7 +208,7 @@ impl fmt::Display for TablesError {
 /// condition, the rows of which that is true. Such rows of before are replaced there. Returns the connection to the replica, which
 /// captures nothing.
 pub(crate) async fn copy_tables(
-    coordinator: &Coordinator,
+    leader: &Leader,
     mut donor: OwnConnection,
     replica: ReplicaId,
     wanted: &BTreeMap<String, Option<String>>,
@@ -230,8 +224,8 @@ pub(crate) async fn copy_tables(
         table.restrict(wanted[table.name()].clone());
     }
     transfer.expect(rows::total_bytes(&tables));
-    let seat = &coordinator.seats[replica];
-    let mut target = target::connect(&seat.address, coordinator).await.map_err(TablesError::Target)?;
+    let seat = &leader.seats[replica];
+    let mut target = target::connect(&seat.address, leader).await.map_err(TablesError::Target)?;
     for table in &tables {
         let copied = rows::copy(&mut donor, &mut target, table, transfer).await;
         copied.map_err(|source| TablesError::Rows { table: table.to_string(), source })?;
@@ -242,24 +236,24 @@ pub(crate) async fn copy_tables(
 }
 
 async fn read(
-    coordinator: &Coordinator,
+    leader: &Leader,
     donor: ReplicaId,
     program: &dump::Program,
 ) -> Result<Source, InitialCopyError> {
-    let seat = &coordinator.seats[donor];
+    let seat = &leader.seats[donor];
     let lost = |source: BackendError| InitialCopyError::Donor { name: Some(seat.name.clone()), source };
-    let last_ddl = coordinator.view.last_ddl();
+    let last_ddl = leader.view.last_ddl();
     let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
-    if !coordinator.replicas().iter().any(has_it) {
+    if !leader.replicas().iter().any(has_it) {
         return Err(InitialCopyError::SchemaChanges);
     }
-    let mut connection = open_snapshot(coordinator, donor).await.map_err(lost)?;
+    let mut connection = open_snapshot(leader, donor).await.map_err(lost)?;
     connection.query(dump::PIN).await.map_err(lost)?;
     let tables = rows::lock(&mut connection).await.map_err(lost)?.ok_or(InitialCopyError::SchemaChanges)?;
     let snapshot = connection.query("SELECT pg_export_snapshot()").await.map_err(lost)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
-    if coordinator.view.last_ddl() != last_ddl {
+    if leader.view.last_ddl() != last_ddl {
         return Err(InitialCopyError::SchemaChanges);
     }
     Ok(Source { connection, tables, schema })

@@ -41,7 +41,7 @@ use crate::config::Replica;
 use crate::coordinator::QuarantineDuration;
 use crate::coordinator::requests::{Data, Invited, Invitee, MemberRequest, RequestError};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Leader};
 use crate::replica::driver::ReplicaDriver;
 
 /// How long transactions may take to end before the anchor hands its role over.
@@ -63,169 +63,159 @@ pub(crate) struct JoiningReplica {
 }
 
 /// Makes a member without data. [`furnish`] has to follow.
-pub(crate) async fn invite(
-    coordinator: &Coordinator,
-    invitee: Invitee,
-) -> Result<JoiningReplica, MemberError> {
-    if !coordinator.replicas().iter().any(|status| status.state == State::Up) {
+pub(crate) async fn invite(leader: &Leader, invitee: Invitee) -> Result<JoiningReplica, MemberError> {
+    if !leader.replicas().iter().any(|status| status.state == State::Up) {
         return Err(MemberError::NoOther);
     }
     let (invited, answer) = oneshot::channel();
-    let invitation = ask(coordinator, MemberRequest::Invite { invitee, invited }, answer).await?;
+    let invitation = ask(leader, MemberRequest::Invite { invitee, invited }, answer).await?;
     let Invited { place, data } = invitation?;
     let replica = place.replica;
-    Ok(JoiningReplica { replica, orders: coordinator.join(place), data })
+    Ok(JoiningReplica { replica, orders: leader.join(place), data })
 }
 
 /// Gives a new member its data. Returns when it has all that was durable when its server ran. If the copy fails, the
 /// replica is no longer a member.
 pub(crate) async fn furnish(
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     newcomer: JoiningReplica,
 ) -> Result<ResyncSummary, MemberError> {
     let JoiningReplica { replica, orders, data } = newcomer;
-    let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
+    let underway = Underway { leader: Arc::clone(&leader), replica };
     let transfer = Arc::new(Transfer::default());
-    let donor = match give_data(&coordinator, replica, &data, &transfer).await {
+    let donor = match give_data(&leader, replica, &data, &transfer).await {
         Ok(donor) => donor,
         Err(error) => {
-            coordinator.leave(replica);
+            leader.leave(replica);
             return Err(error);
         }
     };
-    let target = coordinator.view.durable();
-    coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
+    let target = leader.view.durable();
+    leader.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     let is_ours = matches!(data, Data::Copied);
     if !is_ours {
-        coordinator.drain(replica, true);
+        leader.drain(replica, true);
     }
-    coordinator.drivers.spawn(ReplicaDriver::run(Arc::clone(&coordinator), replica, orders, Duration::ZERO));
-    coordinator.rebuilt(replica);
+    leader.drivers.spawn(ReplicaDriver::run(Arc::clone(&leader), replica, orders, Duration::ZERO));
+    leader.rebuilt(replica);
     if !is_ours {
-        not_compared(&coordinator, replica);
+        not_compared(&leader, replica);
     }
-    let caught_up = resync::caught_up(&coordinator, replica, target).await;
+    let caught_up = resync::caught_up(&leader, replica, target).await;
     let version = caught_up.map_err(MemberError::Stuck)?;
     if !is_ours {
-        compare(&coordinator, replica).await?;
+        compare(&leader, replica).await?;
     }
     drop(underway);
     let (bytes, _) = transfer.bytes();
-    tracing::warn!(replica = %coordinator.seats[replica].name, %donor, bytes, %version, "a replica has joined");
+    tracing::warn!(replica = %leader.seats[replica].name, %donor, bytes, %version, "a replica has joined");
     // If no bytes came, the server brought its own data and had no donor.
     let donor = if bytes > 0 { donor } else { String::new() };
     Ok(ResyncSummary { donor, bytes, version })
 }
 
 /// Keeps a new replica from serving until it is compared, even if the node restarts.
-fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
-    let name = &coordinator.seats[replica].name;
+fn not_compared(leader: &Leader, replica: ReplicaId) {
+    let name = &leader.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
-    if let Err(error) =
-        coordinator.lead.retention.quarantines.keep(name, reason, QuarantineDuration::UntilRebuilt)
-    {
+    if let Err(error) = leader.retention.quarantines.keep(name, reason, QuarantineDuration::UntilRebuilt) {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }
 }
 
 /// Compares a new replica with the anchor. If they agree it serves from now on. Otherwise it is no longer a member.
-async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
-    coordinator.set_stage(replica, Some(ResyncStage::Comparing));
-    let found = check::compare_with_anchor(coordinator, replica).await;
+async fn compare(leader: &Leader, replica: ReplicaId) -> Result<(), MemberError> {
+    leader.set_stage(replica, Some(ResyncStage::Comparing));
+    let found = check::compare_with_anchor(leader, replica).await;
     let failure = match found {
         Ok(None) => {
-            let name = &coordinator.seats[replica].name;
-            if let Err(error) = coordinator.lead.retention.quarantines.lift(name) {
+            let name = &leader.seats[replica].name;
+            if let Err(error) = leader.retention.quarantines.lift(name) {
                 tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
             }
-            coordinator.drain(replica, false);
+            leader.drain(replica, false);
             return Ok(());
         }
         Ok(Some(difference)) => MemberFailure::Different(difference),
         Err(refusal) => MemberFailure::NotCompared(refusal),
     };
     let (done, answer) = oneshot::channel();
-    let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await?;
-    coordinator.leave(replica);
+    let struck = ask(leader, MemberRequest::Strike { replica, done }, answer).await?;
+    leader.leave(replica);
     struck?;
     Err(failure.into())
 }
 
 /// Copies a donor's data to the replica. Returns the donor's name.
 async fn give_data(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
     data: &Data,
     transfer: &Arc<Transfer>,
 ) -> Result<String, MemberError> {
-    let slowest = resync::donors(coordinator, replica).map(|donor| donor.applied).min();
-    coordinator.lead.retention.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
-    let donor = resync::donor(coordinator, replica).await.map_err(|_| MemberError::NoOther)?;
-    let seat = &coordinator.seats[donor];
+    let slowest = resync::donors(leader, replica).map(|donor| donor.applied).min();
+    leader.retention.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
+    let donor = resync::donor(leader, replica).await.map_err(|_| MemberError::NoOther)?;
+    let seat = &leader.seats[donor];
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
-    coordinator.set_stage(replica, Some(stage));
+    leader.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
-        let shares = coordinator.shares(replica);
-        initial_copy::run(coordinator, donor, server, &shares, *is_former, transfer).await?;
+        let shares = leader.shares(replica);
+        initial_copy::run(leader, donor, server, &shares, *is_former, transfer).await?;
     }
     let (done, answer) = oneshot::channel();
     let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
     let furnished =
-        resync::unless_donor_is_lost(coordinator, donor, transfer, ask(coordinator, request, answer)).await?;
+        resync::unless_donor_is_lost(leader, donor, transfer, ask(leader, request, answer)).await?;
     furnished?;
     Ok(seat.name.clone())
 }
 
 /// Removes a member. The inner error is about the rest of its server.
 pub(crate) async fn dismiss(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
 ) -> Result<Result<(), RequestError>, MemberError> {
-    if coordinator.stage(replica).is_some() {
+    if leader.stage(replica).is_some() {
         return Err(MemberError::Underway);
     }
-    if coordinator.lead.registry.get().is_none() {
+    if leader.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
-    if let Some(LastHolder { table, part, .. }) = coordinator.core.last_held(replica) {
+    if let Some(LastHolder { table, part, .. }) = leader.core.last_held(replica) {
         let part = part.map_or_else(String::new, |part| format!("part {part} of "));
-        let table = format!("{part}table {}", coordinator.table_name(table));
+        let table = format!("{part}table {}", leader.table_name(table));
         return Err(MemberError::LastHolder { table });
     }
-    let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);
-    drain(coordinator, replica).await?;
+    let was_drained = status(leader, replica).is_some_and(|status| status.is_drained);
+    drain(leader, replica).await?;
     let (done, answer) = oneshot::channel();
-    let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await;
+    let struck = ask(leader, MemberRequest::Strike { replica, done }, answer).await;
     if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::from)) {
         if !was_drained {
-            coordinator.drain(replica, false);
+            leader.drain(replica, false);
         }
         return Err(error);
     }
-    coordinator.leave(replica);
+    leader.leave(replica);
     let (done, answer) = oneshot::channel();
-    ask(coordinator, MemberRequest::Dismiss { replica, done }, answer).await
+    ask(leader, MemberRequest::Dismiss { replica, done }, answer).await
 }
 
 /// Checks, before it leaves, that a member whose server is not ours can be filled anew.
-pub(crate) async fn may_be_refilled(
-    coordinator: &Coordinator,
-    replica: ReplicaId,
-) -> Result<(), MemberError> {
-    if coordinator.lead.registry.get().is_none() {
+pub(crate) async fn may_be_refilled(leader: &Leader, replica: ReplicaId) -> Result<(), MemberError> {
+    if leader.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
-    if resync::donors(coordinator, replica).next().is_none() {
+    if resync::donors(leader, replica).next().is_none() {
         return Err(MemberError::NoOther);
     }
-    let seat = &coordinator.seats[replica];
+    let seat = &leader.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
     // The copy drops its contents, so they must be the cluster's.
     let address = server.address.to_string();
-    let foreign = match initial_copy::standing(&coordinator.database.served, &server).await? {
-        ServerCondition::Member(found) if found.cluster == Some(coordinator.term.cluster_id.to_string()) => {
-            None
-        }
+    let foreign = match initial_copy::standing(&leader.database.served, &server).await? {
+        ServerCondition::Member(found) if found.cluster == Some(leader.term.cluster_id.to_string()) => None,
         ServerCondition::Empty => None,
         ServerCondition::Member(found) => {
             Some(MemberFailure::OtherCluster { address, cluster: found.cluster.unwrap_or_default() })
@@ -235,29 +225,25 @@ pub(crate) async fn may_be_refilled(
     if let Some(foreign) = foreign {
         return Err(foreign.into());
     }
-    Ok(initial_copy::prepare(coordinator).await?)
+    Ok(initial_copy::prepare(leader).await?)
 }
 
 /// Keeps new transactions off a replica. Open ones may still be there.
-pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
-    if status(coordinator, replica).is_some_and(|status| status.is_drained) {
+pub(crate) async fn drain(leader: &Leader, replica: ReplicaId) -> Result<(), MemberError> {
+    if status(leader, replica).is_some_and(|status| status.is_drained) {
         return Ok(());
     }
-    if coordinator.view.anchor() == replica {
-        await_holders(coordinator).await;
+    if leader.view.anchor() == replica {
+        await_holders(leader).await;
     }
-    let quiet = if coordinator.view.anchor() == replica {
-        Some(SessionPause::begin(coordinator).await)
-    } else {
-        None
-    };
-    if quiet.is_some() && has_successor(coordinator, replica) {
-        end_holders(coordinator, replica).await;
+    let quiet = if leader.view.anchor() == replica { Some(SessionPause::begin(leader).await) } else { None };
+    if quiet.is_some() && has_successor(leader, replica) {
+        end_holders(leader, replica).await;
     }
-    coordinator.drain(replica, true);
-    coordinator.local.sessions.leave(None);
+    leader.drain(replica, true);
+    leader.local.sessions.leave(None);
     drop(quiet);
-    match status(coordinator, replica) {
+    match status(leader, replica) {
         Some(status) if status.is_drained => Ok(()),
         _ => Err(MemberError::NoOther),
     }
@@ -265,39 +251,39 @@ pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Resu
 
 /// Waits a while for sessions to let go of their state. They hold it on connections to the anchor, and end when it
 /// hands its role over.
-async fn await_holders(coordinator: &Coordinator) {
-    let deadline = Instant::now() + coordinator.local.timeouts.drain;
-    while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
+async fn await_holders(leader: &Leader) {
+    let deadline = Instant::now() + leader.local.timeouts.drain;
+    while leader.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Ends the sessions that hold state at the anchor, before it hands its role over and its connections are cut. A
 /// listener has to receive earlier notifications before that.
-async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
-    coordinator.local.sessions.leave(Some(anchor));
-    coordinator.mailboxes.drained();
+async fn end_holders(leader: &Leader, anchor: ReplicaId) {
+    leader.local.sessions.leave(Some(anchor));
+    leader.mailboxes.drained();
     let deadline = Instant::now() + LAST_WORDS_MAX;
-    while coordinator.local.sessions.holders() > 0 && Instant::now() < deadline {
+    while leader.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Whether another replica can take the place of the anchor.
-fn has_successor(coordinator: &Coordinator, anchor: ReplicaId) -> bool {
+fn has_successor(leader: &Leader, anchor: ReplicaId) -> bool {
     let can = |status: &ReplicaStatus| {
         let serves = status.state == State::Up && !status.is_drained && !status.is_forgotten;
-        status.replica != anchor && serves && coordinator.core.holdings(status.replica).is_everything()
+        status.replica != anchor && serves && leader.core.holdings(status.replica).is_everything()
     };
-    coordinator.replicas().iter().any(can)
+    leader.replicas().iter().any(can)
 }
 
 /// Waits until nothing is open at a drained replica and it is up. A former anchor connects anew first.
-pub(crate) async fn await_empty(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), NotEmpty> {
+pub(crate) async fn await_empty(leader: &Leader, replica: ReplicaId) -> Result<(), NotEmpty> {
     let deadline = Instant::now() + EMPTY_MAX;
     loop {
-        let users = users(coordinator, replica);
-        let is_up = status(coordinator, replica).is_some_and(|status| status.state == State::Up);
+        let users = users(leader, replica);
+        let is_up = status(leader, replica).is_some_and(|status| status.state == State::Up);
         if users == 0 && is_up {
             return Ok(());
         }
@@ -318,8 +304,8 @@ pub(crate) enum NotEmpty {
 }
 
 /// The number of sessions that may still use a drained replica.
-pub(crate) fn users(coordinator: &Coordinator, replica: ReplicaId) -> usize {
-    status(coordinator, replica).map_or(0, |status| coordinator.users_of(&status))
+pub(crate) fn users(leader: &Leader, replica: ReplicaId) -> usize {
+    status(leader, replica).map_or(0, |status| leader.users_of(&status))
 }
 
 const UNSUPPORTED: MemberError = MemberError::Unsupported {
@@ -327,16 +313,16 @@ const UNSUPPORTED: MemberError = MemberError::Unsupported {
     instead: "Stop the node, and make a cluster of other servers.",
 };
 
-fn status(coordinator: &Coordinator, replica: ReplicaId) -> Option<ReplicaStatus> {
-    coordinator.replicas().into_iter().find(|status| status.replica == replica)
+fn status(leader: &Leader, replica: ReplicaId) -> Option<ReplicaStatus> {
+    leader.replicas().into_iter().find(|status| status.replica == replica)
 }
 
 async fn ask<T>(
-    coordinator: &Coordinator,
+    leader: &Leader,
     request: MemberRequest,
     answer: oneshot::Receiver<T>,
 ) -> Result<T, MemberError> {
-    let registry = coordinator.lead.registry.get().ok_or(UNSUPPORTED)?;
+    let registry = leader.registry.get().ok_or(UNSUPPORTED)?;
     let stopping = || MemberError::Failed(MemberFailure::NodeStops);
     registry.send(request).await.map_err(|_| stopping())?;
     answer.await.map_err(|_| stopping())
@@ -344,17 +330,17 @@ async fn ask<T>(
 
 /// Keeps sessions from beginning any work while it lives. At first it waits for work under way, but not for long.
 struct SessionPause<'a> {
-    coordinator: &'a Coordinator,
+    leader: &'a Leader,
     /// A PAUSE was in force before.
     was_paused: bool,
 }
 
 impl<'a> SessionPause<'a> {
-    async fn begin(coordinator: &'a Coordinator) -> Self {
-        let quiet = Self { coordinator, was_paused: coordinator.local.sessions.is_paused() };
-        coordinator.local.sessions.pause(true);
+    async fn begin(leader: &'a Leader) -> Self {
+        let quiet = Self { leader, was_paused: leader.local.sessions.is_paused() };
+        leader.local.sessions.pause(true);
         let deadline = Instant::now() + QUIET_MAX;
-        while coordinator.local.sessions.busy() > 0 && Instant::now() < deadline {
+        while leader.local.sessions.busy() > 0 && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
         }
         quiet
@@ -364,7 +350,7 @@ impl<'a> SessionPause<'a> {
 impl Drop for SessionPause<'_> {
     fn drop(&mut self) {
         if !self.was_paused {
-            self.coordinator.local.sessions.pause(false);
+            self.leader.local.sessions.pause(false);
         }
     }
 }

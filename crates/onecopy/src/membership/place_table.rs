@@ -40,7 +40,7 @@ use super::verify::at_one_version;
 use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::parking::ParkingState;
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Leader};
 
 pub(crate) use error::PlaceError;
 
@@ -72,60 +72,56 @@ type Piece = (TableId, Option<PartId>);
 
 /// Has other replicas hold these tables, and updates of them begin at the masters if some are named. Returns the tables.
 pub(crate) async fn run(
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     names: Vec<Name>,
     wish: Wish,
     masters: BTreeSet<String>,
 ) -> Result<Vec<TableId>, PlaceError> {
-    let parking = &coordinator.lead.parking;
+    let parking = &leader.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
-    await_catalogue(&coordinator).await;
-    let tables = tables_of(&coordinator, &names)?;
-    let masters = masters_of(&coordinator, &wish, &masters)?;
+    await_catalogue(&leader).await;
+    let tables = tables_of(&leader, &names)?;
+    let masters = masters_of(&leader, &wish, &masters)?;
     match &wish {
-        Wish::Everywhere => everywhere(&coordinator, &tables).await?,
+        Wish::Everywhere => everywhere(&leader, &tables).await?,
         Wish::On(names) => {
             let wished: ReplicaSet =
-                names.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?;
-            let is_split = |table: &&TableId| coordinator.core.copies(**table).split().is_some();
+                names.iter().map(|name| member(&leader, name)).collect::<Result<_, _>>()?;
+            let is_split = |table: &&TableId| leader.core.copies(**table).split().is_some();
             if let Some(table) = tables.iter().find(is_split) {
-                return Err(PlaceError::IsSplit { table: coordinator.table_name(*table) });
+                return Err(PlaceError::IsSplit { table: leader.table_name(*table) });
             }
             let target = |table: &TableId| (*table, Copies::Whole(wished));
-            apply(&coordinator, &tables.iter().map(target).collect()).await?;
+            apply(&leader, &tables.iter().map(target).collect()).await?;
         }
-        Wish::By(column) => return parts::split(&coordinator, &tables, column).await,
+        Wish::By(column) => return parts::split(&leader, &tables, column).await,
     }
     for table in &tables {
-        coordinator.set_masters(*table, masters).map_err(PlaceError::Unwritten)?;
+        leader.set_masters(*table, masters).map_err(PlaceError::Unwritten)?;
     }
     Ok(tables.into_iter().collect())
 }
 
 /// The masters by name, which have to be among the holders.
-fn masters_of(
-    coordinator: &Coordinator,
-    wish: &Wish,
-    masters: &BTreeSet<String>,
-) -> Result<ReplicaSet, PlaceError> {
+fn masters_of(leader: &Leader, wish: &Wish, masters: &BTreeSet<String>) -> Result<ReplicaSet, PlaceError> {
     if let Wish::On(holders) = wish
         && let Some(other) = masters.difference(holders).next()
     {
         return Err(PlaceError::NoHolder { replica: other.clone() });
     }
-    masters.iter().map(|name| member(coordinator, name)).collect()
+    masters.iter().map(|name| member(leader, name)).collect()
 }
 
 /// Has every replica hold these tables, those that have yet to join included.
-async fn everywhere(coordinator: &Arc<Coordinator>, tables: &BTreeSet<TableId>) -> Result<(), PlaceError> {
-    let everyone = members(coordinator);
-    let target = |table: &TableId| (*table, coordinator.core.copies(*table).map(|_, _| everyone));
-    apply(coordinator, &tables.iter().map(target).collect()).await?;
+async fn everywhere(leader: &Arc<Leader>, tables: &BTreeSet<TableId>) -> Result<(), PlaceError> {
+    let everyone = members(leader);
+    let target = |table: &TableId| (*table, leader.core.copies(*table).map(|_, _| everyone));
+    apply(leader, &tables.iter().map(target).collect()).await?;
     for table in tables {
-        if coordinator.core.copies(*table).split().is_some() {
-            coordinator.place(*table, &Copies::Whole(everyone)).map_err(PlaceError::Unwritten)?;
+        if leader.core.copies(*table).split().is_some() {
+            leader.place(*table, &Copies::Whole(everyone)).map_err(PlaceError::Unwritten)?;
         }
-        if !coordinator.lift(*table).map_err(PlaceError::Unwritten)? {
+        if !leader.lift(*table).map_err(PlaceError::Unwritten)? {
             return Err(PlaceError::Joined);
         }
     }
@@ -134,63 +130,63 @@ async fn everywhere(coordinator: &Arc<Coordinator>, tables: &BTreeSet<TableId>) 
 
 /// Has a replica hold these tables, too, or every table if none are named. Returns those that it did not hold.
 pub(crate) async fn give(
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     replica: ReplicaId,
     names: Option<Vec<Name>>,
 ) -> Result<Vec<TableId>, PlaceError> {
-    let parking = &coordinator.lead.parking;
+    let parking = &leader.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
-    await_catalogue(&coordinator).await;
-    let named = names.map(|names| tables_of(&coordinator, &names)).transpose()?;
+    await_catalogue(&leader).await;
+    let named = names.map(|names| tables_of(&leader, &names)).transpose()?;
     let is_meant = |table: &TableId| named.as_ref().is_none_or(|named| named.contains(table));
     // A table that was dropped has no rows.
-    let catalogue = coordinator.database.catalogue();
+    let catalogue = leader.database.catalogue();
     let is_there = |(table, _): &(TableId, Copies)| catalogue.table(*table).is_some();
-    let restricted = coordinator.restricted().into_iter().filter(is_there);
+    let restricted = leader.core.restricted().into_iter().filter(is_there);
     let lacks = |copies: &Copies| copies.sets().any(|(_, holders)| !holders.contains(replica));
     let targets: Targets = restricted
         .filter(|(table, copies)| is_meant(table) && lacks(copies))
         .map(|(table, copies)| (table, copies.map(|_, holders| holders.with(replica))))
         .collect();
-    apply(&coordinator, &targets).await?;
+    apply(&leader, &targets).await?;
     Ok(targets.into_keys().collect())
 }
 
 /// Changes what the replicas hold, one after the other.
-async fn apply(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), PlaceError> {
-    check(coordinator, targets, members(coordinator)).await?;
-    change(coordinator, targets).await
+async fn apply(leader: &Arc<Leader>, targets: &Targets) -> Result<(), PlaceError> {
+    check(leader, targets, members(leader)).await?;
+    change(leader, targets).await
 }
 
 /// Changes what the replicas hold, after the check.
-async fn change(coordinator: &Arc<Coordinator>, targets: &Targets) -> Result<(), PlaceError> {
-    let anchor = coordinator.view.anchor();
-    let mut order: Vec<ReplicaId> = members(coordinator).iter().collect();
+async fn change(leader: &Arc<Leader>, targets: &Targets) -> Result<(), PlaceError> {
+    let anchor = leader.view.anchor();
+    let mut order: Vec<ReplicaId> = members(leader).iter().collect();
     // The anchor is last: it hands its role over.
     order.sort_by_key(|replica| (*replica == anchor, *replica));
     for replica in order {
-        let change = Change::at(coordinator, replica, targets);
+        let change = Change::at(leader, replica, targets);
         if !change.is_empty() {
-            change.carry_out(coordinator).await?;
+            change.carry_out(leader).await?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn members(coordinator: &Coordinator) -> ReplicaSet {
-    coordinator.seats.iter().map(|seat| seat.replica).collect()
+pub(crate) fn members(leader: &Leader) -> ReplicaSet {
+    leader.seats.iter().map(|seat| seat.replica).collect()
 }
 
 /// A table that was just made is in the next catalogue. While an open schema change holds that up, the present one has to do.
-async fn await_catalogue(coordinator: &Coordinator) {
-    if tokio::time::timeout(CATALOGUE_PATIENCE, coordinator.fresh_catalogue()).await.is_err() {
+async fn await_catalogue(leader: &Leader) {
+    if tokio::time::timeout(CATALOGUE_PATIENCE, leader.fresh_catalogue()).await.is_err() {
         tracing::debug!("the catalogue is not the newest");
     }
 }
 
 /// The tables of these names, with the tables below each.
-pub(crate) fn tables_of(coordinator: &Coordinator, names: &[Name]) -> Result<BTreeSet<TableId>, PlaceError> {
-    let catalogue = coordinator.database.catalogue();
+pub(crate) fn tables_of(leader: &Leader, names: &[Name]) -> Result<BTreeSet<TableId>, PlaceError> {
+    let catalogue = leader.database.catalogue();
     let mut all = BTreeSet::new();
     for name in names {
         let found = catalogue.tables_named(name).filter(|found| !found.is_empty());
@@ -199,17 +195,17 @@ pub(crate) fn tables_of(coordinator: &Coordinator, names: &[Name]) -> Result<BTr
     Ok(all)
 }
 
-pub(crate) fn member(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, PlaceError> {
-    let seat = coordinator.seats.named(name);
+pub(crate) fn member(leader: &Leader, name: &str) -> Result<ReplicaId, PlaceError> {
+    let seat = leader.seats.named(name);
     seat.map(|seat| seat.replica).ok_or_else(|| PlaceError::NoReplica(name.to_owned()))
 }
 
 /// Checks, before anything changes, that the placement may become this.
-async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet) -> Result<(), PlaceError> {
-    if let Some(replica) = members.iter().find(|replica| coordinator.stage(*replica).is_some()) {
-        return Err(PlaceError::Underway { replica: coordinator.seats[replica].name.clone() });
+async fn check(leader: &Leader, targets: &Targets, members: ReplicaSet) -> Result<(), PlaceError> {
+    if let Some(replica) = members.iter().find(|replica| leader.stage(*replica).is_some()) {
+        return Err(PlaceError::Underway { replica: leader.seats[replica].name.clone() });
     }
-    let mut copies: BTreeMap<TableId, Copies> = coordinator.restricted().into_iter().collect();
+    let mut copies: BTreeMap<TableId, Copies> = leader.core.restricted().into_iter().collect();
     copies.extend(targets.iter().map(|(table, copies)| (*table, copies.clone())));
     let holds_all =
         |replica: &ReplicaId| copies.values().all(|copies| copies.of_all_rows(members).contains(*replica));
@@ -217,22 +213,22 @@ async fn check(coordinator: &Coordinator, targets: &Targets, members: ReplicaSet
         let is_up = |status: &cluster::protocols::ReplicaStatus| {
             status.replica == *replica && status.state == State::Up && !status.is_drained
         };
-        coordinator.replicas().iter().any(is_up)
+        leader.replicas().iter().any(is_up)
     };
     if !members.iter().any(|replica| holds_all(&replica) && is_up(&replica)) {
         return Err(PlaceError::NoFullReplica);
     }
-    let told = told(coordinator).await?;
+    let told = told(leader).await?;
     let copies = |table: TableId| copies.get(&table).cloned().unwrap_or(Copies::Whole(members));
-    let breach = closure::breach(told.as_bytes(), coordinator.database.served.id, members, copies)?;
+    let breach = closure::breach(told.as_bytes(), leader.database.served.id, members, copies)?;
     breach.map_or(Ok(()), |breach| Err(PlaceError::Breach(breach)))
 }
 
 /// What the anchor tells of what must be held together.
-async fn told(coordinator: &Coordinator) -> Result<String, BackendError> {
-    let address = &coordinator.seats[coordinator.view.anchor()].address;
+async fn told(leader: &Leader) -> Result<String, BackendError> {
+    let address = &leader.seats[leader.view.anchor()].address;
     let own = [("application_name", "onecopy placement")];
-    let mut connection = OwnConnection::open(address, &coordinator.database.served, &own).await?;
+    let mut connection = OwnConnection::open(address, &leader.database.served, &own).await?;
     let answer = connection.query(closure::HELD_TOGETHER_SQL).await?;
     Ok(answer.into_iter().flatten().flatten().next().unwrap_or_default())
 }
@@ -245,8 +241,8 @@ struct Change {
 }
 
 impl Change {
-    fn at(coordinator: &Coordinator, replica: ReplicaId, targets: &Targets) -> Self {
-        let holdings = coordinator.core.holdings(replica);
+    fn at(leader: &Leader, replica: ReplicaId, targets: &Targets) -> Self {
+        let holdings = leader.core.holdings(replica);
         let pieces = targets.iter().flat_map(|(table, copies)| {
             copies.sets().map(|(part, holders)| ((*table, part), holders.contains(replica)))
         });
@@ -262,27 +258,27 @@ impl Change {
     }
 
     /// Takes the replica out of service, changes what it holds, and lets it serve again.
-    async fn carry_out(&self, coordinator: &Arc<Coordinator>) -> Result<(), PlaceError> {
-        let seat = &coordinator.seats[self.replica];
-        let parking = &coordinator.lead.parking;
-        let status = coordinator.replicas().into_iter().find(|status| status.replica == self.replica);
+    async fn carry_out(&self, leader: &Arc<Leader>) -> Result<(), PlaceError> {
+        let seat = &leader.seats[self.replica];
+        let parking = &leader.parking;
+        let status = leader.replicas().into_iter().find(|status| status.replica == self.replica);
         let Some(status) = status else { return Ok(()) };
         if status.state != State::Up {
             return Err(PlaceError::NotUp { replica: seat.name.clone() });
         }
-        if let Some(before) = coordinator.set_stage(self.replica, Some(ResyncStage::Preparing)) {
-            coordinator.set_stage(self.replica, Some(before));
+        if let Some(before) = leader.set_stage(self.replica, Some(ResyncStage::Preparing)) {
+            leader.set_stage(self.replica, Some(before));
             return Err(PlaceError::Underway { replica: seat.name.clone() });
         }
         parking.set(self.replica, ParkingState::Parking);
-        let underway = Underway { coordinator: Arc::clone(coordinator), replica: self.replica };
-        let changed = self.change(coordinator).await;
+        let underway = Underway { leader: Arc::clone(leader), replica: self.replica };
+        let changed = self.change(leader).await;
         // Its agent is at work again, whatever has happened, and empties what is not held.
         seat.order(AgentOrder::Wake);
         parking.set(self.replica, ParkingState::Awake);
-        let caught_up = resync::caught_up(coordinator, self.replica, coordinator.view.durable()).await;
+        let caught_up = resync::caught_up(leader, self.replica, leader.view.durable()).await;
         if !status.is_drained {
-            coordinator.drain(self.replica, false);
+            leader.drain(self.replica, false);
         }
         drop(underway);
         changed?;
@@ -291,68 +287,65 @@ impl Change {
         Ok(())
     }
 
-    async fn change(&self, coordinator: &Arc<Coordinator>) -> Result<(), PlaceError> {
-        let name = || coordinator.seats[self.replica].name.clone();
-        let drained = members::drain(coordinator, self.replica).await;
+    async fn change(&self, leader: &Arc<Leader>) -> Result<(), PlaceError> {
+        let name = || leader.seats[self.replica].name.clone();
+        let drained = members::drain(leader, self.replica).await;
         drained.map_err(|error| PlaceError::NotDrained { replica: name(), error })?;
-        let emptied = members::await_empty(coordinator, self.replica).await;
+        let emptied = members::await_empty(leader, self.replica).await;
         emptied.map_err(|error| PlaceError::NotEmpty { replica: name(), error })?;
         if self.gained.is_empty() {
-            end_agent(coordinator, self.replica).await?;
+            end_agent(leader, self.replica).await?;
         } else {
-            self.fill(coordinator).await?;
+            self.fill(leader).await?;
         }
         let tables: BTreeSet<TableId> =
             self.gained.iter().chain(&self.lost).map(|(table, _)| *table).collect();
         for table in tables {
-            let copies = coordinator.core.copies(table).map(|part, holders| match (table, part) {
+            let copies = leader.core.copies(table).map(|part, holders| match (table, part) {
                 piece if self.gained.contains(&piece) => holders.with(self.replica),
                 piece if self.lost.contains(&piece) => holders.without(self.replica),
                 _ => holders,
             });
-            coordinator.place(table, &copies).map_err(PlaceError::Unwritten)?;
+            leader.place(table, &copies).map_err(PlaceError::Unwritten)?;
         }
         Ok(())
     }
 
     /// Copies the rows that the replica is to hold. Its agent has ended when this returns.
-    async fn fill(&self, coordinator: &Arc<Coordinator>) -> Result<(), PlaceError> {
+    async fn fill(&self, leader: &Arc<Leader>) -> Result<(), PlaceError> {
         let holds_them = |status: &&cluster::protocols::ReplicaStatus| {
-            let holdings = coordinator.core.holdings(status.replica);
+            let holdings = leader.core.holdings(status.replica);
             status.state == State::Up
                 && status.replica != self.replica
                 && self.gained.iter().all(|piece| holds(&holdings, *piece))
         };
-        let anchor = coordinator.view.anchor();
-        let replicas = coordinator.replicas();
+        let anchor = leader.view.anchor();
+        let replicas = leader.replicas();
         let donor =
             replicas.iter().filter(holds_them).min_by_key(|r| (r.replica == anchor, r.expected_wait_us));
         let donor = donor.ok_or(PlaceError::NoDonor)?.replica;
         let transfer = Arc::new(Transfer::default());
-        let stage = ResyncStage::Copying {
-            donor: coordinator.seats[donor].name.clone(),
-            transfer: Arc::clone(&transfer),
-        };
+        let stage =
+            ResyncStage::Copying { donor: leader.seats[donor].name.clone(), transfer: Arc::clone(&transfer) };
         let mut attempt = 1;
         loop {
-            let snapshot = at_one_version(coordinator, async |version| {
-                let snapshot = fill::open_snapshot(coordinator, donor).await?;
-                end_agent(coordinator, self.replica).await?;
+            let snapshot = at_one_version(leader, async |version| {
+                let snapshot = fill::open_snapshot(leader, donor).await?;
+                end_agent(leader, self.replica).await?;
                 Ok::<_, PlaceError>((version, snapshot))
             });
             let (version, snapshot) = snapshot.await.map_err(PlaceError::NoOneVersion)??;
-            coordinator.set_stage(self.replica, Some(stage.clone()));
-            let copied =
-                fill::copy(coordinator, snapshot, self.replica, &self.gained, version, &transfer).await;
+            leader.set_stage(self.replica, Some(stage.clone()));
+            let copied = fill::copy(leader, snapshot, self.replica, &self.gained, version, &transfer).await;
             match copied {
                 Err(PlaceError::Rewritten) if attempt < ATTEMPTS => attempt += 1,
                 copied => return copied,
             }
-            coordinator.seats[self.replica].order(AgentOrder::Wake);
+            leader.seats[self.replica].order(AgentOrder::Wake);
             tokio::time::sleep(PAUSE).await;
-            let emptied = members::await_empty(coordinator, self.replica).await;
+            let emptied = members::await_empty(leader, self.replica).await;
             emptied.map_err(|error| PlaceError::NotEmpty {
-                replica: coordinator.seats[self.replica].name.clone(),
+                replica: leader.seats[self.replica].name.clone(),
                 error,
             })?;
         }
@@ -368,8 +361,8 @@ fn holds(holdings: &Holdings, (table, part): Piece) -> bool {
 }
 
 /// Ends the agent of a drained replica, when its records are durable.
-async fn end_agent(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), PlaceError> {
-    let seat = &coordinator.seats[replica];
+async fn end_agent(leader: &Leader, replica: ReplicaId) -> Result<(), PlaceError> {
+    let seat = &leader.seats[replica];
     let (done, durable) = oneshot::channel();
     seat.order(AgentOrder::Park { done });
     match tokio::time::timeout(DURABLE_MAX, durable).await {

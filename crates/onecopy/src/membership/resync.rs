@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use crate::coordinator::requests::{CopySource, Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{Coordinator, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 
 /// How many donors may go down during one rebuild.
 const DONORS_MAX: u32 = 3;
@@ -130,51 +130,47 @@ pub(crate) struct ResyncSummary {
 }
 
 /// Rebuilds a replica. Returns when it has all that was durable when its server ran again.
-pub(crate) async fn run(
-    coordinator: Arc<Coordinator>,
-    replica: ReplicaId,
-) -> Result<ResyncSummary, RebuildError> {
-    if let Some(version) = revive(&coordinator, replica).await {
+pub(crate) async fn run(leader: Arc<Leader>, replica: ReplicaId) -> Result<ResyncSummary, RebuildError> {
+    if let Some(version) = revive(&leader, replica).await {
         return Ok(ResyncSummary { donor: String::new(), bytes: 0, version });
     }
-    let seat = &coordinator.seats[replica];
+    let seat = &leader.seats[replica];
     let errands = seat.supervisor.get().ok_or(RebuildError::NotOurs)?;
-    let slowest =
-        donors(&coordinator, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
-    if let Some(before) = coordinator.set_stage(replica, Some(ResyncStage::LeavingService)) {
-        coordinator.set_stage(replica, Some(before));
+    let slowest = donors(&leader, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
+    if let Some(before) = leader.set_stage(replica, Some(ResyncStage::LeavingService)) {
+        leader.set_stage(replica, Some(before));
         return Err(RebuildError::Underway);
     }
-    let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
-    coordinator.lead.retention.keep_from(replica, slowest);
+    let underway = Underway { leader: Arc::clone(&leader), replica };
+    leader.retention.keep_from(replica, slowest);
     // After a restart a replica that does not know which records it lacks must not serve on half a copy.
-    let lasting = if coordinator.kind.knows_lacking_records() {
+    let lasting = if leader.kind.knows_lacking_records() {
         QuarantineDuration::UntilRestart
     } else {
         QuarantineDuration::UntilRebuilt
     };
-    coordinator.quarantine(replica, "it is being rebuilt", lasting);
-    let mut copied = copy(&coordinator, replica, errands).await;
+    leader.quarantine(replica, "it is being rebuilt", lasting);
+    let mut copied = copy(&leader, replica, errands).await;
     for _ in 0..DONORS_MAX {
         // Another donor may do.
-        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&coordinator, replica).next().is_none() {
+        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&leader, replica).next().is_none() {
             break;
         }
-        copied = copy(&coordinator, replica, errands).await;
+        copied = copy(&leader, replica, errands).await;
     }
     let (donor, bytes) = match copied {
         Ok(copied) => copied,
         Err(Copying::Failed(reason) | Copying::Abandoned(reason)) => {
             let said = format!("its rebuild failed: {reason}");
-            coordinator.quarantine(replica, &said, lasting);
+            leader.quarantine(replica, &said, lasting);
             return Err(RebuildError::Failed(reason));
         }
         Err(Copying::NotBegun(error)) => return Err(error),
     };
-    let target = coordinator.view.durable();
-    coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
-    coordinator.rebuilt(replica);
-    let version = caught_up(&coordinator, replica, target).await.map_err(RebuildError::Stuck)?;
+    let target = leader.view.durable();
+    leader.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
+    leader.rebuilt(replica);
+    let version = caught_up(&leader, replica, target).await.map_err(RebuildError::Stuck)?;
     drop(underway);
     tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
     Ok(ResyncSummary { donor, bytes, version })
@@ -190,14 +186,14 @@ enum Copying {
 
 /// Has the server take the data of a donor. Returns the donor's name and the number of bytes.
 async fn copy(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
     errands: &mpsc::Sender<SupervisorOrder>,
 ) -> Result<(String, u64), Copying> {
-    let donor = donor(coordinator, replica).await.map_err(Copying::NotBegun)?;
-    let seat = &coordinator.seats[donor];
+    let donor = donor(leader, replica).await.map_err(Copying::NotBegun)?;
+    let seat = &leader.seats[donor];
     let transfer = Arc::new(Transfer::default());
-    coordinator.set_stage(
+    leader.set_stage(
         replica,
         Some(ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
     );
@@ -205,13 +201,13 @@ async fn copy(
     let errand = SupervisorOrder::Replace(Replacement {
         source: CopySource::Server {
             donor: seat.address.clone(),
-            superuser: coordinator.database.served.superuser.clone(),
+            superuser: leader.database.served.superuser.clone(),
         },
         transfer: Arc::clone(&transfer),
         done,
     });
     let ended = match errands.send(errand).await {
-        Ok(()) => unless_donor_is_lost(coordinator, donor, &transfer, outcome)
+        Ok(()) => unless_donor_is_lost(leader, donor, &transfer, outcome)
             .await
             .map_or(Err(CopyFailure::NodeStops), |ended| ended.map_err(CopyFailure::Supervisor)),
         Err(_) => Err(CopyFailure::NodeStops),
@@ -219,7 +215,7 @@ async fn copy(
     match ended {
         Ok(()) => Ok((seat.name.clone(), transfer.bytes().0)),
         Err(reason) if transfer.is_abandoned() => {
-            tracing::warn!(replica = %coordinator.seats[replica].name, donor = %seat.name, %reason, "the copy was abandoned");
+            tracing::warn!(replica = %leader.seats[replica].name, donor = %seat.name, %reason, "the copy was abandoned");
             Err(Copying::Abandoned(reason))
         }
         Err(reason) => Err(Copying::Failed(reason)),
@@ -228,13 +224,13 @@ async fn copy(
 
 /// Waits for the outcome of a copy, and abandons it when the donor is down. A donor that hangs would never end it.
 pub(crate) async fn unless_donor_is_lost<T>(
-    coordinator: &Coordinator,
+    leader: &Leader,
     donor: ReplicaId,
     transfer: &Transfer,
     outcome: impl Future<Output = T>,
 ) -> T {
     let mut outcome = pin!(outcome);
-    if let Some(done) = coordinator.unless_given_up(donor, outcome.as_mut()).await {
+    if let Some(done) = leader.unless_given_up(donor, outcome.as_mut()).await {
         return done;
     }
     transfer.abandon();
@@ -243,17 +239,17 @@ pub(crate) async fn unless_donor_is_lost<T>(
 
 /// If no other replica is up, tries replicas again that could not apply a record. Returns the present version of
 /// `replica` if it serves again.
-pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Option<Version> {
-    if donors(coordinator, replica).next().is_some() {
+pub(crate) async fn revive(leader: &Leader, replica: ReplicaId) -> Option<Version> {
+    if donors(leader, replica).next().is_some() {
         return None;
     }
     let mut own = None;
-    for tried in coordinator.try_again() {
-        match caught_up(coordinator, tried, coordinator.view.durable()).await {
+    for tried in leader.try_again() {
+        match caught_up(leader, tried, leader.view.durable()).await {
             Ok(version) if tried == replica => own = Some(version),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(replica = %coordinator.seats[tried].name, %error, "the replica was tried again in vain");
+                tracing::warn!(replica = %leader.seats[tried].name, %error, "the replica was tried again in vain");
             }
         }
     }
@@ -263,20 +259,20 @@ pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Opt
 /// Ends the rebuild when dropped, even if the client that waited for it has gone.
 pub(crate) struct Underway {
     /// The node.
-    pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) leader: Arc<Leader>,
     /// The replica that is rebuilt.
     pub(crate) replica: ReplicaId,
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.coordinator.end_rebuild(self.replica);
+        self.leader.end_rebuild(self.replica);
     }
 }
 
 /// The replicas that are up and hold all that this one holds.
-pub(crate) fn donors(coordinator: &Coordinator, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
-    let able = able_donors(coordinator.replicas(), replica, |id| coordinator.core.holdings(id));
+pub(crate) fn donors(leader: &Leader, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
+    let able = able_donors(leader.replicas(), replica, |id| leader.core.holdings(id));
     able.into_iter()
 }
 
@@ -294,34 +290,34 @@ fn able_donors(
 
 /// Chooses the donor, once the replica itself is no longer the anchor. The anchor has the most to do, so it is the last
 /// choice. Among the others it is the replica with the least to do.
-pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
+pub(crate) async fn donor(leader: &Leader, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
-    while coordinator.view.anchor() == replica && coordinator.kind.needs_anchor() {
+    while leader.view.anchor() == replica && leader.kind.needs_anchor() {
         if Instant::now() > deadline {
             return Err(RebuildError::NoDonor);
         }
         tokio::time::sleep(LOOK).await;
     }
-    let best = donors(coordinator, replica)
-        .min_by_key(|r| (r.replica == coordinator.view.anchor(), r.expected_wait_us, r.replica));
+    let best = donors(leader, replica)
+        .min_by_key(|r| (r.replica == leader.view.anchor(), r.expected_wait_us, r.replica));
     best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 
 /// Waits until the replica has this version, for as long as it makes progress.
 pub(crate) async fn caught_up(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
     target: Version,
 ) -> Result<Version, Standstill> {
     let (mut seen, mut moved) = (Version::ZERO, Instant::now());
     loop {
-        let status = coordinator.replicas().into_iter().find(|status| status.replica == replica);
+        let status = leader.replicas().into_iter().find(|status| status.replica == replica);
         let Some(status) = status else { return Err(Standstill::Gone) };
         match status.state {
             State::Up if status.applied >= target => return Ok(status.applied),
             State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
             State::Quarantined | State::Absent => {
-                let reason = coordinator.quarantined().remove(&replica).unwrap_or_default();
+                let reason = leader.quarantined().remove(&replica).unwrap_or_default();
                 return Err(Standstill::Quarantined { reason });
             }
             State::Up | State::Down => {}

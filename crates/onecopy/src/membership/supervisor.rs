@@ -20,7 +20,7 @@ use super::base_backup;
 use super::base_backup::CopyError;
 use crate::coordinator::requests::{CopySource, Replacement, RequestError, SupervisorOrder};
 use crate::coordinator::resync_progress::Transfer;
-use crate::coordinator::{Absence, Coordinator};
+use crate::coordinator::{Absence, Leader};
 use crate::terminal::Progress;
 
 /// The first pause between two attempts to start a server. Each further one is twice as long.
@@ -41,7 +41,7 @@ pub(crate) fn errands() -> (mpsc::Sender<SupervisorOrder>, mpsc::Receiver<Superv
 #[derive(Debug)]
 pub(crate) struct SupervisorContext {
     /// The node.
-    pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) leader: Arc<Leader>,
     /// The replica that the server is.
     pub(crate) replica: ReplicaId,
     /// The channel to the mender.
@@ -58,7 +58,7 @@ pub(crate) async fn run(
     mut stopped: watch::Receiver<()>,
     post: SupervisorContext,
 ) {
-    let is_parked = post.coordinator.lead.parking.state(post.replica).is_parked();
+    let is_parked = post.leader.parking.state(post.replica).is_parked();
     let state = match (server.is_running(), is_parked) {
         (true, _) => ServerState::Running,
         (false, true) => ServerState::Parked,
@@ -192,7 +192,7 @@ impl Supervisor {
     }
 
     fn absence(&self) -> &Absence {
-        &self.post.coordinator.seats[self.post.replica].absence
+        &self.post.leader.seats[self.post.replica].absence
     }
 
     async fn carry_out(&mut self, replacement: Replacement) {

@@ -16,7 +16,7 @@ use wire::sqlstate;
 use super::checksum::{checksums, schema_checksums};
 use super::comparison::{Checksums, differing};
 use crate::backend::{BackendError, OwnConnection};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::node_kind::HoldingSession;
 use crate::error::Refusal;
 
@@ -33,8 +33,8 @@ pub(crate) struct ComparisonLock<'a> {
 
 impl<'a> ComparisonLock<'a> {
     /// Takes the lock. Refused while another comparison runs.
-    pub(crate) fn take(coordinator: &'a Coordinator) -> Result<Self, Refusal> {
-        let verifying = coordinator.lead.verification.try_lock();
+    pub(crate) fn take(leader: &'a Leader) -> Result<Self, Refusal> {
+        let verifying = leader.verification.try_lock();
         verifying.map(|verifying| Self { _verifying: verifying }).map_err(|_| {
             Refusal::new(
                 sqlstate::OBJECT_IN_USE,
@@ -46,12 +46,12 @@ impl<'a> ComparisonLock<'a> {
 }
 
 /// Compares the replicas that are not parked. Returns one row for each table: its name, the version, and `identical` or the replicas that differ.
-pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
-    let down: Vec<&str> = coordinator
+pub(crate) async fn run(leader: &Leader) -> Result<Vec<Vec<String>>, Refusal> {
+    let down: Vec<&str> = leader
         .replicas()
         .iter()
-        .filter(|status| status.state != State::Up && !is_parked(coordinator, status.replica))
-        .map(|status| coordinator.seats[status.replica].name.as_str())
+        .filter(|status| status.state != State::Up && !is_parked(leader, status.replica))
+        .map(|status| leader.seats[status.replica].name.as_str())
         .collect();
     if !down.is_empty() {
         return Err(Refusal::new(
@@ -60,31 +60,31 @@ pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, R
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = ComparisonLock::take(coordinator)?;
-    let mut replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
-    replicas.retain(|replica| !is_parked(coordinator, *replica));
-    let (version, mut open) = snapshots(coordinator, &replicas).await?;
+    let _turn = ComparisonLock::take(leader)?;
+    let mut replicas: Vec<ReplicaId> = leader.replicas().iter().map(|status| status.replica).collect();
+    replicas.retain(|replica| !is_parked(leader, *replica));
+    let (version, mut open) = snapshots(leader, &replicas).await?;
     let mut sums = Vec::new();
     for (connection, replica) in open.iter_mut().zip(&replicas) {
-        let shares = coordinator.shares(*replica);
+        let shares = leader.shares(*replica);
         sums.push(checksums(connection, &shares).await.map_err(|error| failed(&error))?);
     }
-    let names: Vec<&str> = replicas.iter().map(|replica| coordinator.seats[*replica].name.as_str()).collect();
+    let names: Vec<&str> = replicas.iter().map(|replica| leader.seats[*replica].name.as_str()).collect();
     Ok(compare(version, &names, &sums))
 }
 
 /// A parked replica takes no part: it is compared once it is awake.
-fn is_parked(coordinator: &Coordinator, replica: ReplicaId) -> bool {
-    coordinator.lead.parking.state(replica).is_parked()
+fn is_parked(leader: &Leader, replica: ReplicaId) -> bool {
+    leader.parking.state(replica).is_parked()
 }
 
 /// Opens a snapshot on each of these replicas, which are up, at one version.
 pub(crate) async fn snapshots(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replicas: &[ReplicaId],
 ) -> Result<(Version, Vec<OwnConnection>), Refusal> {
-    let open = async |version| Ok((version, open_snapshots(coordinator, replicas).await?));
-    match at_one_version(coordinator, open).await {
+    let open = async |version| Ok((version, open_snapshots(leader, replicas).await?));
+    match at_one_version(leader, open).await {
         Ok(opened) => opened.map_err(|error: BackendError| failed(&error)),
         Err(NoOneVersion) => Err(Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, NoOneVersion.to_string())),
     }
@@ -102,26 +102,26 @@ impl fmt::Display for NoOneVersion {
 
 /// Does this while every replica that is up stands at one version. No commit goes on meanwhile, so it must not take long.
 pub(crate) async fn at_one_version<T>(
-    coordinator: &Coordinator,
+    leader: &Leader,
     work: impl AsyncFnOnce(Version) -> T,
 ) -> Result<T, NoOneVersion> {
-    let (id, mailbox) = coordinator.open_session();
+    let (id, mailbox) = leader.open_session();
     let session = HoldingSession { id, mailbox };
-    let done = match tokio::time::timeout(HOLD_MAX, coordinator.kind.hold(coordinator, &session)).await {
+    let done = match tokio::time::timeout(HOLD_MAX, leader.kind.hold(leader, &session)).await {
         Ok(version) => Ok(work(version).await),
         Err(_) => Err(NoOneVersion),
     };
-    coordinator.kind.end_hold(&session);
-    coordinator.close_session(id);
+    leader.kind.end_hold(&session);
+    leader.close_session(id);
     done
 }
 
 /// The checksums of a replica's schema, by kind of object.
 pub(crate) async fn schema(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
 ) -> Result<BTreeMap<String, String>, BackendError> {
-    let mut connection = open_snapshot(coordinator, replica).await?;
+    let mut connection = open_snapshot(leader, replica).await?;
     schema_checksums(&mut connection).await
 }
 
@@ -129,22 +129,19 @@ fn failed(error: &BackendError) -> Refusal {
     Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
 }
 
-async fn open_snapshots(
-    coordinator: &Coordinator,
-    replicas: &[ReplicaId],
-) -> Result<Vec<OwnConnection>, BackendError> {
+async fn open_snapshots(leader: &Leader, replicas: &[ReplicaId]) -> Result<Vec<OwnConnection>, BackendError> {
     let mut open = Vec::new();
     for replica in replicas {
-        open.push(open_snapshot(coordinator, *replica).await?);
+        open.push(open_snapshot(leader, *replica).await?);
     }
     Ok(open)
 }
 
-async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<OwnConnection, BackendError> {
-    let seat = &coordinator.seats[usize::from(replica.0)];
+async fn open_snapshot(leader: &Leader, replica: ReplicaId) -> Result<OwnConnection, BackendError> {
+    let seat = &leader.seats[usize::from(replica.0)];
     let own = [("application_name", "onecopy verify")];
     let opening = async {
-        let mut connection = OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?;
+        let mut connection = OwnConnection::open(&seat.address, &leader.database.served, &own).await?;
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
         connection.query(crate::capture::HIDE_CODE).await?;
         Ok(connection)

@@ -19,7 +19,7 @@ use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Term};
 use crate::coordinator::term::TermState;
-use crate::coordinator::{Coordinator, CoordinatorOptions, ReplicaAddress, Seat};
+use crate::coordinator::{Leader, LeaderOptions, ReplicaAddress, Seat};
 use crate::database::Database;
 use crate::link::node_kind::ServesClients;
 use crate::local::{IdleConnections, LocalState};
@@ -37,7 +37,7 @@ struct FencedLog {
     identities: Identities,
     term: Term,
     /// Receives the log's notices, once it is set.
-    coordinator: Arc<OnceLock<Arc<Coordinator>>>,
+    leader: Arc<OnceLock<Arc<Leader>>>,
 }
 
 /// The parts of a kind of node, made for the term of a log.
@@ -119,31 +119,29 @@ impl FencedLog {
     ) -> Result<Self, OpenError> {
         let (log, recovered) = plan.open_log()?;
         let identities = prepare(&recovered)?;
-        let coordinator: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
+        let leader: Arc<OnceLock<Arc<Leader>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
-        start_log(log.as_ref(), &coordinator, fenced)?;
+        start_log(log.as_ref(), &leader, fenced)?;
         let term = plan::fence(log.as_ref(), plan.cluster, &database, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(outcome) => outcome?,
             None => return Err(FenceError::WriterEnded.into()),
         }
-        Ok(Self { database, log, recovered, identities, term, coordinator })
+        Ok(Self { database, log, recovered, identities, term, leader })
     }
 }
 
 fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenError> {
-    let FencedLog { log, database, recovered, identities, term, coordinator: receiver } = fenced;
+    let FencedLog { log, database, recovered, identities, term, leader: receiver } = fenced;
     let Parts { kind, core, anchor } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
-    let (quarantines, parked, usage) = (plan.quarantines(), plan.parked(), plan.usage());
-    let placement = plan.placement();
-    let checkpoints = plan.checkpoints().map_err(OpenError::kind)?;
+    let files = plan.files().map_err(OpenError::kind)?;
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
     let pools = Pools::new(plan.limits.pooling);
     local.set_idle_connections(Arc::clone(&pools) as Arc<dyn IdleConnections>);
-    let options = CoordinatorOptions {
+    let options = LeaderOptions {
         kind: Arc::clone(&kind) as Arc<_>,
         core,
         anchor,
@@ -155,39 +153,34 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
             plan.adoption.is_founding(&recovered),
         ),
         identities,
-        quarantines,
-        parked,
-        placement,
-        usage,
-        checkpoints,
+        files,
         limits: plan.limits,
         local: Arc::clone(&local),
     };
-    let coordinator = Coordinator::new(log, seats, options);
-    if receiver.set(Arc::clone(&coordinator)).is_err() {
+    let leader = Leader::new(log, seats, options);
+    if receiver.set(Arc::clone(&leader)).is_err() {
         return Err(OpenError::Twice("the log was started"));
     }
     let orders = members.into_iter().zip(queues).collect();
-    let chores = Arc::clone(&kind).start(&coordinator, orders)?;
-    Ok(Node::new(Shared { coordinator, pools, kind }, chores, plan.start_patience))
+    let chores = Arc::clone(&kind).start(&leader, orders)?;
+    Ok(Node::new(Shared { leader, pools, kind }, chores, plan.start_patience))
 }
 
 /// Starts the writer of the log. Its first report is about the fence and comes before the coordinator exists. All
 /// later reports go to the coordinator.
 fn start_log(
     log: &dyn LogEngine,
-    coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
+    leader: &Arc<OnceLock<Arc<Leader>>>,
     fenced: mpsc::Sender<Result<(), FenceError>>,
 ) -> Result<(), OpenError> {
-    let (durable_at, failed_at, fence_failed) =
-        (Arc::clone(coordinator), Arc::clone(coordinator), fenced.clone());
+    let (durable_at, failed_at, fence_failed) = (Arc::clone(leader), Arc::clone(leader), fenced.clone());
     let notices = Notices {
         durable: Box::new(move |upto: Version| match durable_at.get() {
-            Some(coordinator) => Arc::clone(&coordinator.kind).logged(coordinator, upto),
+            Some(leader) => Arc::clone(&leader.kind).logged(leader, upto),
             None => drop(fenced.try_send(Ok(()))),
         }),
         failed: Box::new(move |failure: LogFailure| match failed_at.get() {
-            Some(coordinator) => coordinator.term.log_failed(&failure),
+            Some(leader) => leader.term.log_failed(&failure),
             None => drop(fence_failed.try_send(Err(FenceError::Failed(failure)))),
         }),
     };

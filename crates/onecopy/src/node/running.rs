@@ -17,7 +17,7 @@ use super::NodeError;
 use super::signals::Signals;
 use super::{start, systemd};
 use crate::accept::listener::Workers;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::mailbox::End;
 use crate::link::node_kind::ServesClients;
 use crate::local::session_registry::STATS_PERIOD;
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts of a node that its sessions share.
 pub(super) struct Shared {
-    pub(super) coordinator: Arc<Coordinator>,
+    pub(super) leader: Arc<Leader>,
     pub(super) pools: Arc<Pools>,
     pub(super) kind: Arc<dyn ServesClients>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Shared {
 /// An open node.
 pub(crate) struct Node {
     /// The state that all parts of the node share.
-    pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) leader: Arc<Leader>,
     pools: Arc<Pools>,
     kind: Arc<dyn ServesClients>,
     chores: Vec<JoinHandle<()>>,
@@ -54,9 +54,9 @@ impl Node {
         mut chores: Vec<JoinHandle<()>>,
         start_patience: Option<Duration>,
     ) -> Self {
-        let Shared { coordinator, pools, kind } = shared;
-        chores.push(end_periods(&coordinator));
-        Self { coordinator, pools, kind, chores, start_patience }
+        let Shared { leader, pools, kind } = shared;
+        chores.push(end_periods(&leader));
+        Self { leader, pools, kind, chores, start_patience }
     }
 
     /// Runs a task that ends with the node.
@@ -71,67 +71,62 @@ impl Node {
         listeners: Vec<TcpListener>,
         signals: &mut Signals,
         progress: &Progress,
-        begin: impl AsyncFnOnce(&Coordinator) -> Result<(), NodeError>,
+        begin: impl AsyncFnOnce(&Leader) -> Result<(), NodeError>,
     ) -> Result<(), NodeError> {
-        let coordinator = Arc::clone(&self.coordinator);
-        let workers = Workers::start(&coordinator, &self.pools, &self.kind).map_err(NodeError::Threads)?;
+        let leader = Arc::clone(&self.leader);
+        let workers = Workers::start(&leader, &self.pools, &self.kind).map_err(NodeError::Threads)?;
         let serve = async {
-            start::catch_up(&coordinator, self.start_patience, progress).await?;
-            start::check_schemas(&coordinator, progress).await?;
-            begin(&coordinator).await?;
-            coordinator.term.end_founding();
-            coordinator.local.sessions.open(true);
+            start::catch_up(&leader, self.start_patience, progress).await?;
+            start::check_schemas(&leader, progress).await?;
+            begin(&leader).await?;
+            leader.term.end_founding();
+            leader.local.sessions.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(NodeError::Accept)
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            reason = coordinator.term.failed() => Err(NodeError::Log { reason }),
+            reason = leader.term.failed() => Err(NodeError::Log { reason }),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
-        coordinator.local.sessions.open(false);
+        leader.local.sessions.open(false);
         progress.say("stopping");
         systemd::tell("STOPPING=1");
         // Without its log no session could finish anything.
         let patience =
-            if ended.is_ok() { coordinator.local.runtime_config.stop_patience() } else { Duration::ZERO };
-        end_sessions(&coordinator, patience, signals, progress).await;
-        for status in coordinator.replicas().iter().filter(|status| status.state == State::Up) {
-            coordinator.database.sequences().leases.replica_changed(status.replica);
-            sequence_allocator::take_back(&coordinator, status.replica).await;
+            if ended.is_ok() { leader.local.runtime_config.stop_patience() } else { Duration::ZERO };
+        end_sessions(&leader, patience, signals, progress).await;
+        for status in leader.replicas().iter().filter(|status| status.state == State::Up) {
+            leader.database.sequences().leases.replica_changed(status.replica);
+            sequence_allocator::take_back(&leader, status.replica).await;
         }
-        coordinator.lead.elasticity.write();
-        coordinator.log.close();
-        coordinator.drivers.stop().await;
+        leader.elasticity.write();
+        leader.log.close();
+        leader.drivers.stop().await;
         self.chores.iter().for_each(JoinHandle::abort);
         ended
     }
 }
 
 /// Ends statistics periods, until the task is dropped.
-fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
-    let coordinator = Arc::clone(coordinator);
+fn end_periods(leader: &Arc<Leader>) -> JoinHandle<()> {
+    let leader = Arc::clone(leader);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(STATS_PERIOD).await;
-            coordinator.local.sessions.end_period();
+            leader.local.sessions.end_period();
         }
     })
 }
 
 /// Gives sessions time to finish, then ends the remaining ones.
-async fn end_sessions(
-    coordinator: &Coordinator,
-    patience: Duration,
-    signals: &mut Signals,
-    progress: &Progress,
-) {
+async fn end_sessions(leader: &Leader, patience: Duration, signals: &mut Signals, progress: &Progress) {
     let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
     for (end, patience) in rounds {
-        coordinator.mailboxes.end(end);
+        leader.mailboxes.end(end);
         let deadline = Instant::now() + patience;
-        let left = || coordinator.local.stats.sessions.load(Ordering::Relaxed);
+        let left = || leader.local.stats.sessions.load(Ordering::Relaxed);
         let gone = async {
             while left() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(LOOK).await;

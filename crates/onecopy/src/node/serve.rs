@@ -27,7 +27,7 @@ use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
 use crate::coordinator::plan::{Adoption, Plan};
-use crate::coordinator::{Coordinator, ReplicaAddress};
+use crate::coordinator::{Leader, ReplicaAddress};
 use crate::elastic;
 use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
@@ -98,24 +98,24 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         new_tables: config.placement.clone(),
     })
     .await?;
-    let coordinator = Arc::clone(&node.coordinator);
+    let leader = Arc::clone(&node.leader);
     for listener in pages {
-        tokio::spawn(metrics::serve(Arc::clone(&coordinator), listener));
+        tokio::spawn(metrics::serve(Arc::clone(&leader), listener));
     }
-    if let Some(concern) = put_into_force(&config, &coordinator.local.runtime_config, &level)? {
+    if let Some(concern) = put_into_force(&config, &leader.local.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
     let (replicas, placement) = (config.replicas.clone(), config.placement.clone());
-    node.add_chore(elastic::run(Arc::clone(&coordinator), config.elastic(), ServerSource::Operator));
-    reload_by(config, serve, &coordinator, level);
+    node.add_chore(elastic::run(Arc::clone(&leader), config.elastic(), ServerSource::Operator));
+    reload_by(config, serve, &leader, level);
     let addresses: Vec<String> =
         listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
-    let reloading = Arc::downgrade(&coordinator);
-    let begin = async |coordinator: &Coordinator| {
+    let reloading = Arc::downgrade(&leader);
+    let begin = async |leader: &Leader| {
         if !membership.is_adopted() {
-            adopt(coordinator, &folder, &membership, &served, &replicas, progress).await?;
+            adopt(leader, &folder, &membership, &served, &replicas, progress).await?;
         }
-        configured::report(coordinator, &placement).await;
+        configured::report(leader, &placement).await;
         progress.result(format_args!(
             "onecopy serves database {} on {}",
             served.database,
@@ -125,8 +125,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         reload_on(hangup, reloading);
         Ok(())
     };
-    let mut member_registry =
-        MemberRegistry::open(&coordinator, folder.clone(), membership.clone(), members)?;
+    let mut member_registry = MemberRegistry::open(&leader, folder.clone(), membership.clone(), members)?;
     tokio::select! {
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
@@ -175,7 +174,7 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError>
 
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.
 async fn adopt(
-    coordinator: &Coordinator,
+    leader: &Leader,
     folder: &std::path::Path,
     membership: &Membership,
     served: &Served,
@@ -183,7 +182,7 @@ async fn adopt(
     progress: &Progress,
 ) -> Result<(), NodeError> {
     let step = progress.step("comparing the servers once more");
-    let found = verify::run(coordinator).await;
+    let found = verify::run(leader).await;
     let error = match found {
         Ok(rows) => {
             let names: Vec<String> =
@@ -227,8 +226,8 @@ fn put_into_force(
 }
 
 /// Builds the function behind RELOAD and SIGHUP.
-fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Level) {
-    coordinator.local.runtime_config.reload_by(Box::new(
+fn reload_by(config: Config, serve: Serve, leader: &Leader, level: Level) {
+    leader.local.runtime_config.reload_by(Box::new(
         move |runtime_config| -> Result<ReloadNotes, ReloadError> {
             let new = load(serve.config.as_ref(), &serve.settings)?;
             let differ = config.fixed_that_differ(&new);
@@ -244,12 +243,12 @@ fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Lev
 }
 
 /// Reloads at every SIGHUP. One that came earlier is still pending.
-fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
+fn reload_on(mut hangup: Signal, leader: Weak<Leader>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let Some(coordinator) = coordinator.upgrade() else { return };
+            let Some(leader) = leader.upgrade() else { return };
             systemd::reloading();
-            match coordinator.local.reload() {
+            match leader.local.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "reloaded the configuration"),
                 Err(error) => {
                     tracing::error!(reason = %error, "cannot reload the configuration; the old one remains");

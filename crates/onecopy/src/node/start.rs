@@ -24,7 +24,7 @@ use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
 
 use super::error::{AbsentReplica, NodeError};
-use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
+use crate::coordinator::{Leader, Obstacle, QuarantineDuration};
 use crate::elastic::park;
 use crate::membership::verify;
 use crate::terminal::Progress;
@@ -54,16 +54,16 @@ enum ReplicaCondition {
 }
 
 impl ReplicaCondition {
-    fn of(coordinator: &Coordinator, status: &ReplicaStatus) -> Self {
-        let seat = &coordinator.seats[status.replica];
-        if coordinator.lead.parking.state(status.replica).is_parked() {
+    fn of(leader: &Leader, status: &ReplicaStatus) -> Self {
+        let seat = &leader.seats[status.replica];
+        if leader.parking.state(status.replica).is_parked() {
             return Self::Parked;
         }
         match status.state {
-            State::Up if status.applied == coordinator.view.durable() => Self::Ready,
+            State::Up if status.applied == leader.view.durable() => Self::Ready,
             State::Up => Self::Coming,
             State::Quarantined | State::Absent => {
-                Self::Lost(coordinator.quarantined().remove(&status.replica).unwrap_or_default())
+                Self::Lost(leader.quarantined().remove(&status.replica).unwrap_or_default())
             }
             State::Down => match seat.absence.reason() {
                 Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
@@ -86,19 +86,19 @@ impl ReplicaCondition {
 
 /// Waits until every replica that can serve has reached the end of the log, and one of them is the anchor.
 pub(super) async fn catch_up(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     patience: Option<Duration>,
     progress: &Progress,
 ) -> Result<(), NodeError> {
     let step = progress.step("bringing replicas up to date");
     let begun = Instant::now();
-    let patience = patience.or_else(|| (!coordinator.term.is_founding()).then_some(PATIENCE));
+    let patience = patience.or_else(|| (!leader.term.is_founding()).then_some(PATIENCE));
     let mut has_tried_again = false;
     let all = loop {
-        let all: Vec<(ReplicaStatus, ReplicaCondition)> = coordinator
+        let all: Vec<(ReplicaStatus, ReplicaCondition)> = leader
             .replicas()
             .into_iter()
-            .map(|status| (status, ReplicaCondition::of(coordinator, &status)))
+            .map(|status| (status, ReplicaCondition::of(leader, &status)))
             .collect();
         let is_late = patience.is_some_and(|patience| begun.elapsed() > patience);
         let is_over = |standing: &ReplicaCondition| match standing {
@@ -112,44 +112,44 @@ pub(super) async fn catch_up(
         });
         // A replica with a record that the log lacks proves that the record was acknowledged. Another replica without
         // that record must not take its place.
-        if !may_serve && !has_tried_again && !coordinator.term.log_is_lost() {
+        if !may_serve && !has_tried_again && !leader.term.log_is_lost() {
             has_tried_again = true;
-            let woken = wake_parked(coordinator, progress).await;
-            let tried = coordinator.try_again();
+            let woken = wake_parked(leader, progress).await;
+            let tried = leader.try_again();
             for replica in &tried {
                 progress.say(format_args!(
                     "retrying {}, because no other replica can serve",
-                    coordinator.seats[*replica].name
+                    leader.seats[*replica].name
                 ));
             }
             if woken > 0 || !tried.is_empty() {
                 continue;
             }
         }
-        if !may_serve || coordinator.term.log_is_lost() {
-            return Err(explain(coordinator, &all));
+        if !may_serve || leader.term.log_is_lost() {
+            return Err(explain(leader, &all));
         }
-        if has_home(coordinator, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {
+        if has_home(leader, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {
             break all;
         }
         tokio::time::sleep(LOOK).await;
     };
     let ready = all.iter().filter(|(_, standing)| *standing == ReplicaCondition::Ready).count();
-    step.done(format_args!("{ready} replicas are at version {}", coordinator.view.durable()));
-    tell(coordinator, &all, progress);
+    step.done(format_args!("{ready} replicas are at version {}", leader.view.durable()));
+    tell(leader, &all, progress);
     Ok(())
 }
 
 /// Wakes parked replicas, because no other replica can serve. Returns how many came up.
-async fn wake_parked(coordinator: &Arc<Coordinator>, progress: &Progress) -> usize {
+async fn wake_parked(leader: &Arc<Leader>, progress: &Progress) -> usize {
     let mut woken = 0;
-    for status in coordinator.replicas() {
-        if !coordinator.lead.parking.state(status.replica).is_parked() {
+    for status in leader.replicas() {
+        if !leader.parking.state(status.replica).is_parked() {
             continue;
         }
-        let name = &coordinator.seats[status.replica].name;
+        let name = &leader.seats[status.replica].name;
         progress.say(format_args!("waking {name}, because no other replica can serve"));
-        match park::wake(Arc::clone(coordinator), status.replica).await {
+        match park::wake(Arc::clone(leader), status.replica).await {
             Ok(_) => woken += 1,
             Err(error) => progress.say(format_args!("{name} cannot be woken: {error}")),
         }
@@ -159,34 +159,34 @@ async fn wake_parked(coordinator: &Arc<Coordinator>, progress: &Progress) -> usi
 
 /// Whether the anchor is up and its catalogue is known. An anchor that does not come up is replaced.
 fn has_home(
-    coordinator: &Coordinator,
+    leader: &Leader,
     all: &[(ReplicaStatus, ReplicaCondition)],
     is_over: impl Fn(&ReplicaCondition) -> bool,
 ) -> bool {
-    let has_catalogue = coordinator.database.catalogue().generation() == coordinator.view.durable().0;
-    if !coordinator.kind.needs_anchor() {
+    let has_catalogue = leader.database.catalogue().generation() == leader.view.durable().0;
+    if !leader.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }
-    let anchor = coordinator.view.anchor();
+    let anchor = leader.view.anchor();
     let Some((_, standing)) = all.iter().find(|(status, _)| status.replica == anchor) else { return false };
     if standing.reason().is_some() && is_over(standing) {
-        coordinator.core.tell(Event::TakeOver { from: anchor });
+        leader.core.tell(Event::TakeOver { from: anchor });
         return false;
     }
     *standing == ReplicaCondition::Ready && has_catalogue
 }
 
-fn explain(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)]) -> NodeError {
+fn explain(leader: &Leader, all: &[(ReplicaStatus, ReplicaCondition)]) -> NodeError {
     let absent = |(status, condition): &(ReplicaStatus, ReplicaCondition)| AbsentReplica {
-        name: coordinator.seats[status.replica].name.clone(),
+        name: leader.seats[status.replica].name.clone(),
         reason: condition.reason().unwrap_or_default().to_owned(),
     };
     NodeError::NoReplica(all.iter().map(absent).collect())
 }
 
-fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], progress: &Progress) {
+fn tell(leader: &Leader, all: &[(ReplicaStatus, ReplicaCondition)], progress: &Progress) {
     for (status, standing) in all {
-        let name = &coordinator.seats[status.replica].name;
+        let name = &leader.seats[status.replica].name;
         match standing {
             ReplicaCondition::Ready => {}
             ReplicaCondition::Parked => progress.say(format_args!("{name} is parked")),
@@ -207,30 +207,26 @@ fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], pr
             }
         }
     }
-    for seat in coordinator.seats.iter() {
+    for seat in leader.seats.iter() {
         progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
     }
 }
 
 /// Shuts out replicas whose schema cannot be read or differs from the anchor's. A difference means that a client has
 /// changed the schema past Onecopy.
-pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress) -> Result<(), NodeError> {
+pub(super) async fn check_schemas(leader: &Leader, progress: &Progress) -> Result<(), NodeError> {
     let deadline = Instant::now() + SCHEMA_PATIENCE;
     let mut schemas: BTreeMap<ReplicaId, BTreeMap<String, String>> = BTreeMap::new();
     let shut_out = |replica: ReplicaId, reason: String| {
-        progress.say(format_args!("{} is quarantined: {reason}", coordinator.seats[replica].name));
-        coordinator.quarantine(replica, &reason, QuarantineDuration::UntilRestart);
+        progress.say(format_args!("{} is quarantined: {reason}", leader.seats[replica].name));
+        leader.quarantine(replica, &reason, QuarantineDuration::UntilRestart);
     };
     loop {
-        let up: Vec<ReplicaId> = coordinator
-            .replicas()
-            .iter()
-            .filter(|status| status.state == State::Up)
-            .map(|s| s.replica)
-            .collect();
+        let up: Vec<ReplicaId> =
+            leader.replicas().iter().filter(|status| status.state == State::Up).map(|s| s.replica).collect();
         for replica in up.iter().filter(|replica| !schemas.contains_key(replica)).copied().collect::<Vec<_>>()
         {
-            match verify::schema(coordinator, replica).await {
+            match verify::schema(leader, replica).await {
                 Ok(schema) => drop(schemas.insert(replica, schema)),
                 // The agent notices a lost server.
                 Err(error) if error.is_of_the_connection() && Instant::now() < deadline => {}
@@ -238,11 +234,8 @@ pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress
             }
         }
         let is_known = up.iter().all(|replica| schemas.contains_key(replica));
-        let reference = if coordinator.kind.needs_anchor() {
-            Some(coordinator.view.anchor())
-        } else {
-            up.first().copied()
-        };
+        let reference =
+            if leader.kind.needs_anchor() { Some(leader.view.anchor()) } else { up.first().copied() };
         let reference = reference.and_then(|replica| schemas.get(&replica));
         if let Some(home) = reference.filter(|_| is_known) {
             for replica in up {

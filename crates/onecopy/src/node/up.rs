@@ -27,7 +27,7 @@ use crate::config::hba::Access;
 use crate::config::placement::PlacementRules;
 use crate::config::protocol::{self, Adjustments};
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::parking::ParkedFiles;
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::elastic;
@@ -113,12 +113,12 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         }
     };
     if let Some(listener) = pages {
-        tokio::spawn(metrics::serve(Arc::clone(&node.coordinator), listener));
+        tokio::spawn(metrics::serve(Arc::clone(&node.leader), listener));
     }
-    let coordinator = Arc::clone(&node.coordinator);
-    node.add_chore(elastic::run(coordinator, up.elastic.config, ServerSource::Node));
-    let mut server_registry = ServerRegistry::open(&node.coordinator, home, failed, progress)?;
-    let begin = async |_: &Coordinator| {
+    let leader = Arc::clone(&node.leader);
+    node.add_chore(elastic::run(leader, up.elastic.config, ServerSource::Node));
+    let mut server_registry = ServerRegistry::open(&node.leader, home, failed, progress)?;
+    let begin = async |_: &Leader| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
         Ok(())
     };

@@ -69,7 +69,7 @@ impl View<'_> {
         let is_asked = sequences.leases.is_asked();
         drop(sequences);
         if is_asked {
-            coordinator.lead.sequences.request();
+            coordinator.sequences.request();
         }
         may.then_some(uses)
     }
@@ -102,7 +102,7 @@ impl View<'_> {
                 sequences.leases.spent(*id, replica, *range, is_short);
             }
             drop(sequences);
-            self.link.coordinator().lead.sequences.request();
+            self.link.coordinator().sequences.request();
         }
         is_end
     }

@@ -82,7 +82,7 @@ impl Recorder<'_> {
 
     fn place_new(&self, new: &BTreeMap<TableId, Copies>) -> Result<(), Fault> {
         for (table, copies) in new {
-            self.link.coordinator().place(*table, copies).map_err(|error| {
+            self.link.worker.leader.place(*table, copies).map_err(|error| {
                 tracing::error!(%error, "a new table could not be placed");
                 let text = format!("the file of what each replica holds cannot be written: {error}");
                 Refusal::new(

@@ -35,7 +35,7 @@ impl View<'_> {
             drop(sequences.leases.ask(*id, replica, values));
         }
         drop(sequences);
-        self.link.coordinator().lead.sequences.request();
+        self.link.coordinator().sequences.request();
     }
 
     /// Whether the open update transaction is at the anchor, where sequences count.
@@ -143,7 +143,7 @@ impl Recorder<'_> {
             return Err(broken("no update transaction is open"));
         };
         let coordinator = &self.link.worker.coordinator;
-        let durable = coordinator.log.durable();
+        let durable = coordinator.view.durable();
         let mut sequences = coordinator.database.sequences();
         if update.sequences.known().is_none() {
             if update.sequences.may_have_set() {

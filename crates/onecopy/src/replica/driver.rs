@@ -22,7 +22,7 @@ use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::backend::BackendError;
 use crate::coordinator::identities::AppliedVerdict;
-use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
+use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration};
 use home::MendError;
 use parking::RunningAgent;
 
@@ -39,7 +39,7 @@ const READ_BYTES_MAX: usize = 8 << 20;
 
 /// The driver of one replica.
 pub(crate) struct ReplicaDriver {
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     replica: ReplicaId,
     /// `None` while the replica is parked.
     agent: Option<RunningAgent>,
@@ -66,16 +66,16 @@ pub(crate) struct ReplicaDriver {
 impl ReplicaDriver {
     /// Runs the agent and its driver until the coordinator's orders end.
     pub(crate) async fn run(
-        coordinator: Arc<Coordinator>,
+        leader: Arc<Leader>,
         replica: ReplicaId,
         mut orders: mpsc::Receiver<AgentOrder>,
         delay: Duration,
     ) {
-        let is_parked = coordinator.lead.parking.state(replica).is_parked();
-        let incarnation = Incarnation::before(coordinator.term.epoch);
-        let agent = (!is_parked).then(|| RunningAgent::start(&coordinator, replica, incarnation));
+        let is_parked = leader.parking.state(replica).is_parked();
+        let incarnation = Incarnation::before(leader.term.epoch);
+        let agent = (!is_parked).then(|| RunningAgent::start(&leader, replica, incarnation));
         let mut replica_driver = Self {
-            coordinator,
+            leader,
             replica,
             agent,
             parking: None,
@@ -139,8 +139,8 @@ impl ReplicaDriver {
                 None
             }
             AgentOrder::TakeBack => {
-                let (coordinator, replica) = (Arc::clone(&self.coordinator), self.replica);
-                tokio::spawn(async move { sequence_allocator::take_back(&coordinator, replica).await });
+                let (leader, replica) = (Arc::clone(&self.leader), self.replica);
+                tokio::spawn(async move { sequence_allocator::take_back(&leader, replica).await });
                 None
             }
             AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
@@ -172,17 +172,17 @@ impl ReplicaDriver {
         }
         self.ordered = None;
         let (replica, incarnation) = (self.replica, self.incarnation);
-        self.coordinator.core.tell(Event::Applied { replica, incarnation, upto: target });
+        self.leader.core.tell(Event::Applied { replica, incarnation, upto: target });
         None
     }
 
     /// Reads as many of the next versions as fit into memory, without those that the replica need not apply.
     async fn next_piece(&mut self, target: Version) -> Result<Vec<Arc<Record>>, PieceError> {
         let from = self.given.next();
-        let mut records = self.coordinator.log.read_from(from, READ_BYTES_MAX).await?;
+        let mut records = self.leader.log.read_from(from, READ_BYTES_MAX).await?;
         records.retain(|record| record.header().last <= target);
         self.given = records.last().ok_or(PieceError::Missing(from))?.header().last;
-        let holdings = self.coordinator.core.holdings(self.replica);
+        let holdings = self.leader.core.holdings(self.replica);
         records.retain(|record| holdings.must_apply(record.as_ref()));
         Ok(records)
     }
@@ -190,28 +190,28 @@ impl ReplicaDriver {
     fn apply(&self, records: Vec<Arc<Record>>) -> Command {
         if records.iter().any(|record| takes_lent_back(record)) {
             // Applying the record revokes the replica's leases.
-            self.coordinator.database.sequences().leases.close(self.replica);
+            self.leader.database.sequences().leases.close(self.replica);
         }
-        let (incarnation, last_ddl) = (self.incarnation, self.coordinator.view.last_ddl());
-        let holdings = self.coordinator.core.holdings(self.replica);
+        let (incarnation, last_ddl) = (self.incarnation, self.leader.view.last_ddl());
+        let holdings = self.leader.core.holdings(self.replica);
         Command::Apply { incarnation, records, holdings, last_ddl }
     }
 
     fn quarantine(&mut self, reason: &str, lasting: QuarantineDuration) {
         self.is_up = false;
-        self.coordinator.seats[self.replica].absence.end_catching_up();
-        self.coordinator.quarantine(self.replica, reason, lasting);
+        self.leader.seats[self.replica].absence.end_catching_up();
+        self.leader.quarantine(self.replica, reason, lasting);
     }
 
     /// If the anchor is lost, waits a short time for it, and then has another replica take over.
     fn lose_anchor(&self) {
-        if self.coordinator.view.anchor() != self.replica {
+        if self.leader.view.anchor() != self.replica {
             return;
         }
-        let (coordinator, from) = (Arc::clone(&self.coordinator), self.replica);
+        let (leader, from) = (Arc::clone(&self.leader), self.replica);
         tokio::spawn(async move {
-            tokio::time::sleep(coordinator.local.timeouts.takeover_after).await;
-            coordinator.core.tell(Event::TakeOver { from });
+            tokio::time::sleep(leader.local.timeouts.takeover_after).await;
+            leader.core.tell(Event::TakeOver { from });
         });
     }
 
@@ -222,26 +222,26 @@ impl ReplicaDriver {
                 return self.up(incarnation, proof_sql, applied).await;
             }
             AgentEvent::Down { incarnation, reason } => {
-                let name = &self.coordinator.seats[replica].name;
+                let name = &self.leader.seats[replica].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
-                self.coordinator.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
+                self.leader.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
                 self.is_up = false;
-                self.coordinator.database.sequences().leases.replica_changed(replica);
+                self.leader.database.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered, self.parking) = (None, None, None);
-                self.coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
-                self.coordinator.seats[replica].give_up();
+                self.leader.core.tell(Event::ReplicaLost { replica, incarnation });
+                self.leader.seats[replica].give_up();
                 self.lose_anchor();
             }
             AgentEvent::Unreachable { obstacle, reason } => {
-                self.coordinator.seats[replica].absence.note_unreachable(obstacle, reason);
+                self.leader.seats[replica].absence.note_unreachable(obstacle, reason);
             }
             AgentEvent::Suspect { incarnation, is_suspect } => {
-                self.coordinator.core.tell(Event::Suspect { replica, incarnation, is_suspect });
+                self.leader.core.tell(Event::Suspect { replica, incarnation, is_suspect });
             }
             AgentEvent::Applied { incarnation, .. } if incarnation != self.incarnation => {}
             AgentEvent::Applied { upto, .. } => {
                 self.applied = self.applied.max(upto);
-                self.coordinator.database.sequences().leases.open(replica);
+                self.leader.database.sequences().leases.open(replica);
                 return self.go_on().await;
             }
             AgentEvent::Diverged { version, cause, reason } => {
@@ -253,20 +253,16 @@ impl ReplicaDriver {
                 self.quarantine(&reason, lasting);
             }
             AgentEvent::BlocksApply { session } => {
-                self.coordinator.core.tell(Event::BlocksApply {
-                    session,
-                    replica,
-                    incarnation: self.incarnation,
-                });
+                self.leader.core.tell(Event::BlocksApply { session, replica, incarnation: self.incarnation });
             }
             AgentEvent::PerformerBlocks { performance } => {
-                self.coordinator.core.tell(performance.reports(Performance::Blocks));
+                self.leader.core.tell(performance.reports(Performance::Blocks));
             }
             AgentEvent::Durable { upto, .. } => {
-                self.coordinator.note_durable(replica, upto).await;
+                self.leader.note_durable(replica, upto).await;
                 self.park_at(upto);
             }
-            AgentEvent::Catalogue { catalogue, .. } => self.coordinator.set_catalogue(*catalogue),
+            AgentEvent::Catalogue { catalogue, .. } => self.leader.set_catalogue(*catalogue),
         }
         None
     }
@@ -277,20 +273,20 @@ impl ReplicaDriver {
         proof_sql: String,
         applied: Vec<Identity>,
     ) -> Option<Command> {
-        let seat = &self.coordinator.seats[self.replica];
+        let seat = &self.leader.seats[self.replica];
         seat.absence.end();
         seat.run.begin(incarnation, proof_sql);
         self.incarnation = incarnation;
-        self.coordinator.database.sequences().leases.replica_changed(self.replica);
-        self.coordinator.forget_oids();
-        if self.coordinator.lead.retention.is_quarantined(self.replica) {
+        self.leader.database.sequences().leases.replica_changed(self.replica);
+        self.leader.forget_oids();
+        if self.leader.retention.is_quarantined(self.replica) {
             // The replica would fail again at the same record. It is connected anew once it is rebuilt or is to be
             // tried again.
             return None;
         }
-        match self.coordinator.judge(applied, self.coordinator.core.holdings(self.replica)).await {
+        match self.leader.judge(applied, self.leader.core.holdings(self.replica)).await {
             Ok(AppliedVerdict { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
-                self.coordinator.term.note_lost_log();
+                self.leader.term.note_lost_log();
                 let reason = "it has transactions that the log has not: the log was lost or removed";
                 self.quarantine(reason, QuarantineDuration::UntilRestart);
             }
@@ -300,9 +296,8 @@ impl ReplicaDriver {
                 // The replica may have been lost before it deleted the identities that it was told to. If they stayed,
                 // they would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
-                self.strangers =
-                    strangers.into_iter().filter(|i| i.epoch < self.coordinator.term.epoch).collect();
-                let durable = self.coordinator.log.durable();
+                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.leader.term.epoch).collect();
+                let durable = self.leader.log.durable();
                 self.marked = None;
                 self.recovering = Some(durable);
                 seat.absence.note_catching_up();
@@ -320,22 +315,22 @@ impl ReplicaDriver {
     /// Whether identities show that the log was lost. In the first term of a log, identities that it does not have are
     /// of another log: they are of a term that has not been yet, or from before a client could write.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
-        let is_early = !self.coordinator.local.sessions.is_open();
-        self.coordinator.term.log_was_empty
-            && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.term.epoch)
+        let is_early = !self.leader.local.sessions.is_open();
+        self.leader.term.log_was_empty
+            && strangers.iter().any(|i| is_early || i.epoch != self.leader.term.epoch)
     }
 
     /// Mends the sequences of a replica, empties the tables that it does not hold, and lets it serve. It may be the home, or become it at any time, and a crash
     /// may have lost the last moves of its sequences. The replica has caught up with the log before: the marks that
     /// mend its sequences cover the moves by all records.
     async fn recovered(&mut self, target: Version) -> Option<Command> {
-        let mending = home::mend_sequences(&self.coordinator, self.replica, target);
+        let mending = home::mend_sequences(&self.leader, self.replica, target);
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
         if let Err(error) = mended.unwrap_or(Err(MendError::NoAnswer)) {
             tracing::warn!(%error, "the sequences of a replica could not be mended");
             return Some(Command::Reset { incarnation: self.incarnation });
         }
-        let emptying = unheld::empty(&self.coordinator, self.replica);
+        let emptying = unheld::empty(&self.leader, self.replica);
         let emptied = tokio::time::timeout(MEND_DEADLINE, emptying).await;
         if let Err(error) = emptied.unwrap_or(Err(BackendError::Protocol("the server does not answer"))) {
             tracing::warn!(%error, "the tables that a replica does not hold could not be emptied");
@@ -347,7 +342,7 @@ impl ReplicaDriver {
 
     /// Applies the versions of a commit group that the replica lacks because it was lost during their COMMITs.
     async fn apply_missing(&mut self, missing: &[Version]) -> Option<Command> {
-        let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
+        let found = self.leader.log.read_from(*missing.first()?, READ_BYTES_MAX).await;
         let mut records = found.unwrap_or_default();
         records.retain(|record| missing.contains(&record.header().last));
         if records.len() == missing.len() {
@@ -360,9 +355,9 @@ impl ReplicaDriver {
 
     fn serve(&mut self) {
         self.is_up = true;
-        self.coordinator.seats[self.replica].arrive();
+        self.leader.seats[self.replica].arrive();
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
-        self.coordinator.core.tell(Event::ReplicaUp { replica, incarnation, applied });
+        self.leader.core.tell(Event::ReplicaUp { replica, incarnation, applied });
     }
 
     /// Identities up to this version need not stay in the replica.
@@ -375,23 +370,23 @@ impl ReplicaDriver {
         if !self.is_up {
             return None;
         }
-        let status = self.coordinator.replicas().into_iter().find(|status| status.replica == self.replica)?;
+        let status = self.leader.replicas().into_iter().find(|status| status.replica == self.replica)?;
         self.applied = status.applied;
         let limit = self.forgettable();
         let mut forget = Vec::new();
         if self.forgotten < limit {
-            let (identities, log) = (&self.coordinator.identities, &self.coordinator.log);
+            let (identities, log) = (&self.leader.identities, &self.leader.log);
             match identities.range(self.forgotten, limit, log).await {
                 Ok((found, reached)) => (forget, self.forgotten) = (found, reached),
                 Err(error) => tracing::warn!(%error, "what a replica could forget cannot be read"),
             }
         }
         forget.append(&mut self.strangers);
-        let holdings = self.coordinator.core.holdings(self.replica);
+        let holdings = self.leader.core.holdings(self.replica);
         let stands_at = if holdings.is_everything() { None } else { self.identity_of(self.applied).await };
         // A replica keeps the marks of the records that it applies. The command brings those of its own transactions.
-        let durable = self.coordinator.log.durable();
-        let marks = self.coordinator.database.sequences().marks(self.marked, self.applied, durable);
+        let durable = self.leader.log.durable();
+        let marks = self.leader.database.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
         let (incarnation, applied) = (self.incarnation, self.applied);
         Some(Command::Maintain { incarnation, applied, stands_at, forget, marks })
@@ -399,7 +394,7 @@ impl ReplicaDriver {
 
     async fn identity_of(&self, version: Version) -> Option<Identity> {
         let before = Version(version.0.saturating_sub(1));
-        let found = self.coordinator.identities.range(before, version, &self.coordinator.log).await;
+        let found = self.leader.identities.range(before, version, &self.leader.log).await;
         found.ok()?.0.pop()
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::coordinator::evictions::Occupant;
-use crate::coordinator::{Coordinator, Seat};
+use crate::coordinator::{Leader, Seat};
 
 /// A session that has waited for this long requests a probe.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(200);
@@ -50,24 +50,24 @@ type Connections = BTreeMap<ReplicaId, OwnConnection>;
 type Pair = (i32, i32);
 
 /// Probes whenever a session requests it, for as long as the node runs.
-pub(crate) async fn run(coordinator: Arc<Coordinator>) {
+pub(crate) async fn run(leader: Arc<Leader>) {
     let mut connections = Connections::new();
     loop {
-        coordinator.lead.deadlock_search.notified().await;
+        leader.deadlock_search.notified().await;
         let began = Instant::now();
-        look(&coordinator, &mut connections).await;
+        look(&leader, &mut connections).await;
         tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
     }
 }
 
 /// Asks every server for its lock waits, and tells the core.
-async fn look(coordinator: &Coordinator, connections: &mut Connections) {
+async fn look(leader: &Leader, connections: &mut Connections) {
     let mut pairs = Vec::new();
-    connections.retain(|replica, _| coordinator.seats.iter().any(|seat| seat.replica == *replica));
-    for seat in coordinator.seats.iter() {
+    connections.retain(|replica, _| leader.seats.iter().any(|seat| seat.replica == *replica));
+    for seat in leader.seats.iter() {
         // A server that does not answer gets another connection the next time.
         let connection = connections.remove(&seat.replica);
-        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(coordinator, seat, connection)).await {
+        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(leader, seat, connection)).await {
             Ok(Ok((connection, found))) => {
                 connections.insert(seat.replica, connection);
                 pairs.extend(found.into_iter().map(|pair| (seat, pair)));
@@ -79,7 +79,7 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     if pairs.is_empty() {
         return;
     }
-    let owners = coordinator.local.sessions.backends();
+    let owners = leader.local.sessions.backends();
     let session = |seat: &Seat, pid: i32| match seat.evictions.occupant(pid) {
         Some(Occupant::Session(session)) => Some(session),
         Some(Occupant::Performer(_)) => None,
@@ -89,19 +89,19 @@ async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     for (seat, (waiter, holder)) in pairs {
         let Some(waiter) = session(seat, waiter) else { continue };
         if let Some(Occupant::Performer(performance)) = seat.evictions.occupant(holder) {
-            coordinator.core.tell(performance.reports(Performance::Blocks));
+            leader.core.tell(performance.reports(Performance::Blocks));
         } else if let Some(holder) = session(seat, holder) {
             edges.push((waiter, holder));
         }
     }
     if !edges.is_empty() {
-        coordinator.core.tell(Event::ServerWaits { edges });
+        leader.core.tell(Event::ServerWaits { edges });
     }
 }
 
 /// Asks one server. If the kept connection has ended meanwhile, opens another one.
 async fn waits_at(
-    coordinator: &Coordinator,
+    leader: &Leader,
     seat: &Seat,
     connection: Option<OwnConnection>,
 ) -> Result<(OwnConnection, Vec<Pair>), BackendError> {
@@ -113,7 +113,7 @@ async fn waits_at(
         known
     } else {
         let own = [("application_name", "onecopy waits")];
-        let mut connection = OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?;
+        let mut connection = OwnConnection::open(&seat.address, &leader.database.served, &own).await?;
         let rows = connection.query(WAITS_SQL).await?;
         (connection, rows)
     };

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{drawn_range, move_call, states};
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Leader};
 use connections::{Connections, STEP_DEADLINE, answer, open_unlimited};
 
 /// The pause between two looks whether a mark is durable.
@@ -55,29 +55,29 @@ enum Failure {
 }
 
 /// Lends for as long as the node runs.
-pub(crate) async fn run(coordinator: Arc<Coordinator>) {
+pub(crate) async fn run(leader: Arc<Leader>) {
     let mut lender = SequenceAllocator::default();
     loop {
-        let want = coordinator.database.sequences().leases.next_want();
+        let want = leader.database.sequences().leases.next_want();
         if let Some(want) = want {
-            lender.draw(&coordinator, want).await;
+            lender.draw(&leader, want).await;
             continue;
         }
-        let (anchor, durable) = (coordinator.view.anchor(), coordinator.log.durable());
-        let loan = coordinator.database.sequences().next_loan(anchor, durable);
+        let (anchor, durable) = (leader.view.anchor(), leader.log.durable());
+        let loan = leader.database.sequences().next_loan(anchor, durable);
         if let Some(loan) = loan {
-            lender.lend(&coordinator, loan).await;
+            lender.lend(&leader, loan).await;
             continue;
         }
-        let has_drawn = coordinator.database.sequences().has_drawn();
-        coordinator.lead.sequences.set_wants_marks(has_drawn);
-        let asked = coordinator.lead.sequences.requested();
+        let has_drawn = leader.database.sequences().has_drawn();
+        leader.sequences.set_wants_marks(has_drawn);
+        let asked = leader.sequences.requested();
         // Requests that came before this was registered are seen here.
-        if coordinator.database.sequences().leases.is_asked() {
+        if leader.database.sequences().leases.is_asked() {
             continue;
         }
-        if lender.wants_record(coordinator.as_ref(), has_drawn) {
-            lender.bring_marks(&coordinator).await;
+        if lender.wants_record(leader.as_ref(), has_drawn) {
+            lender.bring_marks(&leader).await;
             continue;
         }
         if has_drawn {
@@ -90,8 +90,8 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
 
 impl SequenceAllocator {
     /// Whether sessions have brought no marks for a while although ranges wait for them.
-    fn wants_record(&mut self, coordinator: &Coordinator, has_drawn: bool) -> bool {
-        if !has_drawn || coordinator.wanted_marks().is_empty() {
+    fn wants_record(&mut self, leader: &Leader, has_drawn: bool) -> bool {
+        if !has_drawn || leader.wanted_marks().is_empty() {
             self.waits = None;
             return false;
         }
@@ -99,14 +99,14 @@ impl SequenceAllocator {
     }
 
     /// Makes a record that has only the marks.
-    async fn bring_marks(&mut self, coordinator: &Arc<Coordinator>) {
+    async fn bring_marks(&mut self, leader: &Arc<Leader>) {
         self.waits = None;
-        let anchor = coordinator.view.anchor();
-        let connected = tokio::time::timeout(STEP_DEADLINE, self.connections.at(coordinator, anchor)).await;
+        let anchor = leader.view.anchor();
+        let connected = tokio::time::timeout(STEP_DEADLINE, self.connections.at(leader, anchor)).await;
         let is_connected = matches!(connected, Ok(Ok(_)));
         let brought = match self.connections.take(anchor).filter(|_| is_connected) {
             Some((incarnation, connection)) => {
-                let bringing = marks::bring(Arc::clone(coordinator), incarnation, connection);
+                let bringing = marks::bring(Arc::clone(leader), incarnation, connection);
                 // The spawned task runs to its end even if this one is dropped.
                 let brought = tokio::spawn(bringing).await;
                 brought.ok().flatten().map(|connection| (incarnation, connection))
@@ -120,54 +120,54 @@ impl SequenceAllocator {
     }
 
     /// Draws at the anchor a range that a replica wants.
-    async fn draw(&mut self, coordinator: &Coordinator, want: Want) {
-        let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(coordinator, want)).await;
+    async fn draw(&mut self, leader: &Leader, want: Want) {
+        let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(leader, want)).await;
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
         match drawn {
-            Ok(true) => coordinator.lead.sequences.set_wants_marks(true),
-            Ok(false) => coordinator.database.sequences().leases.refuse(want, true),
+            Ok(true) => leader.sequences.set_wants_marks(true),
+            Ok(false) => leader.database.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
-                drop(self.connections.take(coordinator.view.anchor()));
+                drop(self.connections.take(leader.view.anchor()));
                 tokio::time::sleep(PAUSE).await;
-                coordinator.database.sequences().leases.refuse(want, false);
+                leader.database.sequences().leases.refuse(want, false);
             }
         }
     }
 
     /// Draws a range. Returns false if ranges of the sequence cannot be lent.
-    async fn draw_at_anchor(&mut self, coordinator: &Coordinator, want: Want) -> Result<bool, Failure> {
-        let anchor = coordinator.view.anchor();
+    async fn draw_at_anchor(&mut self, leader: &Leader, want: Want) -> Result<bool, Failure> {
+        let anchor = leader.view.anchor();
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
-        let connection = self.connections.at(coordinator, anchor).await.map_err(not_done)?;
+        let connection = self.connections.at(leader, anchor).await.map_err(not_done)?;
         // Look at the bounds first, without a draw.
         let look = connection.query(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
         let Some((state, values)) = look.and_then(|text| {
-            let state = states(&text, coordinator.database.served.id)?.pop()?;
+            let state = states(&text, leader.database.served.id)?.pop()?;
             Some((state, lendable(&state, want.values)?))
         }) else {
             return Ok(false);
         };
-        if !coordinator.database.sequences().leases.may_be_drawn(want, &state) {
+        if !leader.database.sequences().leases.may_be_drawn(want, &state) {
             tokio::time::sleep(LOOK).await;
             return Ok(true);
         }
         let sql = format!("SELECT onecopy_capture.draw_range({}, {values})", want.id);
         let rows = connection.query(&sql).await.map_err(not_done)?;
         let Some((state, range)) =
-            answer(&rows).and_then(|text| drawn_range(&text, coordinator.database.served.id))
+            answer(&rows).and_then(|text| drawn_range(&text, leader.database.served.id))
         else {
             return Ok(false);
         };
-        coordinator.database.sequences().leases.drew(want, range, state);
+        leader.database.sequences().leases.drew(want, range, state);
         Ok(true)
     }
 
     /// Puts a range into force.
-    async fn lend(&mut self, coordinator: &Coordinator, loan: Loan) {
+    async fn lend(&mut self, leader: &Leader, loan: Loan) {
         let Want { replica, id, .. } = loan.want;
-        match self.lend_at(coordinator, replica, loan).await {
+        match self.lend_at(leader, replica, loan).await {
             Ok(()) => {
                 let Range { first, last, .. } = loan.range;
                 tracing::debug!(sequence = %id, replica = %replica, first, last, "a range is lent");
@@ -180,30 +180,25 @@ impl SequenceAllocator {
                 tracing::debug!(sequence = %id, replica = %replica, %reason, "a range could not be lent");
                 drop(self.connections.take(replica));
                 if is_unknown {
-                    coordinator.database.sequences().leases.bar(replica);
+                    leader.database.sequences().leases.bar(replica);
                 } else {
-                    coordinator.database.sequences().leases.refuse(loan.want, false);
+                    leader.database.sequences().leases.refuse(loan.want, false);
                 }
             }
         }
     }
 
-    async fn lend_at(
-        &mut self,
-        coordinator: &Coordinator,
-        replica: ReplicaId,
-        loan: Loan,
-    ) -> Result<(), Failure> {
-        let seat = &coordinator.seats[replica];
+    async fn lend_at(&mut self, leader: &Leader, replica: ReplicaId, loan: Loan) -> Result<(), Failure> {
+        let seat = &leader.seats[replica];
         let incarnation = seat.run.incarnation();
-        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(coordinator, replica)).await;
+        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(leader, replica)).await;
         let (connection, stint) =
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
             // A change that makes this replica the anchor takes this lock, too, after the change.
-            let mut sequences = coordinator.database.sequences();
+            let mut sequences = leader.database.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
-            if !is_wanted || coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {
+            if !is_wanted || leader.view.anchor() == replica || seat.run.incarnation() != incarnation {
                 return Err(Failure::NotDone("the replica is another than it was".to_owned()));
             }
             seat.is_lent.store(true, Ordering::Release);
@@ -219,8 +214,8 @@ impl SequenceAllocator {
         if answer(&rows).as_deref() != Some("t") {
             return Err(Failure::NotDone("what was lent was taken back".to_owned()));
         }
-        let mut sequences = coordinator.database.sequences();
-        if coordinator.view.anchor() == replica || seat.run.incarnation() != incarnation {
+        let mut sequences = leader.database.sequences();
+        if leader.view.anchor() == replica || seat.run.incarnation() != incarnation {
             return Err(Failure::NotDone("the replica is another than it was".to_owned()));
         }
         sequences.leases.lent(loan);
@@ -231,11 +226,11 @@ impl SequenceAllocator {
     /// is not put into force.
     async fn ask_stint(
         &mut self,
-        coordinator: &Coordinator,
+        leader: &Leader,
         replica: ReplicaId,
     ) -> Result<(&mut OwnConnection, String), Failure> {
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
-        let connection = self.connections.at(coordinator, replica).await.map_err(not_done)?;
+        let connection = self.connections.at(leader, replica).await.map_err(not_done)?;
         let rows = connection.query("SELECT n FROM onecopy_capture.stint").await.map_err(not_done)?;
         let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
         Ok((connection, stint))
@@ -244,15 +239,15 @@ impl SequenceAllocator {
 
 /// Revokes a replica's sequence leases: it is the anchor now, or the node stops. Its sequences stand at their marks
 /// then.
-pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
-    let seat = &coordinator.seats[replica];
+pub(crate) async fn take_back(leader: &Leader, replica: ReplicaId) {
+    let seat = &leader.seats[replica];
     if !seat.is_lent.load(Ordering::Acquire) {
         return;
     }
     let incarnation = seat.run.incarnation();
     let taken = tokio::time::timeout(STEP_DEADLINE, async {
-        let mut connection = open_unlimited(coordinator, replica).await?;
-        unlend(coordinator, &mut connection).await
+        let mut connection = open_unlimited(leader, replica).await?;
+        unlend(leader, &mut connection).await
     });
     match taken.await {
         Ok(Ok(_)) if seat.run.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
@@ -264,19 +259,16 @@ pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
                 _ => "the server does not answer".to_owned(),
             };
             tracing::warn!(replica = %seat.name, %reason, "its sequences could not be taken back");
-            coordinator.seats[replica].order(AgentOrder::Reset);
+            leader.seats[replica].order(AgentOrder::Reset);
         }
     }
 }
 
 /// Revokes the server's sequence leases, and moves these sequences to their marks. Returns their number.
-pub(crate) async fn unlend(
-    coordinator: &Coordinator,
-    connection: &mut OwnConnection,
-) -> Result<usize, BackendError> {
+pub(crate) async fn unlend(leader: &Leader, connection: &mut OwnConnection) -> Result<usize, BackendError> {
     connection.query("BEGIN").await?;
     let taken = connection.query("SELECT onecopy_capture.unlend()").await?;
-    let marks = coordinator.database.sequences().all_marks();
+    let marks = leader.database.sequences().all_marks();
     for mark in &marks {
         if taken.iter().any(|row| row.first().and_then(|id| id.as_deref()) == Some(&mark.id.to_string())) {
             connection.query(&format!("SELECT {}", move_call(mark))).await?;

@@ -16,7 +16,7 @@ use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 
 use crate::backend::{BackendError, OwnConnection};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// The pause between two questions.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -35,11 +35,11 @@ const SIZES_SQL: &str = "SELECT pg_catalog.split_part(pg_catalog.encode(g.tgargs
 type AnchorConnection = (ReplicaId, OwnConnection);
 
 /// Asks for as long as the node runs.
-pub(crate) async fn run(coordinator: Arc<Coordinator>) {
+pub(crate) async fn run(leader: Arc<Leader>) {
     let mut kept: Option<AnchorConnection> = None;
     loop {
-        if is_anchor_up(&coordinator) {
-            match tokio::time::timeout(ANSWERS_WITHIN, ask(&coordinator, kept.take())).await {
+        if is_anchor_up(&leader) {
+            match tokio::time::timeout(ANSWERS_WITHIN, ask(&leader, kept.take())).await {
                 Ok(Ok(connection)) => kept = Some(connection),
                 Ok(Err(error)) => tracing::debug!(%error, "the sizes of tables cannot be asked for"),
                 Err(_) => tracing::debug!("the sizes of tables cannot be asked for in time"),
@@ -51,34 +51,31 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     }
 }
 
-fn is_anchor_up(coordinator: &Coordinator) -> bool {
-    let anchor = coordinator.view.anchor();
+fn is_anchor_up(leader: &Leader) -> bool {
+    let anchor = leader.view.anchor();
     let is_it = |status: &ReplicaStatus| status.replica == anchor && status.state == State::Up;
-    coordinator.replicas().iter().any(is_it)
+    leader.replicas().iter().any(is_it)
 }
 
 /// Asks the anchor, on the kept connection if that leads there, and notes the answer.
-async fn ask(
-    coordinator: &Coordinator,
-    kept: Option<AnchorConnection>,
-) -> Result<AnchorConnection, BackendError> {
-    let anchor = coordinator.view.anchor();
+async fn ask(leader: &Leader, kept: Option<AnchorConnection>) -> Result<AnchorConnection, BackendError> {
+    let anchor = leader.view.anchor();
     let mut connection = match kept {
         Some((replica, connection)) if replica == anchor => connection,
         _ => {
             let own = [("application_name", "onecopy sizes"), ("options", SETTINGS)];
-            let address = &coordinator.seats[anchor].address;
-            OwnConnection::open(address, &coordinator.database.served, &own).await?
+            let address = &leader.seats[anchor].address;
+            OwnConnection::open(address, &leader.database.served, &own).await?
         }
     };
     let rows = connection.query(SIZES_SQL).await?;
     // A table that was dropped meanwhile has no size.
     let size = |row: &Vec<Option<String>>| {
         let [Some(number), Some(bytes)] = row.as_slice() else { return None };
-        Some((coordinator.database.served.id.table(number.parse().ok()?), bytes.parse().ok()?))
+        Some((leader.database.served.id.table(number.parse().ok()?), bytes.parse().ok()?))
     };
     let sizes: BTreeMap<TableId, u64> = rows.iter().filter_map(size).collect();
     tracing::debug!(tables = sizes.len(), "the sizes of tables are known");
-    coordinator.database.table_sizes.set(sizes);
+    leader.database.table_sizes.set(sizes);
     Ok((anchor, connection))
 }

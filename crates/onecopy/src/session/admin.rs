@@ -180,7 +180,7 @@ impl Admin {
     }
 
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
-        let coordinator = &Arc::clone(&self.worker.coordinator);
+        let leader = &Arc::clone(&self.worker.leader);
         let command = command(sql)?;
         if command.needs() > self.right {
             let text = "this role may only look at the admin database";
@@ -188,14 +188,14 @@ impl Admin {
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
         if let Some(feature) = command.feature() {
-            coordinator.kind.check(feature)?;
+            leader.kind.check(feature)?;
         }
         let rows = match &command {
             Command::Show(view) => show::rows(&self.worker, *view, self.dialect),
-            Command::Verify => verify::run(coordinator).await?,
-            Command::Replica(order) => membership::run(coordinator, order, &mut self.client).await?,
-            Command::Place(placing) => placement::run(coordinator, placing, &mut self.client).await?,
-            Command::Checkpoint(order) => checkpoints::run(coordinator, order, &mut self.client).await?,
+            Command::Verify => verify::run(leader).await?,
+            Command::Replica(order) => membership::run(leader, order, &mut self.client).await?,
+            Command::Place(placing) => placement::run(leader, placing, &mut self.client).await?,
+            Command::Checkpoint(order) => checkpoints::run(leader, order, &mut self.client).await?,
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,

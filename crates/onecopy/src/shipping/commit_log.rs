@@ -21,7 +21,7 @@ impl Shipping {
     /// Appends the writes of a transaction.
     pub(super) fn append(&self, state: &mut SchedulerState, number: SequenceNumber) {
         let Some(transaction) = state.active.get_mut(&number) else { return };
-        let mut body = RecordBuilder::new(self.coordinator().database.served.id);
+        let mut body = RecordBuilder::new(self.leader().database.served.id);
         for write in &transaction.writes {
             let shipment =
                 state.statements.get(write.statement).expect("a transaction under way keeps its statements");
@@ -31,8 +31,8 @@ impl Shipping {
         }
         let version = state.appended.next();
         transaction.version = Some(version);
-        let (coordinator, identity) = (self.coordinator(), self.identity(number));
-        let header = coordinator.database.header(coordinator.term.cluster_id, identity, version);
+        let (leader, identity) = (self.leader(), self.identity(number));
+        let header = leader.database.header(leader.term.cluster_id, identity, version);
         for replica in &mut state.replicas {
             replica.undone.insert(version);
             if let Some(decided) = &mut replica.rejoining.decided {
@@ -42,8 +42,8 @@ impl Shipping {
         state.appended = version;
         state.numbers.insert(version, number);
         state.pending.push_back((version, number));
-        crate::local::count(&self.coordinator().local.stats.records);
-        self.coordinator().log.append(Arc::new(body.finish(header)));
+        crate::local::count(&self.leader().local.stats.records);
+        self.leader().log.append(Arc::new(body.finish(header)));
     }
 
     /// The log is durable up to this version.

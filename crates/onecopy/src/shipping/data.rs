@@ -261,7 +261,7 @@ impl Session {
 
     /// Rejects a write if the log has no room.
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
-        match self.worker.coordinator.log.refusal() {
+        match self.worker.coordinator.core.refusal() {
             None => Ok(()),
             Some(LogRefusal::DiskFull) => {
                 let hint = "Free space on the disk with Onecopy's data folder.";

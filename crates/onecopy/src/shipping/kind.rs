@@ -20,7 +20,7 @@ use super::state::{Eligibility, replica};
 use super::{recovery, session};
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, no_checkpoints};
 use crate::coordinator::open_error::OpenError;
-use crate::coordinator::{AgentOrder, Coordinator};
+use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
@@ -29,18 +29,6 @@ use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
 impl NodeKind for Shipping {
-    fn start(
-        self: Arc<Self>,
-        coordinator: &Arc<Coordinator>,
-        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
-    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
-        if !self.attach(coordinator) {
-            return Err(OpenError::Twice("the node was opened"));
-        }
-        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
-        Ok(orders.into_iter().map(maintain).collect())
-    }
-
     fn replicas(&self, _: &Coordinator) -> Vec<ReplicaStatus> {
         let state = self.lock();
         let all = state.replicas.iter().enumerate();
@@ -128,6 +116,18 @@ impl NodeKind for Shipping {
 }
 
 impl ServesClients for Shipping {
+    fn start(
+        self: Arc<Self>,
+        leader: &Arc<Leader>,
+        orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
+    ) -> Result<Vec<JoinHandle<()>>, OpenError> {
+        if !self.attach(leader) {
+            return Err(OpenError::Twice("the node was opened"));
+        }
+        let maintain = |(id, _)| tokio::spawn(recovery::maintain(Arc::clone(&self), id));
+        Ok(orders.into_iter().map(maintain).collect())
+    }
+
     fn serve(
         self: Arc<Self>,
         worker: Rc<Worker>,

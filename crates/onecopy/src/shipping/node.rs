@@ -19,7 +19,7 @@ use super::request::{RequestOutcome, RequestRejected, SessionRequest};
 use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, SessionSlot, replica};
 use super::statement_store::MemoryLimits;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Coordinator, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 
 /// Most unfinished transactions. A session that begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -46,7 +46,7 @@ impl Locking {
 /// The state that sessions, replicas and the log share.
 pub(crate) struct Shipping {
     state: Mutex<SchedulerState>,
-    coordinator: OnceLock<Arc<Coordinator>>,
+    leader: OnceLock<Arc<Leader>>,
     term: Term,
     locking: Locking,
     pub(super) limits: MemoryLimits,
@@ -61,8 +61,8 @@ pub(super) enum Delivery {
 }
 
 impl LaneHost for Shipping {
-    fn coordinator(&self) -> &Arc<Coordinator> {
-        self.coordinator.get().expect("the coordinator is attached before the first session")
+    fn leader(&self) -> &Arc<Leader> {
+        self.leader.get().expect("the leader is attached before the first session")
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {
@@ -112,7 +112,7 @@ impl LaneHost for Shipping {
         if replica.incarnation != run.incarnation {
             return;
         }
-        let name = &self.coordinator().seats[run.replica].name;
+        let name = &self.leader().seats[run.replica].name;
         tracing::warn!(replica = %name, reason, "the replica is given up");
         replica.incarnation = run.incarnation.next();
         replica.lanes.clear();
@@ -131,7 +131,7 @@ impl Shipping {
         let scheduler = Scheduler::new(choices, replicas.len());
         Self {
             state: Mutex::new(SchedulerState::new(scheduler, replicas, term.last)),
-            coordinator: OnceLock::new(),
+            leader: OnceLock::new(),
             term,
             locking,
             limits: MemoryLimits::from_environment(),
@@ -140,8 +140,8 @@ impl Shipping {
     }
 
     /// Sets the coordinator of the node; `false` if it has one.
-    pub(super) fn attach(&self, coordinator: &Arc<Coordinator>) -> bool {
-        self.coordinator.set(Arc::clone(coordinator)).is_ok()
+    pub(super) fn attach(&self, leader: &Arc<Leader>) -> bool {
+        self.leader.set(Arc::clone(leader)).is_ok()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
@@ -247,7 +247,7 @@ impl Shipping {
             }
         }
         let is_held = state.exclusive.is_some_and(|holder| holder != session);
-        let is_old = || self.coordinator().database.catalogue().generation() != generation;
+        let is_old = || self.leader().database.catalogue().generation() != generation;
         if begins && (is_held || is_crowded(&state) || is_old()) {
             return Err(RequestRejected::TryLater);
         }
@@ -261,7 +261,7 @@ impl Shipping {
     fn diverged(&self, run: ReplicaRun, reason: &str) {
         if self.is_present(run) {
             // The coordinator keeps the quarantine over a restart, and shuts the replica out here.
-            self.coordinator().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
+            self.leader().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
         }
     }
 
@@ -274,7 +274,7 @@ impl Shipping {
         };
         // A quarantine from an earlier start is reported before the coordinator is attached. No replica takes part
         // then.
-        if self.coordinator.get().is_some() {
+        if self.leader.get().is_some() {
             Arc::clone(self).give_up(ReplicaRun { replica: id, incarnation }, "it is in quarantine");
         }
     }

@@ -120,8 +120,8 @@ pub(crate) async fn maintain<H: Rejoins>(host: Arc<H>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
     // Only rows from before this start may have been proven by a lost key.
-    let mut proves_all = host.coordinator().local.seal.is_new;
-    let seat = &host.coordinator().seats[id];
+    let mut proves_all = host.leader().local.seal.is_new;
+    let seat = &host.leader().seats[id];
     loop {
         if host.is_quarantined(id) {
             // A rebuild lets it come back.
@@ -154,13 +154,13 @@ pub(crate) async fn maintain<H: Rejoins>(host: Arc<H>, id: ReplicaId) {
 }
 
 pub(crate) async fn connect(host: &impl LaneHost, id: ReplicaId) -> Result<OwnConnection, BackendError> {
-    let via = capture::ddl_token(host.coordinator().term.cluster_id);
-    let cluster = host.coordinator().term.cluster_id;
+    let via = capture::ddl_token(host.leader().term.cluster_id);
+    let cluster = host.leader().term.cluster_id;
     let options =
         format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
         [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
-    OwnConnection::open(&host.address(id), &host.coordinator().database.served, &own).await
+    OwnConnection::open(&host.address(id), &host.leader().database.served, &own).await
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
@@ -171,8 +171,8 @@ pub(crate) async fn prepare(
 ) -> Result<(), RejoinError> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
-    let coordinator = host.coordinator();
-    let cluster = coordinator.term.cluster_id;
+    let leader = host.leader();
+    let cluster = leader.term.cluster_id;
     let ServerInfo { cluster: found, unservable } = ServerInfo::ask(control).await?;
     match (unservable, found) {
         (Some(what), _) => return Err(RejoinError::Lasting(format!("the server {what}"))),
@@ -180,7 +180,7 @@ pub(crate) async fn prepare(
             let text = format!("the server belongs to the cluster {found}, not to {cluster}");
             return Err(RejoinError::Lasting(text));
         }
-        (None, None) if !coordinator.term.is_founding() => {
+        (None, None) if !leader.term.is_founding() => {
             let text = format!(
                 "the server has nothing of the cluster {cluster} in it: it is another server, or was re-created"
             );
@@ -200,9 +200,9 @@ pub(crate) async fn prepare(
         }
         sleep(FENCE_PAUSE).await;
     }
-    let applied_set = AppliedSet::at(control, &host.coordinator().local.seal);
+    let applied_set = AppliedSet::at(control, &host.leader().local.seal);
     applied_set.install(&capture::install_sql(cluster), proves_all).await?;
-    control.query(&host.coordinator().local.voucher.install_sql()).await?;
+    control.query(&host.leader().local.voucher.install_sql()).await?;
     Ok(())
 }
 
@@ -227,17 +227,16 @@ pub(crate) async fn roll_forward(
         ReplayOrder::AsLogged | ReplayOrder::None => {}
     }
     for record in missing {
-        redo(control, &record, lacked.replica, host.reply_bytes_max(), &host.coordinator().local.seal)
-            .await?;
+        redo(control, &record, lacked.replica, host.reply_bytes_max(), &host.leader().local.seal).await?;
     }
     if count > 0 {
-        tracing::info!(replica = %host.coordinator().seats[lacked.replica].name, count, "ran transactions again from the log");
+        tracing::info!(replica = %host.leader().seats[lacked.replica].name, count, "ran transactions again from the log");
     }
-    let coordinator = host.coordinator();
-    if coordinator.database.catalogue().generation() == 0 {
-        let generation = coordinator.log.durable().0.max(1);
-        let database = coordinator.database.served.id;
-        coordinator.set_catalogue(capture::catalogue::load_plain(control, database, generation).await?);
+    let leader = host.leader();
+    if leader.database.catalogue().generation() == 0 {
+        let generation = leader.log.durable().0.max(1);
+        let database = leader.database.served.id;
+        leader.set_catalogue(capture::catalogue::load_plain(control, database, generation).await?);
     }
     Ok(())
 }
@@ -249,7 +248,7 @@ async fn missing(
     has: &BTreeSet<Identity>,
     mark: Option<Version>,
 ) -> Result<Vec<Arc<Record>>, RejoinError> {
-    let log = &host.coordinator().log;
+    let log = &host.leader().log;
     let mut missing: Vec<Arc<Record>> = Vec::new();
     let mut from = log.first_retained();
     let first = from;
@@ -260,7 +259,7 @@ async fn missing(
         if from == first && is_beyond(&records[0], has, mark) {
             // The log is trimmed behind the last record that each member has.
             let reason = "the log no longer has the records that it lacks";
-            host.coordinator().quarantine(lacked.replica, reason, QuarantineDuration::UntilRebuilt);
+            host.leader().quarantine(lacked.replica, reason, QuarantineDuration::UntilRebuilt);
             return Err(RejoinError::Passing(reason.into()));
         }
         from = last.header().last.next();
@@ -373,7 +372,7 @@ async fn run(control: &mut OwnConnection, shipped: &Shipped, settles: bool) -> R
 
 /// Watches a replica that takes part: the reason why it no longer does.
 async fn watch<H: Rejoins>(host: &H, run: ReplicaRun, mut control: OwnConnection) -> String {
-    let deadline = host.coordinator().local.timeouts.health_deadline;
+    let deadline = host.leader().local.timeouts.health_deadline;
     let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
         sleep(LOOK).await;
@@ -442,20 +441,20 @@ async fn note_durable<H: Rejoins>(
     control: &mut OwnConnection,
 ) -> Result<(), BackendError> {
     let Some(over) = host.over_at(run.replica) else { return Ok(()) };
-    let over = over.min(host.coordinator().log.durable());
+    let over = over.min(host.leader().log.durable());
     // A commit that waits for the disk also makes earlier commits durable, if it writes anything ithost.
     let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
     control.query(beat).await?;
     if H::KEEPS_MARKS {
         Mark::at(control.exchange()).note(over).await?;
     }
-    host.coordinator().note_durable(run.replica, over).await;
-    let first = host.coordinator().log.first_retained();
+    host.leader().note_durable(run.replica, over).await;
+    let first = host.leader().log.first_retained();
     // Identities at the replica below the first number in the log have left the log.
     let Some(number) = host.least_number(first) else { return Ok(()) };
     let (epoch, number) = (host.epoch().0.cast_signed(), number.cast_signed());
     let oldest =
-        host.coordinator().log.read_from(first, 1).await.ok().and_then(|records| records.first().cloned());
+        host.leader().log.read_from(first, 1).await.ok().and_then(|records| records.first().cloned());
     let oldest = oldest.map_or(0, |record| record.header().identity.epoch.0.cast_signed());
     let forget =
         format!("DELETE FROM onecopy.applied WHERE epoch < {oldest} OR (epoch = {epoch} AND n < {number})");

@@ -8,7 +8,7 @@ use cluster::protocols::shipping::Transaction;
 use super::shipment::{Reply, Shipment};
 use crate::backend::Address;
 use crate::client::cancel::Running;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// A replica between two losses. Reports of an earlier run are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub(crate) struct Completed {
 
 /// The node, as lanes and the connections of sessions see it.
 pub(crate) trait LaneHost: Send + Sync {
-    fn coordinator(&self) -> &Arc<Coordinator>;
+    fn leader(&self) -> &Arc<Leader>;
 
     /// Whether the replica was not lost since this run began.
     fn is_present(&self, run: ReplicaRun) -> bool;
@@ -65,6 +65,6 @@ pub(crate) trait LaneHost: Send + Sync {
 
     /// The address of a replica.
     fn address(&self, replica: ReplicaId) -> Address {
-        self.coordinator().seats[replica].address.clone()
+        self.leader().seats[replica].address.clone()
     }
 }

@@ -110,10 +110,10 @@ impl SchedulerClient {
                 Err(Refusal::retry("no replica takes part that could run the statement").into())
             }
             Answer::NotHeld(tables) => {
-                let coordinator = self.shipping.coordinator();
-                let catalogue = coordinator.database.catalogue();
+                let leader = self.shipping.leader();
+                let catalogue = leader.database.catalogue();
                 let known = tables.iter().filter(|table| catalogue.table(**table).is_some());
-                let names: Vec<String> = known.map(|table| coordinator.table_name(*table)).collect();
+                let names: Vec<String> = known.map(|table| leader.table_name(*table)).collect();
                 let text =
                     format!("the tables of this statement are not held together: {}", names.join(", "));
                 let hint = "A read needs a replica with all its tables, and a write needs them at each holder of what it writes. SHOW PLACEMENT says what each replica holds.";

@@ -94,7 +94,7 @@ pub(crate) async fn serve(
     };
     let role: Arc<str> = client_info.user.as_str().into();
     let entry = coordinator.local.sessions.register(id, client_info);
-    let ddl = capture::ddl_token(coordinator.term.cluster_id);
+    let ddl = capture::ddl_token(coordinator.cluster_id);
     let options = format!("{} -c {}={ddl}", settings.server_options(), capture::DDL_SETTING);
     let parameters = settings.start_up(&options);
     let parameters = parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();

@@ -65,7 +65,7 @@ impl Spill {
     async fn append(&mut self, chunk: Chunk) -> io::Result<()> {
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => self.coordinator.log.spills().create(self.identity).await?,
+            None => self.coordinator.spills.create(self.identity).await?,
         };
         writer.append(chunk).await?;
         self.writer = Some(writer);
@@ -87,7 +87,7 @@ impl Drop for Spill {
 
 /// Deletes the spilled rows of a record that was not appended.
 pub(crate) async fn forget_spilled(coordinator: Arc<Coordinator>, identity: Identity) {
-    if let Err(error) = coordinator.log.spills().remove(identity).await {
+    if let Err(error) = coordinator.spills.remove(identity).await {
         tracing::warn!(%identity, %error, "cannot delete the spilled rows of a transaction that did not commit");
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn fill(
     for table in tables {
         let donor = former.holders_of_all(&[*table]).iter().next().ok_or(PlaceError::NoDonor)?;
         let mut old = connect(node, donor).await?;
-        let name = node.coordinator().table_name(*table);
+        let name = node.leader().table_name(*table);
         new.query(&format!("DELETE FROM ONLY {name}")).await?;
         copy_rows(old.exchange(), new.exchange(), &name).await?;
         for sequence in sequences(*table, catalogue) {

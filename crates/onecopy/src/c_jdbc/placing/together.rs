@@ -10,21 +10,16 @@ use cluster::placement::Placement;
 use sql::Catalogue;
 
 use super::copy::sequences;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::membership::place_table::closure::Breach;
 use crate::shipping::locks::sequence_lock;
 
 /// The first two tables that would have other holders than each other, and may not.
-pub(super) fn breach(
-    placement: &Placement,
-    catalogue: &Catalogue,
-    coordinator: &Coordinator,
-) -> Option<Breach> {
+pub(super) fn breach(placement: &Placement, catalogue: &Catalogue, leader: &Leader) -> Option<Breach> {
     let holders = |table: TableId| placement.holders_of_all(&[table]);
     let apart = |tables: [TableId; 2], shared: String| {
         let [own, its] = tables.map(holders);
-        (own != its)
-            .then(|| Breach::Apart { tables: tables.map(|table| coordinator.table_name(table)), shared })
+        (own != its).then(|| Breach::Apart { tables: tables.map(|table| leader.table_name(table)), shared })
     };
     let mut drawing: BTreeMap<TableId, TableId> = BTreeMap::new();
     for table in catalogue.tables() {

@@ -14,6 +14,7 @@ use cluster::parts::conflicts::Count;
 use cluster::placement::{Copies, Holdings, LastHolder, Placement, ReplicaSet};
 use cluster::protocols::{ChainStatus, ReplicaStatus, StampCounts, Waiting};
 use cluster::time::Time;
+use commitlog::LogRefusal;
 
 use super::Core;
 
@@ -128,6 +129,16 @@ impl Core {
     /// A transaction of another home that has written some of these claims since the session's transaction began.
     pub(crate) fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
         self.query(|core| core.earlier_writer(session, claims))
+    }
+
+    /// Whether the log has room for another record; asked before a transaction begins to commit.
+    pub(crate) fn has_room(&self) -> bool {
+        self.outputs.log.has_room()
+    }
+
+    /// Why the log takes no new records at present.
+    pub(crate) fn refusal(&self) -> Option<LogRefusal> {
+        self.outputs.log.refusal()
     }
 
     /// The seconds since a time of the core.

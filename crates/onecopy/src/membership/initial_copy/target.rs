@@ -4,7 +4,7 @@ use crate::backend::{Address, BackendError, OwnConnection, Served};
 use crate::capture;
 use crate::capture::quoting::quoted;
 use crate::config::Replica;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::membership::adoption;
 use crate::membership::reach::{ReachedServer, reach};
 
@@ -103,23 +103,17 @@ pub(super) async fn make_anew(
 }
 
 /// Connects to the database that is filled. Capture ignores writes on this connection.
-pub(super) async fn connect(
-    address: &Address,
-    coordinator: &Coordinator,
-) -> Result<OwnConnection, BackendError> {
-    let token = capture::apply_token(coordinator.term.cluster_id);
+pub(super) async fn connect(address: &Address, leader: &Leader) -> Result<OwnConnection, BackendError> {
+    let token = capture::apply_token(leader.term.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
-    OwnConnection::open(address, &coordinator.database.served, &own).await
+    OwnConnection::open(address, &leader.database.served, &own).await
 }
 
 /// Marks the server as half full, and installs our objects before the schema, without the id of the cluster.
-pub(super) async fn mark(
-    connection: &mut OwnConnection,
-    coordinator: &Coordinator,
-) -> Result<(), BackendError> {
+pub(super) async fn mark(connection: &mut OwnConnection, leader: &Leader) -> Result<(), BackendError> {
     connection.query(&format!("CREATE SCHEMA {MARK}")).await?;
-    connection.query(&capture::install_sql(coordinator.term.cluster_id)).await?;
+    connection.query(&capture::install_sql(leader.term.cluster_id)).await?;
     connection.query("TRUNCATE onecopy.cluster").await?;
     Ok(())
 }
@@ -133,11 +127,8 @@ pub(super) async fn drop_guards(connection: &mut OwnConnection) -> Result<(), Ba
 }
 
 /// Makes it a server of the cluster, durably: it remains one after a crash of its own.
-pub(super) async fn complete(
-    connection: &mut OwnConnection,
-    coordinator: &Coordinator,
-) -> Result<(), BackendError> {
-    let id = coordinator.term.cluster_id;
+pub(super) async fn complete(connection: &mut OwnConnection, leader: &Leader) -> Result<(), BackendError> {
+    let id = leader.term.cluster_id;
     connection
         .query(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"

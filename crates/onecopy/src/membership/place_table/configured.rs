@@ -13,7 +13,7 @@ use super::{closure, members, told};
 use crate::backend::BackendError;
 use crate::capture::quoting::quoted;
 use crate::config::placement::{PlacementRules, TableName};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::node_kind::NewTable;
 
 /// Tables that one command places.
@@ -23,11 +23,11 @@ struct Group {
 }
 
 /// Writes a line for all tables that are to be held by the same replicas.
-pub(crate) async fn report(coordinator: &Coordinator, rules: &PlacementRules) {
+pub(crate) async fn report(leader: &Leader, rules: &PlacementRules) {
     if rules.is_empty() {
         return;
     }
-    let anchor = &coordinator.seats[coordinator.view.anchor()].name;
+    let anchor = &leader.seats[leader.view.anchor()].name;
     if !rules.let_hold_all(anchor) {
         tracing::warn!(
             %anchor,
@@ -35,10 +35,10 @@ pub(crate) async fn report(coordinator: &Coordinator, rules: &PlacementRules) {
              created, until another replica is the anchor"
         );
     }
-    match held_otherwise(coordinator, rules).await {
+    match held_otherwise(leader, rules).await {
         Ok(groups) => {
             for Group { wanted, tables } in groups {
-                let (tables, replicas) = (tables.join(", "), names(coordinator, wanted));
+                let (tables, replicas) = (tables.join(", "), names(leader, wanted));
                 let command = format!("PLACE TABLE {tables} ON {replicas}");
                 tracing::warn!(
                     tables,
@@ -53,19 +53,16 @@ pub(crate) async fn report(coordinator: &Coordinator, rules: &PlacementRules) {
     }
 }
 
-async fn held_otherwise(
-    coordinator: &Coordinator,
-    rules: &PlacementRules,
-) -> Result<Vec<Group>, BackendError> {
-    let member = |name: &String| coordinator.seats.named(name).map(|seat| seat.replica);
+async fn held_otherwise(leader: &Leader, rules: &PlacementRules) -> Result<Vec<Group>, BackendError> {
+    let member = |name: &String| leader.seats.named(name).map(|seat| seat.replica);
     let by_rule = |table: NewTable<'_>| {
         let holders: ReplicaSet = rules.of(table.names)?.holders.iter().filter_map(member).collect();
         // Replicas that have left hold nothing.
         (holders != ReplicaSet::EMPTY).then_some(holders)
     };
-    let (told, database) = (told(coordinator).await?, coordinator.database.served.id);
-    let held = |table| coordinator.core.copies(table);
-    let found = closure::held_otherwise(told.as_bytes(), database, by_rule, members(coordinator), held)?;
+    let (told, database) = (told(leader).await?, leader.database.served.id);
+    let held = |table| leader.core.copies(table);
+    let found = closure::held_otherwise(told.as_bytes(), database, by_rule, members(leader), held)?;
     let mut groups: BTreeMap<Vec<u16>, Group> = BTreeMap::new();
     for closure::Otherwise { name, wanted } in found {
         let key = wanted.iter().map(|replica| replica.0).collect();
@@ -90,7 +87,7 @@ fn written(table: &TableName) -> String {
     format!("{schema}.{name}")
 }
 
-fn names(coordinator: &Coordinator, set: ReplicaSet) -> String {
-    let held = coordinator.seats.iter().filter(|seat| set.contains(seat.replica));
+fn names(leader: &Leader, set: ReplicaSet) -> String {
+    let held = leader.seats.iter().filter(|seat| set.contains(seat.replica));
     held.map(|seat| seat.name.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -14,7 +14,7 @@ use cluster::parts::replica::State;
 use cluster::placement::{Copies, PARTS_MAX, ReplicaSet, spread};
 
 use super::{PlaceError, Targets, await_catalogue, change, check, closure, member, members, told};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::membership::verify::at_one_version;
 
 /// The parts of tables that are to be dealt.
@@ -29,18 +29,15 @@ pub(crate) struct Dealing {
 }
 
 /// Deals the parts, and moves those of tables that are split already. Returns the holders of each part.
-pub(crate) async fn deal(
-    coordinator: Arc<Coordinator>,
-    dealing: Dealing,
-) -> Result<Vec<ReplicaSet>, PlaceError> {
-    let parking = &coordinator.lead.parking;
+pub(crate) async fn deal(leader: Arc<Leader>, dealing: Dealing) -> Result<Vec<ReplicaSet>, PlaceError> {
+    let parking = &leader.parking;
     let _turn = parking.change.try_lock().map_err(|_| PlaceError::Busy)?;
-    await_catalogue(&coordinator).await;
-    let everyone = members(&coordinator);
+    await_catalogue(&leader).await;
+    let everyone = members(&leader);
     let among: ReplicaSet = if dealing.among.is_empty() {
-        everyone.without(coordinator.view.anchor())
+        everyone.without(leader.view.anchor())
     } else {
-        dealing.among.iter().map(|name| member(&coordinator, name)).collect::<Result<_, _>>()?
+        dealing.among.iter().map(|name| member(&leader, name)).collect::<Result<_, _>>()?
     };
     let others = everyone.iter().filter(|replica| !among.contains(*replica));
     let others = others.fold(ReplicaSet::EMPTY, ReplicaSet::with);
@@ -53,83 +50,83 @@ pub(crate) async fn deal(
     let dealt: Vec<ReplicaSet> =
         spread(dealing.count, dealing.copies, among).into_iter().map(|holders| holders.or(others)).collect();
     let mut targets = Targets::new();
-    let catalogue = coordinator.database.catalogue();
+    let catalogue = leader.database.catalogue();
     // A table that was dropped has no rows.
     let is_there = |(table, _): &(TableId, Copies)| catalogue.table(*table).is_some();
-    for (table, copies) in coordinator.restricted().into_iter().filter(is_there) {
+    for (table, copies) in leader.core.restricted().into_iter().filter(is_there) {
         let Copies::Parts { column, holders } = copies else { continue };
         if holders.len() != dealt.len() {
-            let table = coordinator.table_name(table);
+            let table = leader.table_name(table);
             return Err(PlaceError::OtherParts { table, count: holders.len() });
         }
         targets.insert(table, Copies::Parts { column, holders: dealt.clone().into() });
     }
-    check(&coordinator, &targets, everyone).await?;
-    coordinator.set_parts(&dealt).map_err(PlaceError::Unwritten)?;
-    change(&coordinator, &targets).await?;
+    check(&leader, &targets, everyone).await?;
+    leader.set_parts(&dealt).map_err(PlaceError::Unwritten)?;
+    change(&leader, &targets).await?;
     Ok(dealt)
 }
 
 /// Splits tables by a column, and those that refer to it. Returns all of them.
 pub(super) async fn split(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     tables: &BTreeSet<TableId>,
     column: &str,
 ) -> Result<Vec<TableId>, PlaceError> {
-    let dealt: Arc<[ReplicaSet]> = coordinator.parts().map_err(PlaceError::Unwritten)?.into();
+    let dealt: Arc<[ReplicaSet]> = leader.parts().map_err(PlaceError::Unwritten)?.into();
     if dealt.is_empty() {
         return Err(PlaceError::NoParts);
     }
-    let columns = columns(coordinator, tables, column).await?;
+    let columns = columns(leader, tables, column).await?;
     let mut targets = Targets::new();
     for (table, column) in &columns {
         let target = Copies::Parts { column: column.as_str().into(), holders: Arc::clone(&dealt) };
-        let present = coordinator.core.copies(*table);
+        let present = leader.core.copies(*table);
         if present.split().is_some() && present.split() != target.split() {
-            return Err(PlaceError::IsSplit { table: coordinator.table_name(*table) });
+            return Err(PlaceError::IsSplit { table: leader.table_name(*table) });
         }
         targets.insert(*table, target);
     }
-    check(coordinator, &targets, members(coordinator)).await?;
+    check(leader, &targets, members(leader)).await?;
     let new: Vec<TableId> =
-        columns.into_keys().filter(|table| coordinator.core.copies(*table).split().is_none()).collect();
+        columns.into_keys().filter(|table| leader.core.copies(*table).split().is_none()).collect();
     if !new.is_empty() {
-        check_all_up(coordinator)?;
+        check_all_up(leader)?;
         for table in new {
-            let holders = coordinator.core.copies(table).of_all_rows(members(coordinator));
+            let holders = leader.core.copies(table).of_all_rows(members(leader));
             let parts = targets[&table].map(|_, _| holders);
-            coordinator.place(table, &parts).map_err(PlaceError::Unwritten)?;
+            leader.place(table, &parts).map_err(PlaceError::Unwritten)?;
         }
         // From here on records tell the parts of rows. The replicas apply those that do not.
-        at_one_version(coordinator, async |_| ()).await.map_err(PlaceError::NoOneVersion)?;
+        at_one_version(leader, async |_| ()).await.map_err(PlaceError::NoOneVersion)?;
     }
-    change(coordinator, &targets).await?;
+    change(leader, &targets).await?;
     Ok(targets.into_keys().collect())
 }
 
 /// The column of each table that is to be split.
 async fn columns(
-    coordinator: &Coordinator,
+    leader: &Leader,
     tables: &BTreeSet<TableId>,
     column: &str,
 ) -> Result<BTreeMap<TableId, String>, PlaceError> {
-    let told = told(coordinator).await?;
-    let is_split = |table| coordinator.core.copies(table).split().is_some();
+    let told = told(leader).await?;
+    let is_split = |table| leader.core.copies(table).split().is_some();
     let mut all = BTreeMap::new();
     for table in tables {
-        let database = coordinator.database.served.id;
+        let database = leader.database.served.id;
         all.extend(closure::following(told.as_bytes(), database, *table, column, is_split)?);
     }
     Ok(all)
 }
 
 /// A replica that is not up would have to apply records later that do not tell the parts of their rows.
-fn check_all_up(coordinator: &Coordinator) -> Result<(), PlaceError> {
-    let replicas = coordinator.replicas();
+fn check_all_up(leader: &Leader) -> Result<(), PlaceError> {
+    let replicas = leader.replicas();
     let is_up =
         |id: ReplicaId| replicas.iter().any(|status| status.replica == id && status.state == State::Up);
-    match members(coordinator).iter().find(|replica| !is_up(*replica)) {
-        Some(replica) => Err(PlaceError::NotUp { replica: coordinator.seats[replica].name.clone() }),
+    match members(leader).iter().find(|replica| !is_up(*replica)) {
+        Some(replica) => Err(PlaceError::NotUp { replica: leader.seats[replica].name.clone() }),
         None => Ok(()),
     }
 }

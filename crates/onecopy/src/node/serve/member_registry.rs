@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, OwnConnection};
 use crate::config::{Replica, address_of};
 use crate::coordinator::requests::{Data, InvitationError, Invited, Invitee, MemberRequest, RequestError};
-use crate::coordinator::{Coordinator, ReplicaAddress};
+use crate::coordinator::{Leader, ReplicaAddress};
 use crate::membership::adoption::Places;
 use crate::membership::cluster_file;
 use crate::membership::cluster_file::{Member, Membership};
@@ -37,7 +37,7 @@ const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FR
 
 /// The list, and the servers that are about to join it.
 pub(super) struct MemberRegistry {
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     folder: PathBuf,
     membership: Membership,
     members: BTreeMap<ReplicaId, Replica>,
@@ -50,27 +50,15 @@ pub(super) struct MemberRegistry {
 impl MemberRegistry {
     /// The members of a node that was just opened.
     pub(super) fn open(
-        coordinator: &Arc<Coordinator>,
+        leader: &Arc<Leader>,
         folder: PathBuf,
         membership: Membership,
         places: Places,
     ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
-        coordinator
-            .lead
-            .registry
-            .set(registry)
-            .map_err(|_| NodeError::Twice("the list of members was made"))?;
+        leader.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
         let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self {
-            coordinator: Arc::clone(coordinator),
-            folder,
-            membership,
-            members,
-            invited,
-            former,
-            requests,
-        })
+        Ok(Self { leader: Arc::clone(leader), folder, membership, members, invited, former, requests })
     }
 
     /// Carries out requests until the task is dropped. The client that asked may have gone by the end.
@@ -97,7 +85,7 @@ impl MemberRegistry {
 
     async fn invite(&mut self, invitee: Invitee) -> Result<Invited, InvitationError> {
         let number = (0..REPLICAS_MAX)
-            .find(|number| self.coordinator.seats.is_free(ReplicaId(*number)))
+            .find(|number| self.leader.seats.is_free(ReplicaId(*number)))
             .ok_or_else(|| InvitationError::rejected(AddReplicaError::NoNumber))?;
         let (member, newcomer, data) = match invitee {
             Invitee::Made => {
@@ -118,7 +106,7 @@ impl MemberRegistry {
     }
 
     async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), AddReplicaError> {
-        let served = &self.coordinator.database.served;
+        let served = &self.leader.database.served;
         let address =
             address_of(&url, &served.database, &served.superuser).map_err(AddReplicaError::Address)?;
         if let Some(twin) = self.members.values().find(|member| member.address == address) {
@@ -141,7 +129,7 @@ impl MemberRegistry {
     ) -> Result<(Member, Replica, Data), AddReplicaError> {
         let known = self.former.get(&former).cloned();
         let (member, server) = known.ok_or(AddReplicaError::NotFormer)?;
-        initial_copy::prepare(&self.coordinator).await?;
+        initial_copy::prepare(&self.leader).await?;
         let data = Data::Filled { server: server.clone(), is_former: true };
         Ok((Member { number, ..member }, server, data))
     }
@@ -149,31 +137,31 @@ impl MemberRegistry {
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
     async fn look_at(&self, newcomer: &Replica, replica: ReplicaId) -> Result<Data, AddReplicaError> {
         let address = || newcomer.address.to_string();
-        let mut found = match initial_copy::standing(&self.coordinator.database.served, newcomer).await? {
+        let mut found = match initial_copy::standing(&self.leader.database.served, newcomer).await? {
             ServerCondition::Member(found) => *found,
             ServerCondition::Empty => {
-                initial_copy::prepare(&self.coordinator).await?;
+                initial_copy::prepare(&self.leader).await?;
                 return Ok(Data::Filled { server: newcomer.clone(), is_former: false });
             }
             ServerCondition::Full(data) => {
                 return Err(AddReplicaError::ForeignData { address: address(), data });
             }
         };
-        let expected = self.coordinator.term.cluster_id.to_string();
+        let expected = self.leader.term.cluster_id.to_string();
         if let Some(found) = found.cluster.take_if(|id| *id != expected) {
             return Err(AddReplicaError::OtherCluster { address: address(), found, expected });
         }
         let unreadable = |source: BackendError| AddReplicaError::Unreadable { address: address(), source };
-        let applied = AppliedSet::at(&mut found.connection, &self.coordinator.local.seal)
+        let applied = AppliedSet::at(&mut found.connection, &self.leader.local.seal)
             .read()
             .await
             .map_err(unreadable)?;
-        let judged = self.coordinator.judge(applied, self.coordinator.core.holdings(replica)).await;
+        let judged = self.leader.judge(applied, self.leader.core.holdings(replica)).await;
         judged.map_err(|source| AddReplicaError::Outdated { address: address(), source })?;
         let run = run(&mut found.connection).await.map_err(unreadable)?;
         for member in self.members.values() {
             // A member that cannot be reached is down, so it is not this server.
-            let Ok(mut other) = reach(&self.coordinator.database.served, member).await else { continue };
+            let Ok(mut other) = reach(&self.leader.database.served, member).await else { continue };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
                 return Err(AddReplicaError::IsMember { name: member.name.clone() });
             }

@@ -13,7 +13,7 @@ use cluster::ids::ReplicaId;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::membership::resync;
 use crate::terminal::Progress;
 
@@ -25,27 +25,22 @@ const RETRY_AFTER: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Rebuilds the replicas that supervisors name, until the task is dropped.
-pub(super) async fn run(
-    coordinator: Arc<Coordinator>,
-    mut damaged: mpsc::Receiver<ReplicaId>,
-    progress: Progress,
-) {
+pub(super) async fn run(leader: Arc<Leader>, mut damaged: mpsc::Receiver<ReplicaId>, progress: Progress) {
     let mut rests: BTreeMap<ReplicaId, Instant> = BTreeMap::new();
     while let Some(replica) = damaged.recv().await {
-        let name = &coordinator.seats[replica].name;
+        let name = &leader.seats[replica].name;
         if rests.get(&replica).is_some_and(|until| Instant::now() < *until) {
             continue;
         }
-        while !coordinator.local.sessions.is_open() || resync::donors(&coordinator, replica).next().is_none()
-        {
+        while !leader.local.sessions.is_open() || resync::donors(&leader, replica).next().is_none() {
             tokio::time::sleep(LOOK).await;
         }
         // The server may have started, or been rebuilt, meanwhile.
-        if !coordinator.seats[replica].absence.is_of_the_server() || coordinator.stage(replica).is_some() {
+        if !leader.seats[replica].absence.is_of_the_server() || leader.stage(replica).is_some() {
             continue;
         }
         progress.say(format_args!("rebuilding {name}, because it does not start with its data"));
-        let rest = match resync::run(Arc::clone(&coordinator), replica).await {
+        let rest = match resync::run(Arc::clone(&leader), replica).await {
             Ok(rebuilt) => {
                 progress.say(format_args!("{name} was rebuilt from {}", rebuilt.donor));
                 AGAIN_AFTER

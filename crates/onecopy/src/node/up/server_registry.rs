@@ -18,7 +18,7 @@ use crate::coordinator::requests::{
     Data, InvitationError, Invited, Invitee, MemberRequest, RequestError, SupervisorOrder,
 };
 use crate::coordinator::resync_progress::Transfer;
-use crate::coordinator::{Coordinator, ReplicaAddress};
+use crate::coordinator::{Leader, ReplicaAddress};
 use crate::membership::base_backup;
 use crate::membership::supervisor;
 use crate::membership::supervisor::SupervisorContext;
@@ -32,7 +32,7 @@ const REQUESTS: usize = 4;
 
 /// All servers, each with its supervisor.
 pub(super) struct ServerRegistry {
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     home: Home,
     requests: mpsc::Receiver<MemberRequest>,
     /// Servers that are about to join and have no data yet.
@@ -47,27 +47,23 @@ pub(super) struct ServerRegistry {
 impl ServerRegistry {
     /// Starts supervisors for all servers, also for those that have not started.
     pub(super) fn open(
-        coordinator: &Arc<Coordinator>,
+        leader: &Arc<Leader>,
         home: Home,
         mut failed: BTreeMap<u16, ServerError>,
         progress: &Progress,
     ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
         let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
-        coordinator
-            .lead
-            .registry
-            .set(registry)
-            .map_err(|_| NodeError::Twice("the list of members was made"))?;
+        leader.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
         let mut server_registry = Self {
-            coordinator: Arc::clone(coordinator),
+            leader: Arc::clone(leader),
             home,
             requests,
             invited: BTreeMap::new(),
             stop: watch::channel(()).0,
             supervisors: JoinSet::new(),
             damaged,
-            auto_rebuild: tokio::spawn(auto_rebuild::run(Arc::clone(coordinator), queue, progress.clone())),
+            auto_rebuild: tokio::spawn(auto_rebuild::run(Arc::clone(leader), queue, progress.clone())),
             progress: progress.clone(),
         };
         for server in std::mem::take(&mut server_registry.home.servers) {
@@ -86,7 +82,7 @@ impl ServerRegistry {
                     let _ = invited.send(self.invite(&invitee));
                 }
                 MemberRequest::Furnish { replica, donor, transfer, done } => {
-                    let donor = self.coordinator.seats[donor].address.clone();
+                    let donor = self.leader.seats[donor].address.clone();
                     let furnished = self.furnish(replica, &donor, &transfer).await;
                     let _ = done.send(furnished);
                 }
@@ -118,7 +114,7 @@ impl ServerRegistry {
                 instead: "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
             });
         }
-        let is_free = |number: u16| self.coordinator.seats.is_free(replica(number));
+        let is_free = |number: u16| self.leader.seats.is_free(replica(number));
         let further = self.home.further(is_free);
         let mut server = further.map_err(InvitationError::rejected)?;
         server.keep_port();
@@ -150,8 +146,7 @@ impl ServerRegistry {
         donor: &Address,
         transfer: &Transfer,
     ) -> Result<(), RequestError> {
-        let copied =
-            base_backup::copy(server, donor, &self.coordinator.database.served.superuser, transfer).await;
+        let copied = base_backup::copy(server, donor, &self.leader.database.served.superuser, transfer).await;
         copied.map_err(RequestError::failed)?;
         server.take_copy().await.map_err(RequestError::failed)?;
         self.home.admit(server.number()).map_err(RequestError::failed)?;
@@ -168,12 +163,12 @@ impl ServerRegistry {
 
     async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
         let (done, stopped) = oneshot::channel();
-        if let Some(errands) = self.coordinator.seats[replica].supervisor.get() {
+        if let Some(errands) = self.leader.seats[replica].supervisor.get() {
             let order = SupervisorOrder::Leave { done };
             errands.send(order).await.map_err(|_| RequestError::NoSupervisor)?;
             stopped.await.map_err(|_| RequestError::NoSupervisor)?;
         }
-        self.progress.say(format_args!("{} was stopped and removed", self.coordinator.seats[replica].name));
+        self.progress.say(format_args!("{} was stopped and removed", self.leader.seats[replica].name));
         self.home.remove(number(replica)).map_err(RequestError::failed)
     }
 
@@ -181,12 +176,12 @@ impl ServerRegistry {
         server.keep_port();
         let (errands, queue) = supervisor::errands();
         let replica = replica(server.number());
-        let seat = &self.coordinator.seats[replica];
+        let seat = &self.leader.seats[replica];
         seat.supervisor
             .set(errands)
             .map_err(|_| NodeError::Twice("the supervisor of a server was started"))?;
-        let (coordinator, damaged) = (Arc::clone(&self.coordinator), self.damaged.clone());
-        let post = SupervisorContext { coordinator, replica, damaged, progress: self.progress.clone() };
+        let (leader, damaged) = (Arc::clone(&self.leader), self.damaged.clone());
+        let post = SupervisorContext { leader, replica, damaged, progress: self.progress.clone() };
         self.supervisors.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));
         Ok(())
     }

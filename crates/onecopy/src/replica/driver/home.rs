@@ -14,7 +14,7 @@ use commitlog::LogError;
 
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture::sequences::{load_marks, move_call};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::replica::sequence_allocator::unlend;
 
 /// The bytes of records that are read from the log at a time (one record may be larger).
@@ -66,24 +66,24 @@ impl fmt::Display for MendError {
 /// Moves the sequences to their marks if the server may have lost moves. The server has applied all records up to
 /// `upto`.
 pub(super) async fn mend_sequences(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
     upto: Version,
 ) -> Result<(), MendError> {
-    let address = &coordinator.seats[replica].address;
+    let address = &leader.seats[replica].address;
     let mut connection =
-        OwnConnection::open(address, &coordinator.database.served, &[("options", OPTIONS)]).await?;
-    let earlier_marks = &coordinator.lead.sequences.earlier_marks;
-    let loading = load_earlier_marks(coordinator, &mut connection);
+        OwnConnection::open(address, &leader.database.served, &[("options", OPTIONS)]).await?;
+    let earlier_marks = &leader.sequences.earlier_marks;
+    let loading = load_earlier_marks(leader, &mut connection);
     earlier_marks.get_or_try_init(|| loading).await?;
     // The former incarnation may hold leases.
-    coordinator.database.sequences().leases.replica_changed(replica);
-    unlend(coordinator, &mut connection).await?;
-    coordinator.seats[replica].is_lent.store(false, Ordering::Release);
+    leader.database.sequences().leases.replica_changed(replica);
+    unlend(leader, &mut connection).await?;
+    leader.seats[replica].is_lent.store(false, Ordering::Release);
     if !connection.query(IS_UNBROKEN).await?.is_empty() {
         return Ok(());
     }
-    let marks = coordinator.database.sequences().marks(None, upto, coordinator.log.durable());
+    let marks = leader.database.sequences().marks(None, upto, leader.log.durable());
     connection.query("BEGIN").await?;
     // Marks of other holders count, too: the server's data may be a copy of theirs.
     for mark in &marks {
@@ -94,29 +94,26 @@ pub(super) async fn mend_sequences(
     }
     connection.query(UNBROKEN).await?;
     connection.query("COMMIT").await?;
-    tracing::info!(sequences = marks.len(), replica = %coordinator.seats[replica].name, "the sequences stand at their marks");
+    tracing::info!(sequences = marks.len(), replica = %leader.seats[replica].name, "the sequences stand at their marks");
     Ok(())
 }
 
 /// Reads the marks that the log and the server have from before this term.
-async fn load_earlier_marks(
-    coordinator: &Coordinator,
-    connection: &mut OwnConnection,
-) -> Result<(), MendError> {
-    let (mut next, durable) = (coordinator.log.first_retained(), coordinator.log.durable());
+async fn load_earlier_marks(leader: &Leader, connection: &mut OwnConnection) -> Result<(), MendError> {
+    let (mut next, durable) = (leader.log.first_retained(), leader.log.durable());
     while next <= durable {
-        let records = coordinator.log.read_from(next, READ_BYTES_MAX).await?;
+        let records = leader.log.read_from(next, READ_BYTES_MAX).await?;
         let last = records.last().ok_or(MendError::Missing(next))?;
         next = last.header().last.next();
-        let mut sequences = coordinator.database.sequences();
+        let mut sequences = leader.database.sequences();
         for record in &records {
             for mark in record.sequences() {
                 sequences.note(record.header().last, mark);
             }
         }
     }
-    let remembered = load_marks(connection, coordinator.database.served.id).await?;
-    let mut sequences = coordinator.database.sequences();
+    let remembered = load_marks(connection, leader.database.served.id).await?;
+    let mut sequences = leader.database.sequences();
     for mark in remembered {
         sequences.note(Version::ZERO, mark);
     }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::ReplicaDriver;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::replica::agent::{Agent, AgentEvent, Assignment, Command};
 
 /// The task of an agent, with the driver's ends of its channels. The task ends when this is dropped.
@@ -27,20 +27,20 @@ pub(super) struct RunningAgent {
 
 impl RunningAgent {
     /// Starts the agent of a replica. Its incarnations follow `after`.
-    pub(super) fn start(coordinator: &Coordinator, replica: ReplicaId, after: Incarnation) -> Self {
-        let seat = &coordinator.seats[replica];
+    pub(super) fn start(leader: &Leader, replica: ReplicaId, after: Incarnation) -> Self {
+        let seat = &leader.seats[replica];
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
-            served: coordinator.database.served.clone(),
-            cluster: coordinator.term.cluster_id,
+            served: leader.database.served.clone(),
+            cluster: leader.term.cluster_id,
             after,
-            voucher: coordinator.local.voucher.clone(),
-            seal: Arc::clone(&coordinator.local.seal),
-            spills: coordinator.log.spills(),
+            voucher: leader.local.voucher.clone(),
+            seal: Arc::clone(&leader.local.seal),
+            spills: leader.log.spills(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
-            health_deadline: coordinator.local.timeouts.health_deadline,
-            is_founding: coordinator.term.founding(),
+            health_deadline: leader.local.timeouts.health_deadline,
+            is_founding: leader.term.founding(),
             evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, events) = Agent::new(assignment);
@@ -83,10 +83,10 @@ impl ReplicaDriver {
         self.agent = None;
         self.is_up = false;
         (self.recovering, self.ordered) = (None, None);
-        let (coordinator, replica, incarnation) = (&self.coordinator, self.replica, self.incarnation);
-        coordinator.database.sequences().leases.replica_changed(replica);
-        coordinator.core.tell(Event::ReplicaLost { replica, incarnation });
-        let seat = &coordinator.seats[replica];
+        let (leader, replica, incarnation) = (&self.leader, self.replica, self.incarnation);
+        leader.database.sequences().leases.replica_changed(replica);
+        leader.core.tell(Event::ReplicaLost { replica, incarnation });
+        let seat = &leader.seats[replica];
         seat.give_up();
         seat.absence.end();
         // The task that asked runs to its end, unless the node stops. Then nothing of this is kept.
@@ -96,7 +96,7 @@ impl ReplicaDriver {
     /// Starts the agent again.
     pub(super) fn end_parking(&mut self) {
         if self.agent.is_none() {
-            self.agent = Some(RunningAgent::start(&self.coordinator, self.replica, self.incarnation));
+            self.agent = Some(RunningAgent::start(&self.leader, self.replica, self.incarnation));
         }
     }
 }

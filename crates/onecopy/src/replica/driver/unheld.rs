@@ -15,25 +15,25 @@ use cluster::placement::Share;
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::capture::shares::{NUMBERED_TABLES, a_row_sql};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// Nothing here is captured, and no trigger of a user's runs.
 const OPTIONS: &str = "-c synchronous_commit=on -c session_replication_role=replica -c search_path=pg_catalog \
     -c row_security=off -c statement_timeout=0 -c lock_timeout=0";
 
 /// Removes the rows that the replica does not hold. Its agent is connected, and nothing else runs there.
-pub(super) async fn empty(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), BackendError> {
-    if coordinator.core.holdings(replica).is_everything() {
+pub(super) async fn empty(leader: &Leader, replica: ReplicaId) -> Result<(), BackendError> {
+    if leader.core.holdings(replica).is_everything() {
         return Ok(());
     }
-    let token = capture::apply_token(coordinator.term.cluster_id);
+    let token = capture::apply_token(leader.term.cluster_id);
     let options = format!("{OPTIONS} -c {}={token}", capture::VIA_SETTING);
-    let seat = &coordinator.seats[replica];
+    let seat = &leader.seats[replica];
     let own = [("options", options.as_str()), ("application_name", "onecopy placement")];
-    let mut connection = OwnConnection::open(&seat.address, &coordinator.database.served, &own).await?;
+    let mut connection = OwnConnection::open(&seat.address, &leader.database.served, &own).await?;
     connection.query("BEGIN").await?;
     let numbered = connection.query(NUMBERED_TABLES).await?;
-    let shared = coordinator.shares(replica).of(&numbered)?;
+    let shared = leader.shares(replica).of(&numbered)?;
     let (whole, parts): (Vec<_>, Vec<_>) = shared.iter().partition(|table| table.share == Share::Nothing);
     let mut full = BTreeSet::new();
     for table in &whole {

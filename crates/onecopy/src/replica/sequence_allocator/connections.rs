@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::ids::{Incarnation, ReplicaId};
 
 use crate::backend::{BackendError, OwnConnection};
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 
 /// How long a server may take for one step of the allocator.
 pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(5);
@@ -27,14 +27,14 @@ impl Connections {
     /// Returns the connection to the present incarnation of a replica, or opens one.
     pub(super) async fn at(
         &mut self,
-        coordinator: &Coordinator,
+        leader: &Leader,
         replica: ReplicaId,
     ) -> Result<&mut OwnConnection, BackendError> {
-        let present = coordinator.seats[replica].run.incarnation();
+        let present = leader.seats[replica].run.incarnation();
         let known = self.0.remove(&replica).filter(|(incarnation, _)| *incarnation == present);
         let connection = match known {
             Some((_, connection)) => connection,
-            None => open(coordinator, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await?,
+            None => open(leader, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await?,
         };
         Ok(&mut self.0.entry(replica).insert_entry((present, connection)).into_mut().1)
     }
@@ -52,19 +52,15 @@ impl Connections {
 
 /// Opens a connection without a limit on its statements.
 pub(super) async fn open_unlimited(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
 ) -> Result<OwnConnection, BackendError> {
-    open(coordinator, replica, OPTIONS).await
+    open(leader, replica, OPTIONS).await
 }
 
-async fn open(
-    coordinator: &Coordinator,
-    replica: ReplicaId,
-    options: &str,
-) -> Result<OwnConnection, BackendError> {
-    let address = &coordinator.seats[replica].address;
-    OwnConnection::open(address, &coordinator.database.served, &[("options", options)]).await
+async fn open(leader: &Leader, replica: ReplicaId, options: &str) -> Result<OwnConnection, BackendError> {
+    let address = &leader.seats[replica].address;
+    OwnConnection::open(address, &leader.database.served, &[("options", options)]).await
 }
 
 /// The first value of an answer.

@@ -19,7 +19,7 @@ use cluster::record::RecordBuilder;
 
 use super::connections::{STEP_DEADLINE, answer};
 use crate::backend::OwnConnection;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::replica::agent::identity;
 
@@ -32,7 +32,7 @@ const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 const NUMBER: &str = "pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8";
 
 struct Bringer {
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     id: SessionId,
     mailbox: Arc<Mailbox>,
     anchor: ReplicaId,
@@ -42,18 +42,18 @@ struct Bringer {
 
 /// Brings the marks. Returns the connection if it is still of use.
 pub(super) async fn bring(
-    coordinator: Arc<Coordinator>,
+    leader: Arc<Leader>,
     incarnation: Incarnation,
     connection: OwnConnection,
 ) -> Option<OwnConnection> {
-    let (id, mailbox) = coordinator.open_session();
-    let anchor = coordinator.view.anchor();
-    let mut bringer = Bringer { coordinator, id, mailbox, anchor, incarnation, connection };
+    let (id, mailbox) = leader.open_session();
+    let anchor = leader.view.anchor();
+    let mut bringer = Bringer { leader, id, mailbox, anchor, incarnation, connection };
     let is_good = bringer.run().await.is_some();
-    let Bringer { coordinator, connection, .. } = bringer;
+    let Bringer { leader, connection, .. } = bringer;
     // If the transaction has a record, only the log decides its outcome.
-    coordinator.core.tell(Event::End { session: id });
-    coordinator.close_session(id);
+    leader.core.tell(Event::End { session: id });
+    leader.close_session(id);
     is_good.then_some(connection)
 }
 
@@ -62,18 +62,18 @@ impl Bringer {
     async fn run(&mut self) -> Option<()> {
         let identity = self.begin().await?;
         let identified = self.identify(identity).await;
-        self.coordinator.core.tell(Event::Executed { session: self.id });
+        self.leader.core.tell(Event::Executed { session: self.id });
         let lsn = identified?;
-        let mut record = RecordBuilder::new(self.coordinator.database.served.id);
-        let marks = self.coordinator.wanted_marks();
-        let is_room = self.coordinator.log.has_room() && self.coordinator.log.refusal().is_none();
+        let mut record = RecordBuilder::new(self.leader.database.served.id);
+        let marks = self.leader.wanted_marks();
+        let is_room = self.leader.log.has_room() && self.leader.log.refusal().is_none();
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
             return self.ask("ROLLBACK").await.map(drop);
         }
-        self.coordinator.core.tell(Event::LockLsn { session: self.id, lsn });
+        self.leader.core.tell(Event::LockLsn { session: self.id, lsn });
         let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
         let (claims, changed) = (Vec::new(), Vec::new());
-        self.coordinator.core.tell(Event::Finish { session: self.id, body, claims, changed, reads });
+        self.leader.core.tell(Event::Finish { session: self.id, body, claims, changed, reads });
         self.end().await
     }
 
@@ -84,7 +84,7 @@ impl Bringer {
             writes: Claims::default(),
             cost_us: COST_US,
             near: None,
-            catalogue: Version(self.coordinator.database.catalogue().generation()),
+            catalogue: Version(self.leader.database.catalogue().generation()),
             kind: None,
         };
         let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
@@ -96,7 +96,7 @@ impl Bringer {
             needs,
             foreseen: Foreseen::default(),
         };
-        let placed = match self.coordinator.core.ask(Some(self.id), event) {
+        let placed = match self.leader.core.ask(Some(self.id), event) {
             Some(effect) => effect,
             None => tokio::time::timeout(PLACE_PATIENCE, self.placed()).await.ok()?,
         };
@@ -119,7 +119,7 @@ impl Bringer {
     }
 
     async fn identify(&mut self, identity: Identity) -> Option<u64> {
-        let values = identity::literals(identity, &self.coordinator.local.seal);
+        let values = identity::literals(identity, &self.leader.local.seal);
         self.ask(&format!(
             "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({values}) RETURNING {NUMBER}"
         ))
@@ -139,11 +139,11 @@ impl Bringer {
             match effect {
                 Effect::DrawLockLsn { .. } => {
                     let lsn = self.ask(&format!("SELECT {NUMBER}")).await?;
-                    self.coordinator.core.tell(Event::LockLsn { session: self.id, lsn });
+                    self.leader.core.tell(Event::LockLsn { session: self.id, lsn });
                 }
                 Effect::Commit { .. } => {
                     let committed = self.ask("COMMIT").await;
-                    self.coordinator.core.tell(match committed {
+                    self.leader.core.tell(match committed {
                         Some(_) => Event::Committed { session: self.id },
                         None => Event::ReplicaLost { replica: self.anchor, incarnation: self.incarnation },
                     });

@@ -9,7 +9,7 @@ use wire::sqlstate;
 use super::membership::{awake, rebuilt_row, unquoted, watched};
 use crate::calendar;
 use crate::client::Client;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::checkpoints::Checkpoint;
 use crate::error::Refusal;
 use crate::membership::checkpoint::{self, CheckpointError, NAME_BYTES_MAX};
@@ -79,18 +79,18 @@ impl Order {
 
 /// Carries an order out. It goes on when its client goes away.
 pub(super) async fn run(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     order: &Order,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
-    let node = Arc::clone(coordinator);
+    let node = Arc::clone(leader);
     match order.clone() {
         Order::Create(name) => {
             let refused =
                 |error: CheckpointError| error.refusal(&format!("checkpoint \"{name}\" cannot be made"));
             let task = tokio::spawn(checkpoint::create(node, name.clone()));
             let made = ended(task).await?.map_err(refused)?;
-            Ok(vec![row(coordinator, &made)])
+            Ok(vec![row(leader, &made)])
         }
         Order::Drop(name) => {
             let refused =
@@ -100,11 +100,11 @@ pub(super) async fn run(
             Ok(Vec::new())
         }
         Order::Restore { replica: name, checkpoint } => {
-            let replica = awake(coordinator, &name, "rebuilt")?;
+            let replica = awake(leader, &name, "rebuilt")?;
             let refused =
                 |error: CheckpointError| error.refusal(&format!("replica \"{name}\" cannot be rebuilt"));
             let task = tokio::spawn(checkpoint::restore(node, replica, checkpoint));
-            let rebuilt = watched(coordinator, replica, task, client).await?;
+            let rebuilt = watched(leader, replica, task, client).await?;
             Ok(rebuilt_row(&name, rebuilt.map_err(refused)?))
         }
     }
@@ -115,11 +115,11 @@ async fn ended<T>(task: JoinHandle<T>) -> Result<T, Refusal> {
 }
 
 /// The rows of SHOW CHECKPOINTS, the oldest first.
-pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    coordinator.lead.checkpoints.all().iter().map(|checkpoint| row(coordinator, checkpoint)).collect()
+pub(super) fn rows(leader: &Leader) -> Vec<Vec<String>> {
+    leader.checkpoints.all().iter().map(|checkpoint| row(leader, checkpoint)).collect()
 }
 
-fn row(coordinator: &Coordinator, checkpoint: &Checkpoint) -> Vec<String> {
+fn row(leader: &Leader, checkpoint: &Checkpoint) -> Vec<String> {
     let Checkpoint { name, version, copy } = checkpoint;
     let taken = SystemTime::UNIX_EPOCH + Duration::from_secs(copy.taken_s);
     vec![
@@ -128,7 +128,7 @@ fn row(coordinator: &Coordinator, checkpoint: &Checkpoint) -> Vec<String> {
         calendar::shown(taken.into()),
         copy.replica.clone(),
         (copy.bytes >> 20).to_string(),
-        checkpoint::records_after(coordinator, *version).to_string(),
+        checkpoint::records_after(leader, *version).to_string(),
     ]
 }
 

@@ -6,18 +6,18 @@ use cluster::ids::ReplicaId;
 use cluster::parts::elastic::{Sample, Standing};
 
 use crate::calendar;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::elasticity::{Decided, Usage};
 use crate::elastic::load;
 
 /// One row for each member, then one for each of the last decisions, the newest first.
-pub(super) fn elastic(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let elasticity = &coordinator.lead.elasticity;
+pub(super) fn elastic(leader: &Leader) -> Vec<Vec<String>> {
+    let elasticity = &leader.elasticity;
     let loads = elasticity.loads();
-    let members = coordinator.replicas();
+    let members = leader.replicas();
     let members = members.iter().map(|status| {
-        let name = name(coordinator, Some(status.replica));
-        let state = match load::standing(coordinator, status) {
+        let name = name(leader, Some(status.replica));
+        let state = match load::standing(leader, status) {
             Standing::Anchor => "anchor",
             Standing::Serving => "serving",
             Standing::Away => "away",
@@ -33,7 +33,7 @@ pub(super) fn elastic(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let decisions = elasticity.decisions().into_iter().map(|decided| {
         let Decided { at, change, replica, reason, outcome } = decided;
         let outcome = if outcome.is_empty() { "under way".to_owned() } else { outcome };
-        let name = name(coordinator, replica);
+        let name = name(leader, replica);
         let [state, busy, queued] = [(); 3].map(|()| String::new());
         [calendar::shown(at.into()), name, state, busy, queued, change.word().to_owned(), reason, outcome]
     });
@@ -41,8 +41,8 @@ pub(super) fn elastic(coordinator: &Coordinator) -> Vec<Vec<String>> {
 }
 
 /// The usage since the start of the node, and since the folder of the cluster was made.
-pub(super) fn cost(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let elasticity = &coordinator.lead.elasticity;
+pub(super) fn cost(leader: &Leader) -> Vec<Vec<String>> {
+    let elasticity = &leader.elasticity;
     let price = elasticity.price_per_hour();
     let row = |(since, usage): (&str, Usage)| {
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(usage.began_s);
@@ -65,6 +65,6 @@ pub(super) fn cost(coordinator: &Coordinator) -> Vec<Vec<String>> {
     [("start", elasticity.since_start()), ("boot", elasticity.since_boot())].map(row).into()
 }
 
-fn name(coordinator: &Coordinator, replica: Option<ReplicaId>) -> String {
-    replica.map_or_else(String::new, |replica| coordinator.seats[replica].name.clone())
+fn name(leader: &Leader, replica: Option<ReplicaId>) -> String {
+    replica.map_or_else(String::new, |replica| leader.seats[replica].name.clone())
 }

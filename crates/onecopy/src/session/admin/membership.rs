@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use wire::{encode, sqlstate};
 
 use crate::client::Client;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::Invitee;
 use crate::elastic::park;
@@ -151,60 +151,60 @@ impl Order {
 
 /// Carries an order out.
 pub(crate) async fn run(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     order: &Order,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     match order {
-        Order::Check => check::run(coordinator).await,
+        Order::Check => check::run(leader).await,
         Order::Rebuild(name) => {
-            coordinator.kind.check(Feature::Rebuild)?;
-            let replica = awake(coordinator, name, "rebuilt")?;
-            if coordinator.seats[replica].supervisor.get().is_none() {
-                if coordinator.kind.check(Feature::Refill).is_err() {
+            leader.kind.check(Feature::Rebuild)?;
+            let replica = awake(leader, name, "rebuilt")?;
+            if leader.seats[replica].supervisor.get().is_none() {
+                if leader.kind.check(Feature::Refill).is_err() {
                     return Err(refusal(name, &RebuildError::NotOurs));
                 }
-                return refill(coordinator, name, replica, client).await;
+                return refill(leader, name, replica, client).await;
             }
-            let task = tokio::spawn(resync::run(Arc::clone(coordinator), replica));
-            let rebuilt = watched(coordinator, replica, task, client).await?;
+            let task = tokio::spawn(resync::run(Arc::clone(leader), replica));
+            let rebuilt = watched(leader, replica, task, client).await?;
             rebuilt.map(|rebuilt| rebuilt_row(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
-        Order::Add { url, holds } => add(coordinator, url.as_ref(), holds, client).await,
+        Order::Add { url, holds } => add(leader, url.as_ref(), holds, client).await,
         Order::Drop(name) => {
-            let replica = named(coordinator, name)?;
+            let replica = named(leader, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
-            let removed = members::dismiss(coordinator, replica).await.map_err(refused)?;
+            let removed = members::dismiss(leader, replica).await.map_err(refused)?;
             if let Err(reason) = removed {
                 let text = format!("it is no longer a member, but not all of its server is gone: {reason}");
                 encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
             }
-            Ok(vec![vec![name.clone(), coordinator.seats.len().to_string()]])
+            Ok(vec![vec![name.clone(), leader.seats.len().to_string()]])
         }
         Order::Drain(name) => {
-            let replica = awake(coordinator, name, "drained")?;
+            let replica = awake(leader, name, "drained")?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
-            drain(coordinator, replica, client).await.map_err(refused)?;
-            let is_empty = emptied(coordinator, replica, client).await;
+            drain(leader, replica, client).await.map_err(refused)?;
+            let is_empty = emptied(leader, replica, client).await;
             Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
         }
         Order::Undrain(name) => {
-            let replica = awake(coordinator, name, "undrained")?;
-            coordinator.drain(replica, false);
+            let replica = awake(leader, name, "undrained")?;
+            leader.drain(replica, false);
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
         }
         Order::Park(name) => {
-            let replica = named(coordinator, name)?;
-            let least = coordinator.lead.elasticity.least();
-            let task = tokio::spawn(park::park(Arc::clone(coordinator), replica, least));
-            let parked = watched(coordinator, replica, task, client).await?;
+            let replica = named(leader, name)?;
+            let least = leader.elasticity.least();
+            let task = tokio::spawn(park::park(Arc::clone(leader), replica, least));
+            let parked = watched(leader, replica, task, client).await?;
             let version = parked.map_err(|error| park_refusal(name, "parked", &error))?;
             Ok(vec![vec![name.clone(), version.to_string()]])
         }
         Order::Wake(name) => {
-            let replica = named(coordinator, name)?;
-            let task = tokio::spawn(park::wake(Arc::clone(coordinator), replica));
-            let woken = watched(coordinator, replica, task, client).await?;
+            let replica = named(leader, name)?;
+            let task = tokio::spawn(park::wake(Arc::clone(leader), replica));
+            let woken = watched(leader, replica, task, client).await?;
             let Woken { version, donor } = woken.map_err(|error| park_refusal(name, "woken", &error))?;
             Ok(vec![vec![name.clone(), version.to_string(), donor.unwrap_or_default()]])
         }
@@ -213,40 +213,36 @@ pub(crate) async fn run(
 
 /// Adds a replica, and gives it placed tables.
 async fn add(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     url: Option<&String>,
     holds: &Holds,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     let refused = |error| member_refusal("a replica cannot be added", &error);
     let who = url.cloned().map_or(Invitee::Made, Invitee::At);
-    let newcomer = members::invite(coordinator, who).await.map_err(refused)?;
+    let newcomer = members::invite(leader, who).await.map_err(refused)?;
     let replica = newcomer.replica;
-    let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
-    let added = watched(coordinator, replica, task, client).await?.map_err(refused)?;
+    let task = tokio::spawn(members::furnish(Arc::clone(leader), newcomer));
+    let added = watched(leader, replica, task, client).await?.map_err(refused)?;
     let tables = match holds {
-        Holds::Others => return Ok(rebuilt_row(&coordinator.seats[replica].name, added)),
+        Holds::Others => return Ok(rebuilt_row(&leader.seats[replica].name, added)),
         Holds::Tables(names) => Some(names.clone()),
         Holds::Everything => None,
     };
-    let task = tokio::spawn(place_table::give(Arc::clone(coordinator), replica, tables));
-    let given = watched(coordinator, replica, task, client).await?;
+    let task = tokio::spawn(place_table::give(Arc::clone(leader), replica, tables));
+    let given = watched(leader, replica, task, client).await?;
     given.map_err(|error| error.refusal())?;
-    Ok(rebuilt_row(&coordinator.seats[replica].name, added))
+    Ok(rebuilt_row(&leader.seats[replica].name, added))
 }
 
 /// Drains a replica. Every second it tells the client which sessions it waits for.
-async fn drain(
-    coordinator: &Coordinator,
-    replica: ReplicaId,
-    client: &mut Client,
-) -> Result<(), MemberError> {
-    let mut draining = std::pin::pin!(members::drain(coordinator, replica));
+async fn drain(leader: &Leader, replica: ReplicaId, client: &mut Client) -> Result<(), MemberError> {
+    let mut draining = std::pin::pin!(members::drain(leader, replica));
     loop {
         tokio::select! {
             drained = &mut draining => return drained,
             () = tokio::time::sleep(NOTICE_EVERY) => {
-                let holders = coordinator.local.sessions.holders();
+                let holders = leader.local.sessions.holders();
                 let text = match holders {
                     0 => "open transactions are waited for".to_owned(),
                     _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),
@@ -262,33 +258,33 @@ async fn drain(
 
 /// Rebuilds a replica whose server Onecopy does not run: it leaves, is emptied and filled, and joins again.
 async fn refill(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     name: &str,
     replica: ReplicaId,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
-    if let Some(version) = resync::revive(coordinator, replica).await {
+    if let Some(version) = resync::revive(leader, replica).await {
         return Ok(rebuilt_row(name, ResyncSummary { donor: String::new(), bytes: 0, version }));
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
-    members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
+    members::may_be_refilled(leader, replica).await.map_err(refused)?;
     // An error about the remains of its server is ignored: the copy replaces them.
-    let _ = members::dismiss(coordinator, replica).await.map_err(refused)?;
+    let _ = members::dismiss(leader, replica).await.map_err(refused)?;
     let gone = |error: MemberError| {
         let message = format!("replica \"{name}\" is no longer a member, and was not filled: {error}");
         let hint = "When the cause is removed, ADD REPLICA with its address; what it has left of the cluster does not matter.";
         Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint)
     };
-    let newcomer = members::invite(coordinator, Invitee::Former(replica)).await.map_err(gone)?;
+    let newcomer = members::invite(leader, Invitee::Former(replica)).await.map_err(gone)?;
     let replica = newcomer.replica;
-    let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
-    let added = watched(coordinator, replica, task, client).await?.map_err(gone)?;
+    let task = tokio::spawn(members::furnish(Arc::clone(leader), newcomer));
+    let added = watched(leader, replica, task, client).await?.map_err(gone)?;
     Ok(rebuilt_row(name, added))
 }
 
 /// Waits until a replica has its data, and reports the progress to the client.
 pub(super) async fn watched<T>(
-    coordinator: &Coordinator,
+    leader: &Leader,
     replica: ReplicaId,
     mut task: JoinHandle<T>,
     client: &mut Client,
@@ -296,7 +292,7 @@ pub(super) async fn watched<T>(
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
-            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(coordinator, replica, client).await,
+            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(leader, replica, client).await,
         }
     };
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
@@ -308,11 +304,11 @@ pub(super) fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>
 }
 
 /// Waits, without a limit, until no session uses a drained replica. Returns whether that is so.
-async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) -> bool {
+async fn emptied(leader: &Leader, replica: ReplicaId, client: &mut Client) -> bool {
     let deadline = Instant::now() + DRAIN_MAX;
     let mut tell = Instant::now() + NOTICE_EVERY;
     loop {
-        let users = members::users(coordinator, replica);
+        let users = members::users(leader, replica);
         if users == 0 || Instant::now() > deadline {
             return users == 0;
         }
@@ -328,8 +324,8 @@ async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Cli
     }
 }
 
-fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
-    coordinator.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
+fn named(leader: &Leader, name: &str) -> Result<ReplicaId, Refusal> {
+    leader.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
         Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no replica \"{name}\""),
@@ -339,9 +335,9 @@ fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
 }
 
 /// A replica that is not parked.
-pub(super) fn awake(coordinator: &Coordinator, name: &str, what: &str) -> Result<ReplicaId, Refusal> {
-    let replica = named(coordinator, name)?;
-    if coordinator.lead.parking.state(replica).is_parked() {
+pub(super) fn awake(leader: &Leader, name: &str, what: &str) -> Result<ReplicaId, Refusal> {
+    let replica = named(leader, name)?;
+    if leader.parking.state(replica).is_parked() {
         let message = format!("replica \"{name}\" cannot be {what}: it is parked");
         let hint = format!("WAKE REPLICA {name} starts it.");
         return Err(Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint));
@@ -349,8 +345,8 @@ pub(super) fn awake(coordinator: &Coordinator, name: &str, what: &str) -> Result
     Ok(replica)
 }
 
-async fn tell_stage(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) {
-    if let Some(stage) = coordinator.stage(replica) {
+async fn tell_stage(leader: &Leader, replica: ReplicaId, client: &mut Client) {
+    if let Some(stage) = leader.stage(replica) {
         encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &stage.to_string(), None);
         if client.flush().await.is_err() {
             tracing::debug!("the client that asked for the rebuild has gone");

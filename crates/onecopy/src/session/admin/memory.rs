@@ -23,12 +23,12 @@ pub(super) struct Kept {
 
 /// The memory of all kinds of data.
 pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
-    let Worker { coordinator, local, pools, .. } = worker;
-    let keys = coordinator.core.keys_remembered();
-    let log = coordinator.log.in_memory();
+    let Worker { leader, local, pools, .. } = worker;
+    let keys = leader.core.keys_remembered();
+    let log = leader.log.in_memory();
     let texts = pools.statements.memory();
-    let identities = coordinator.identities.in_memory();
-    let (templates, template_bytes, templates_max) = coordinator.database.workload.in_memory();
+    let identities = leader.identities.in_memory();
+    let (templates, template_bytes, templates_max) = leader.database.workload.in_memory();
     let (captured, captured_max) = local.memory_budget.in_memory();
     let (answers, answer_bytes, answer_bytes_max) = local.result_cache.in_memory();
     let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };

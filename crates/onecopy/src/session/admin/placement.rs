@@ -12,7 +12,7 @@ use wire::{encode, sqlstate};
 
 use crate::capture::quoting::quoted;
 use crate::client::Client;
-use crate::coordinator::Coordinator;
+use crate::coordinator::Leader;
 use crate::coordinator::node_kind::Order;
 use crate::error::Refusal;
 use crate::membership::place_table;
@@ -135,31 +135,31 @@ fn malformed(what: &str) -> Refusal {
 
 /// Carries PLACE out. It goes on when its client goes away.
 pub(super) async fn run(
-    coordinator: &Arc<Coordinator>,
+    leader: &Arc<Leader>,
     placing: &Placing,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
-    let mut task = tokio::spawn(carry_out(Arc::clone(coordinator), placing.clone()));
+    let mut task = tokio::spawn(carry_out(Arc::clone(leader), placing.clone()));
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
-            () = sleep(NOTICE_EVERY) => tell_stages(coordinator, client).await,
+            () = sleep(NOTICE_EVERY) => tell_stages(leader, client).await,
         }
     };
     let placed =
         ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))?;
     match placed? {
         Outcome::Tables(tables) => {
-            let placement = coordinator.kind.placement(coordinator);
+            let placement = leader.kind.placement(leader);
             let copies = |table: &TableId| {
                 placement
                     .as_ref()
                     .map_or(Copies::Whole(ReplicaSet::EMPTY), |placement| placement.copies(*table))
             };
-            let rows = |table: &TableId| table_rows(coordinator, *table, &copies(table));
+            let rows = |table: &TableId| table_rows(leader, *table, &copies(table));
             Ok(tables.iter().flat_map(rows).collect())
         }
-        Outcome::Parts(holders) => Ok(part_rows(coordinator, "parts", &holders)),
+        Outcome::Parts(holders) => Ok(part_rows(leader, "parts", &holders)),
     }
 }
 
@@ -169,7 +169,7 @@ enum Outcome {
     Parts(Vec<ReplicaSet>),
 }
 
-async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Outcome, Refusal> {
+async fn carry_out(leader: Arc<Leader>, placing: Placing) -> Result<Outcome, Refusal> {
     match placing {
         Placing::Tables { tables, wish, masters } => {
             let holders = match &wish {
@@ -177,8 +177,8 @@ async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Ou
                 Wish::Everywhere | Wish::By(_) => None,
             };
             let order = Order { tables: tables.clone(), holders };
-            let Some(placing) = Arc::clone(&coordinator.kind).place(order) else {
-                let placed = place_table::run(coordinator, tables, wish, masters).await;
+            let Some(placing) = Arc::clone(&leader.kind).place(order) else {
+                let placed = place_table::run(leader, tables, wish, masters).await;
                 return placed.map(Outcome::Tables).map_err(|error| error.refusal());
             };
             if matches!(wish, Wish::By(_)) || !masters.is_empty() {
@@ -188,18 +188,18 @@ async fn carry_out(coordinator: Arc<Coordinator>, placing: Placing) -> Result<Ou
             placing.await.map(Outcome::Tables)
         }
         Placing::Parts(dealing) => {
-            if coordinator.core.placement().is_none() {
+            if leader.core.placement().is_none() {
                 return Err(PlaceError::NotOffered("by parts where statements are shipped").refusal());
             }
-            let dealt = place_table::parts::deal(coordinator, dealing).await;
+            let dealt = place_table::parts::deal(leader, dealing).await;
             dealt.map(Outcome::Parts).map_err(|error| error.refusal())
         }
     }
 }
 
-async fn tell_stages(coordinator: &Coordinator, client: &mut Client) {
-    for seat in coordinator.seats.iter() {
-        if let Some(stage) = coordinator.stage(seat.replica) {
+async fn tell_stages(leader: &Leader, client: &mut Client) {
+    for seat in leader.seats.iter() {
+        if let Some(stage) = leader.stage(seat.replica) {
             let text = format!("{}: {stage}", seat.name);
             encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
         }
@@ -210,43 +210,43 @@ async fn tell_stages(coordinator: &Coordinator, client: &mut Client) {
 }
 
 /// The rows of SHOW PLACEMENT: each restricted table, then those that hold every table, and those that hold the others.
-pub(super) fn rows(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let placement = coordinator.kind.placement(coordinator);
+pub(super) fn rows(leader: &Leader) -> Vec<Vec<String>> {
+    let placement = leader.kind.placement(leader);
     let listed = placement.iter().flat_map(Placement::restricted);
     let restricted: Vec<(TableId, Copies)> = listed.map(|(table, copies)| (table, copies.clone())).collect();
     let mut rows: Vec<Vec<String>> =
-        restricted.iter().flat_map(|(table, copies)| table_rows(coordinator, *table, copies)).collect();
+        restricted.iter().flat_map(|(table, copies)| table_rows(leader, *table, copies)).collect();
     let is_restricted = |table: TableId| restricted.iter().any(|(other, _)| *other == table);
-    let mastered = coordinator.core.mastered().into_iter().filter(|table| !is_restricted(*table));
-    rows.extend(mastered.flat_map(|table| table_rows(coordinator, table, &coordinator.core.copies(table))));
+    let mastered = leader.core.mastered().into_iter().filter(|table| !is_restricted(*table));
+    rows.extend(mastered.flat_map(|table| table_rows(leader, table, &leader.core.copies(table))));
     rows.sort();
-    let members: Vec<ReplicaId> = coordinator.seats.iter().map(|seat| seat.replica).collect();
+    let members: Vec<ReplicaId> = leader.seats.iter().map(|seat| seat.replica).collect();
     let is_full = |replica: &ReplicaId| {
         placement.as_ref().is_none_or(|placement| placement.holdings(*replica).is_everything())
     };
     let full: ReplicaSet = members.iter().copied().filter(is_full).collect();
-    rows.push(vec![EVERY_TABLE.to_owned(), names(coordinator, full)]);
-    rows.push(vec![OTHER_TABLES.to_owned(), names(coordinator, members.into_iter().collect())]);
+    rows.push(vec![EVERY_TABLE.to_owned(), names(leader, full)]);
+    rows.push(vec![OTHER_TABLES.to_owned(), names(leader, members.into_iter().collect())]);
     rows
 }
 
 /// The rows of one table: one, or one for all parts that the same replicas hold.
-fn table_rows(coordinator: &Coordinator, table: TableId, copies: &Copies) -> Vec<Vec<String>> {
-    let name = coordinator.table_name(table);
+fn table_rows(leader: &Leader, table: TableId, copies: &Copies) -> Vec<Vec<String>> {
+    let name = leader.table_name(table);
     match copies {
         Copies::Whole(holders) => {
-            vec![vec![name, with_masters(coordinator, *holders, coordinator.core.masters(table))]]
+            vec![vec![name, with_masters(leader, *holders, leader.core.masters(table))]]
         }
         Copies::Parts { column, holders } => {
-            part_rows(coordinator, &format!("{name} by {}, parts", quoted(column)), holders)
+            part_rows(leader, &format!("{name} by {}, parts", quoted(column)), holders)
         }
     }
 }
 
-fn part_rows(coordinator: &Coordinator, what: &str, holders: &[ReplicaSet]) -> Vec<Vec<String>> {
+fn part_rows(leader: &Leader, what: &str, holders: &[ReplicaSet]) -> Vec<Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (part, holders) in holders.iter().enumerate() {
-        groups.entry(names(coordinator, *holders)).or_default().push(part.to_string());
+        groups.entry(names(leader, *holders)).or_default().push(part.to_string());
     }
     let count = holders.len();
     let row = |(holders, parts): (String, Vec<String>)| {
@@ -255,8 +255,8 @@ fn part_rows(coordinator: &Coordinator, what: &str, holders: &[ReplicaSet]) -> V
     groups.into_iter().map(row).collect()
 }
 
-fn with_masters(coordinator: &Coordinator, holders: ReplicaSet, masters: ReplicaSet) -> String {
-    let held = coordinator.seats.iter().filter(|seat| holders.contains(seat.replica));
+fn with_masters(leader: &Leader, holders: ReplicaSet, masters: ReplicaSet) -> String {
+    let held = leader.seats.iter().filter(|seat| holders.contains(seat.replica));
     let names = held.map(|seat| {
         let word = if masters.contains(seat.replica) { " (master)" } else { "" };
         format!("{}{word}", seat.name)
@@ -264,8 +264,8 @@ fn with_masters(coordinator: &Coordinator, holders: ReplicaSet, masters: Replica
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn names(coordinator: &Coordinator, set: ReplicaSet) -> String {
-    let held = coordinator.seats.iter().filter(|seat| set.contains(seat.replica));
+fn names(leader: &Leader, set: ReplicaSet) -> String {
+    let held = leader.seats.iter().filter(|seat| set.contains(seat.replica));
     held.map(|seat| seat.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 

@@ -17,7 +17,7 @@ use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::placement;
 use super::placement_advice::{self, held_by};
 use crate::coordinator::parking::ParkingState;
-use crate::coordinator::{Coordinator, MemberState};
+use crate::coordinator::{Leader, MemberState};
 use crate::database::workload_stats::Shown;
 use crate::link::Worker;
 use crate::transaction::conflict_detail::key_of;
@@ -33,53 +33,53 @@ const TEMPLATES_MAX: usize = 1_000;
 
 /// The rows of a table, in the order of its columns.
 pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<String>> {
-    let coordinator = &worker.coordinator;
+    let leader = &worker.leader;
     match view {
-        View::Cache => cache(coordinator),
-        View::Checkpoints => checkpoints::rows(coordinator),
-        View::Clients => bouncer::clients(coordinator),
-        View::Cost => elastic::cost(coordinator),
-        View::Elastic => elastic::elastic(coordinator),
-        View::Config => coordinator.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
+        View::Cache => cache(leader),
+        View::Checkpoints => checkpoints::rows(leader),
+        View::Clients => bouncer::clients(leader),
+        View::Cost => elastic::cost(leader),
+        View::Elastic => elastic::elastic(leader),
+        View::Config => leader.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(worker),
         View::Help => help(),
         View::Lists => bouncer::lists(worker),
-        View::Log => log(coordinator),
+        View::Log => log(leader),
         View::Memory => memory(worker),
-        View::Placement => placement::rows(coordinator),
-        View::PlacementAdvice => placement_advice::rows(coordinator),
+        View::Placement => placement::rows(leader),
+        View::PlacementAdvice => placement_advice::rows(leader),
         View::Pools => bouncer::pools(worker),
-        View::Replicas => replicas(coordinator),
+        View::Replicas => replicas(leader),
         View::Servers => bouncer::servers(worker),
-        View::Stats if dialect == Dialect::Own => stats(coordinator),
-        View::Stats => bouncer::stats(coordinator),
-        View::StatsAverages => bouncer::averages(coordinator),
-        View::StatsTotals => bouncer::totals(coordinator),
-        View::Templates => templates(coordinator),
-        View::Chains => chains(coordinator),
-        View::Conflicts => conflicts(coordinator),
-        View::Transactions => transactions(coordinator),
+        View::Stats if dialect == Dialect::Own => stats(leader),
+        View::Stats => bouncer::stats(leader),
+        View::StatsAverages => bouncer::averages(leader),
+        View::StatsTotals => bouncer::totals(leader),
+        View::Templates => templates(leader),
+        View::Chains => chains(leader),
+        View::Conflicts => conflicts(leader),
+        View::Transactions => transactions(leader),
         View::Users => bouncer::users(worker),
-        View::Version if dialect == Dialect::Own => version(coordinator),
+        View::Version if dialect == Dialect::Own => version(leader),
         View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
     }
 }
 
-fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn log(leader: &Leader) -> Vec<Vec<String>> {
     // The replica whose applied set holds back trimming.
-    let slowest = coordinator.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
-    let slowest = slowest.map(|status| coordinator.seats[usize::from(status.replica.0)].name.clone());
+    let slowest = leader.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
+    let slowest = slowest.map(|status| leader.seats[usize::from(status.replica.0)].name.clone());
     vec![vec![
-        coordinator.term.cluster_id.to_string(),
-        coordinator.term.epoch.to_string(),
-        coordinator.log.first_retained().to_string(),
-        coordinator.log.durable().to_string(),
+        leader.term.cluster_id.to_string(),
+        leader.term.epoch.to_string(),
+        leader.log.first_retained().to_string(),
+        leader.log.durable().to_string(),
         slowest.unwrap_or_default(),
     ]]
 }
 
-fn cache(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let cache = &coordinator.local.result_cache;
+fn cache(leader: &Leader) -> Vec<Vec<String>> {
+    let cache = &leader.local.result_cache;
     let (entries, bytes, limit) = cache.in_memory();
     let sizes = [("answers", entries as u64), ("bytes", bytes), ("limit_bytes", limit)];
     let rows = sizes.into_iter().chain(cache.counts.shown());
@@ -96,17 +96,17 @@ fn memory(worker: &Worker) -> Vec<Vec<String>> {
     kept_in_memory(worker).into_iter().map(row).chain([resident]).collect()
 }
 
-fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let quarantined = coordinator.quarantined();
-    coordinator
+fn replicas(leader: &Leader) -> Vec<Vec<String>> {
+    let quarantined = leader.quarantined();
+    leader
         .replicas()
         .iter()
         .map(|status| {
-            let seat = &coordinator.seats[status.replica];
-            let stage = coordinator.stage(status.replica);
-            let parking = coordinator.lead.parking.state(status.replica);
+            let seat = &leader.seats[status.replica];
+            let stage = leader.stage(status.replica);
+            let parking = leader.parking.state(status.replica);
             let detail = match (&stage, quarantined.get(&status.replica)) {
-                _ if let ParkingState::Parked { durable } = parking => parked_detail(coordinator, durable),
+                _ if let ParkingState::Parked { durable } = parking => parked_detail(leader, durable),
                 (Some(stage), _) => stage.to_string(),
                 (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} repairs it", seat.name),
                 (None, None) if status.state == State::Down => {
@@ -119,7 +119,7 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 _ if stage.is_some() && seat.member_state() == MemberState::New => "joining",
                 _ if stage.is_some() => "rebuilding",
                 State::Up | State::Down if parking == ParkingState::Waking => "waking",
-                State::Up if status.is_drained && coordinator.users_of(status) > 0 => "draining",
+                State::Up if status.is_drained && leader.users_of(status) > 0 => "draining",
                 State::Up if status.is_drained => "drained",
                 State::Up if status.is_suspect => "suspect",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
@@ -139,7 +139,7 @@ fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
                 status.reads.to_string(),
                 status.writes.to_string(),
                 format!("{:.3}", Duration::from_micros(status.expected_wait_us).as_secs_f64() * 1e3),
-                if status.replica == coordinator.view.anchor() { "anchor" } else { "replica" }.to_owned(),
+                if status.replica == leader.view.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]
         })
@@ -154,40 +154,40 @@ fn parked_at(parking: ParkingState) -> Option<Version> {
     }
 }
 
-fn parked_detail(coordinator: &Coordinator, durable: Version) -> String {
-    if coordinator.is_left_behind(durable) {
+fn parked_detail(leader: &Leader, durable: Version) -> String {
+    if leader.is_left_behind(durable) {
         return "the log no longer has what it lacks; WAKE REPLICA rebuilds it".to_owned();
     }
     "the log has what it lacks".to_owned()
 }
 
-fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn transactions(leader: &Leader) -> Vec<Vec<String>> {
     let mut waiting: BTreeMap<SessionId, Waiting> =
-        coordinator.core.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
-    let snapshots = coordinator.core.snapshots();
+        leader.core.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
+    let snapshots = leader.core.snapshots();
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for shown in coordinator.local.memory_budget.show() {
+    for shown in leader.local.memory_budget.show() {
         let waits = waiting.remove(&shown.session);
         let state = if waits.is_some() { WAITING } else { shown.phase.word() };
         let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
         let snapshot = snapshots.get(&shown.session).map_or_else(String::new, ToString::to_string);
-        let home = home(coordinator, shown.home);
+        let home = home(leader, shown.home);
         let row = [shown.session.to_string(), home, state.to_owned(), age(shown.age_s), snapshot];
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(coordinator, waits.as_ref())).collect());
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(leader, waits.as_ref())).collect());
     }
     // Transactions that wait with their first statement are open nowhere yet.
     for waits in waiting.values() {
-        let age = age(coordinator.core.age_s(waits.since));
-        let (home, snapshot) = (home(coordinator, waits.home), String::new());
+        let age = age(leader.core.age_s(waits.since));
+        let (home, snapshot) = (home(leader, waits.home), String::new());
         let row = [waits.session.to_string(), home, WAITING.to_owned(), age, snapshot];
         let sizes = [0; 3].map(|size: u64| size.to_string());
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(coordinator, Some(waits))).collect());
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(leader, Some(waits))).collect());
     }
     rows
 }
 
-fn home(coordinator: &Coordinator, replica: ReplicaId) -> String {
-    coordinator.seats[usize::from(replica.0)].name.clone()
+fn home(leader: &Leader, replica: ReplicaId) -> String {
+    leader.seats[usize::from(replica.0)].name.clone()
 }
 
 fn age(seconds: f64) -> String {
@@ -195,18 +195,18 @@ fn age(seconds: f64) -> String {
 }
 
 /// The sessions that block a transaction, and the table and key where they conflict.
-fn waits_for(coordinator: &Coordinator, waits: Option<&Waiting>) -> [String; 3] {
+fn waits_for(leader: &Leader, waits: Option<&Waiting>) -> [String; 3] {
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
-    let catalogue = coordinator.database.catalogue();
+    let catalogue = leader.database.catalogue();
     let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
-    let wanted = waits.and_then(|waits| coordinator.local.memory_budget.wanted(waits.session));
+    let wanted = waits.and_then(|waits| leader.local.memory_budget.wanted(waits.session));
     let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
     let table = table.map_or_else(String::new, |table| table.name.clone());
     [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
 }
 
-fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let stats = &coordinator.local.stats;
+fn stats(leader: &Leader) -> Vec<Vec<String>> {
+    let stats = &leader.local.stats;
     let counters: [(&str, &AtomicU64); 14] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
@@ -224,14 +224,14 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
         ("sessions", &stats.sessions),
     ];
     let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
-    let (logins, logins_cut) = coordinator.local.half_open.counts();
+    let (logins, logins_cut) = leader.local.half_open.counts();
     let others = [
         ("logins", logins as u64),
         ("logins_cut", logins_cut),
-        ("chains_misjudged", coordinator.core.known_misjudged()),
-        ("turns_unended", coordinator.core.turns_unended()),
+        ("chains_misjudged", leader.core.known_misjudged()),
+        ("turns_unended", leader.core.turns_unended()),
     ];
-    let stamps = coordinator.core.stamps();
+    let stamps = leader.core.stamps();
     let by_stamps = [
         ("messages_sent", stamps.sent),
         ("messages_unordered", stamps.unordered),
@@ -247,11 +247,11 @@ fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
 }
 
 /// `expected` are the probable accesses of a transaction that begins with the template.
-fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let catalogue = coordinator.database.catalogue();
+fn templates(leader: &Leader) -> Vec<Vec<String>> {
+    let catalogue = leader.database.catalogue();
     let row = |shown: Shown| {
         let mean_us = shown.total_us / shown.count.max(1);
-        let prediction = coordinator.database.workload.predict(&[shown.template]);
+        let prediction = leader.database.workload.predict(&[shown.template]);
         let (begins, foreseen, expected) = prediction.map_or_else(Default::default, |prediction| {
             let expected = prediction.accesses(&catalogue, &[]).describe(&catalogue);
             let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
@@ -259,25 +259,25 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
         });
         let mean = format!("{:.3}", Duration::from_micros(mean_us).as_secs_f64() * 1e3);
         let number = format!("{:016x}", shown.template.0);
-        let held_by = held_by(coordinator, shown.tables.as_ref());
+        let held_by = held_by(leader, shown.tables.as_ref());
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected, held_by]
     };
-    coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+    leader.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
 /// Chains of known transactions, with the sessions in the order in which they run.
-fn chains(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn chains(leader: &Leader) -> Vec<Vec<String>> {
     let row = |chain: ChainStatus| {
         let sessions: Vec<String> = chain.sessions.iter().map(ToString::to_string).collect();
-        let replica = coordinator.seats[chain.worker].name.clone();
+        let replica = leader.seats[chain.worker].name.clone();
         vec![chain.chain.to_string(), replica, sessions.len().to_string(), sessions.join(" ")]
     };
-    coordinator.core.chains().into_iter().map(row).collect()
+    leader.core.chains().into_iter().map(row).collect()
 }
 
 /// Conflicts by table. A row without a table counts conflicts about several tables, or any.
-fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
-    let catalogue = coordinator.database.catalogue();
+fn conflicts(leader: &Leader) -> Vec<Vec<String>> {
+    let catalogue = leader.database.catalogue();
     let row = |count: Count| {
         let table = count.table.map_or_else(String::new, |id| {
             catalogue.table(id).map_or_else(|| format!("number {}", id.number), |table| table.name.clone())
@@ -287,13 +287,13 @@ fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
         let ends = [count.aborts.to_string(), count.deadlocks.to_string()];
         std::iter::once(table).chain(numbers).chain(ends).collect()
     };
-    coordinator.core.conflicts().into_iter().map(row).collect()
+    leader.core.conflicts().into_iter().map(row).collect()
 }
 
-fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {
+fn version(leader: &Leader) -> Vec<Vec<String>> {
     vec![vec![
         format!("onecopy {}", env!("CARGO_PKG_VERSION")),
-        coordinator.term.cluster_id.to_string(),
-        coordinator.view.durable().to_string(),
+        leader.term.cluster_id.to_string(),
+        leader.view.durable().to_string(),
     ]]
 }

@@ -1,0 +1,173 @@
+//! The leader of a cluster: a coordinator, and the state that only the leader has.
+//!
+//! That is the log with the identities in it, which records each replica still needs, what the files beside the log say of the
+//! members, and the drivers of the replicas' agents. Sessions have none of it: they reach the leader by events to the core.
+//!
+//! Invariant: a leader lives for one term ([`super::term`]).
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use cluster::Cluster;
+use cluster::ids::ReplicaId;
+use commitlog::LogEngine;
+use tokio::sync::{Mutex, Notify, mpsc};
+
+use super::checkpoints::Checkpoints;
+use super::core::{Core, Outputs};
+use super::drivers::Drivers;
+use super::elasticity::{Elasticity, UsageFile};
+use super::identities::Identities;
+use super::log_retention::{LogRetention, Retention};
+use super::mailboxes::Mailboxes;
+use super::messages::Messages;
+use super::node_kind::NodeKind;
+use super::parking::{ParkedFiles, Parking};
+use super::performances::Performances;
+use super::placement_file::PlacementFile;
+use super::quarantines::Quarantines;
+use super::requests::MemberRequest;
+use super::sequence_allocation::SequenceAllocation;
+use super::splits::LastSplits;
+use super::term::TermState;
+use super::view::View;
+use super::{Coordinator, Seat, Seats};
+use crate::database::Database;
+use crate::local::LocalState;
+use crate::local::limits::Limits;
+
+/// The parts of a node from which its leader starts.
+pub(crate) struct LeaderOptions {
+    /// How the node keeps its replicas equal.
+    pub(crate) kind: Arc<dyn NodeKind>,
+    /// The core, if this kind of node has one.
+    pub(crate) core: Option<Cluster>,
+    /// The first anchor.
+    pub(crate) anchor: ReplicaId,
+    /// The database that is served.
+    pub(crate) database: Arc<Database>,
+    /// The term that begins.
+    pub(crate) term: TermState,
+    /// The identities of the records in the log.
+    pub(crate) identities: Identities,
+    /// What the files beside the log say of the members.
+    pub(crate) files: MemberFiles,
+    /// The operator's limits.
+    pub(crate) limits: Limits,
+    /// The state of this node.
+    pub(crate) local: Arc<LocalState>,
+}
+
+/// The files about the members, beside the log.
+pub(crate) struct MemberFiles {
+    /// The quarantines that outlive a restart.
+    pub(crate) quarantines: Quarantines,
+    /// The files of parked replicas.
+    pub(crate) parked: ParkedFiles,
+    /// The file of what each replica holds.
+    pub(crate) placement: PlacementFile,
+    /// The file of what the servers have cost.
+    pub(crate) usage: UsageFile,
+    /// The checkpoints.
+    pub(crate) checkpoints: Checkpoints,
+}
+
+/// A coordinator with the state of the leader. It is used like the coordinator itself: `leader.core.tell(event)`.
+pub(crate) struct Leader {
+    /// What sessions share.
+    pub(crate) coordinator: Arc<Coordinator>,
+    /// The term.
+    pub(crate) term: TermState,
+    /// The log.
+    pub(crate) log: Arc<dyn LogEngine>,
+    /// The version of each identity in the log.
+    pub(crate) identities: Arc<Identities>,
+    /// The drivers of the replicas' agents.
+    pub(crate) drivers: Drivers,
+    /// Which records each replica still needs, and why one is quarantined.
+    pub(crate) retention: Retention,
+    /// What the log is also kept for.
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    /// Which replicas are parked.
+    pub(crate) parking: Parking,
+    /// The file of what each replica holds. Held while that changes.
+    pub(super) placement: std::sync::Mutex<PlacementFile>,
+    /// How large the cluster is, and why.
+    pub(crate) elasticity: Elasticity,
+    /// The way to the task that keeps the list of members.
+    pub(crate) registry: OnceLock<mpsc::Sender<MemberRequest>>,
+    /// Held while VERIFY or CHECK compares the replicas.
+    pub(crate) verification: Mutex<()>,
+}
+
+impl Leader {
+    /// Starts no task; the caller starts the log's writer.
+    pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: LeaderOptions) -> Arc<Self> {
+        let LeaderOptions { kind, core, anchor, database, term, identities, files, limits, local } = options;
+        let seats = Arc::new(Seats::new(seats, limits.reader_patience));
+        let members = seats.iter().map(|seat| seat.replica);
+        let retention = Retention::new(LogRetention::of(members), files.quarantines, limits);
+        let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
+        let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
+        let outputs = Outputs {
+            cluster_id: term.cluster_id,
+            view: Arc::clone(&view),
+            mailboxes: Arc::clone(&mailboxes),
+            seats: Arc::clone(&seats),
+            identities: Arc::clone(&identities),
+            messages: Messages::new(),
+            performances: Arc::clone(&performances),
+            log: Arc::clone(&log),
+            database: Arc::clone(&database),
+            local: Arc::clone(&local),
+        };
+        let coordinator = Arc::new(Coordinator {
+            cluster_id: term.cluster_id,
+            core: Core::new(core, outputs),
+            view,
+            mailboxes,
+            seats,
+            kind,
+            performances,
+            database,
+            spills: log.spills(),
+            sequences: SequenceAllocation::default(),
+            deadlock_search: Notify::new(),
+            last_splits: LastSplits::default(),
+            local,
+        });
+        let leader = Arc::new(Self {
+            coordinator,
+            term,
+            log,
+            identities,
+            drivers: Drivers::in_this_runtime(),
+            retention,
+            checkpoints: Arc::new(files.checkpoints),
+            parking: Parking::new(files.parked),
+            placement: std::sync::Mutex::new(files.placement),
+            elasticity: Elasticity::new(files.usage),
+            registry: OnceLock::new(),
+            verification: Mutex::default(),
+        });
+        leader.seats.set_reader_patience(anchor);
+        leader.forget_oids();
+        leader.remember_quarantines();
+        leader.remember_parked();
+        leader
+    }
+}
+
+impl Deref for Leader {
+    type Target = Coordinator;
+
+    fn deref(&self) -> &Coordinator {
+        &self.coordinator
+    }
+}
+
+impl std::fmt::Debug for Leader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leader").field("term", &self.term).finish_non_exhaustive()
+    }
+}
