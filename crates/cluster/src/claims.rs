@@ -12,6 +12,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{DatabaseId, TableId};
 
 pub use sql::accesses::ColumnSet;
@@ -39,7 +41,7 @@ pub const ANY_DEFINITION: u64 = 0;
 pub const ROW_CLAIMS_MAX: usize = 1_000;
 
 /// The claims of a statement or a transaction.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Claims {
     /// Values of unique keys that are written, taken or freed: table, and hash of key and value.
     pub rows: Vec<(TableId, u64)>,
@@ -140,7 +142,7 @@ impl Claims {
 }
 
 /// A claim that two transactions have in common.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Meeting {
     /// The table.
     pub table: TableId,
@@ -149,7 +151,7 @@ pub struct Meeting {
 }
 
 /// The claims of statements that were let run together, or those that home itself holds for them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Claimed {
     /// The number of statements of the transaction that were let run before. For a table that is held, the first of several.
     pub turn: u32,
@@ -162,7 +164,7 @@ pub struct Claimed {
 }
 
 /// A bounded set of reads: whole tables, rows by values of their unique keys, and groups of rows.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
     /// Tables of which any row may be read.
     pub tables: Vec<TableId>,

@@ -6,10 +6,15 @@
 
 mod abort_cause;
 mod needs;
+mod parties;
 mod stamped;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
 
 use crate::claims::{Claimed, Claims, ColumnSet};
-use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
+use crate::ids::{CrewId, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::placement::{Copies, ReplicaSet, Touches};
 use crate::record::SealedBody;
 use crate::time::Time;
@@ -19,7 +24,7 @@ pub use needs::{Foreseen, Home, Kind, Level, Needs, Reads, Whole};
 pub use stamped::{Digest, Message, Performance, Role, Stamp};
 
 /// An input of the state machine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A session wants to run a statement that only reads, outside of an update transaction.
     Read {
@@ -285,10 +290,26 @@ pub enum Event {
         /// What has become of it.
         performance: Performance,
     },
+    /// A node is lost, or its link was broken: nothing more comes from these sessions, and their connections to servers are not theirs
+    /// any more. What they wait for and what they have open is over, also what had finished without being appended. What was appended
+    /// stays; a home that is not known to have committed it is lost.
+    NodeLost {
+        /// The sessions of the node.
+        crew: CrewId,
+    },
+    /// A session has lost its leader, or its link, after [`Event::Finish`], and asks what became of its transaction. The driver has
+    /// looked the identity up in the log: among what this leader has read or appended, and after [`Event::NodeLost`] of the session's
+    /// former crew. [`Effect::Acknowledge`] and [`Effect::HomeLost`] answer once the version is durable, or [`Effect::Abort`].
+    Outcome {
+        /// The session.
+        session: SessionId,
+        /// The version of its record, if the log has it.
+        version: Option<Version>,
+    },
 }
 
 /// An output of the state machine: the driver has to do this.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Effect {
     /// Send the session's statement, on a connection of this incarnation and no other.
     Execute {
@@ -449,37 +470,4 @@ pub enum Effect {
         /// The session.
         session: SessionId,
     },
-}
-
-impl Effect {
-    /// Whether it answers the session's last event.
-    pub fn answers(&self, own: SessionId) -> bool {
-        matches!(self, Self::Execute { session, .. } | Self::LateReservation { session, .. } if *session == own)
-    }
-
-    /// The session that has to carry the effect out, if one has to.
-    pub fn session(&self) -> Option<SessionId> {
-        match *self {
-            Self::Execute { session, .. }
-            | Self::LateReservation { session, .. }
-            | Self::Reclassify { session }
-            | Self::DrawLockLsn { session }
-            | Self::Acknowledge { session, .. }
-            | Self::Commit { session, .. }
-            | Self::HomeLost { session }
-            | Self::Abort { session, .. }
-            | Self::RunAgain { session }
-            | Self::Held { session, .. } => Some(session),
-            Self::Append { .. }
-            | Self::Apply { .. }
-            | Self::Reset { .. }
-            | Self::Anchor { .. }
-            | Self::WakeAt { .. }
-            | Self::Send { .. }
-            | Self::Perform { .. }
-            | Self::CommitPerformed { .. }
-            | Self::UndoPerformed { .. }
-            | Self::LoadCatalogue { .. } => None,
-        }
-    }
 }

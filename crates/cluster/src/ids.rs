@@ -11,12 +11,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 pub use sql::{DatabaseId, SequenceId, TableId};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -136,7 +138,7 @@ impl Incarnation {
 }
 
 /// Random at the birth of a cluster; keeps the log of another cluster out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ClusterId(pub u128);
 
 impl fmt::Display for ClusterId {
@@ -146,7 +148,7 @@ impl fmt::Display for ClusterId {
 }
 
 /// The identity of a transaction, known from BEGIN on. The log and the replicas both store it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Identity {
     /// The leader's term in which the transaction began.
     pub epoch: Epoch,

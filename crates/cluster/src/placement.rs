@@ -30,6 +30,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{PartId, ReplicaId, TableId};
 
 pub use holdings::{Changed, Holdings, Share, Touches, Writes};
@@ -37,7 +39,7 @@ pub use parts::{PARTS_MAX, PartSet, part_of, spread};
 pub use replica_set::{REPLICAS_MAX, ReplicaSet};
 
 /// The holders of a table.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Copies {
     /// Of all its rows.
     Whole(ReplicaSet),
@@ -93,7 +95,7 @@ impl Copies {
 
 /// Counts the changes of which tables are split, by what column, into how many parts. What was concluded under another edition may
 /// be wrong.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Edition(pub u32);
 
 /// The map itself, which the placement and all holdings share.

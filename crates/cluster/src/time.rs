@@ -1,7 +1,9 @@
 //! Time as the core sees it: an argument, never a clock.
 
+use serde::{Deserialize, Serialize};
+
 /// Microseconds since some start that the driver chose; monotonic.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Time {
     /// Microseconds.
     pub us: u64,

@@ -51,6 +51,8 @@ pub use split::{may_split, named_values, split_value};
 pub(crate) use value::Form;
 pub use value::{Decimal, Value};
 
+use serde::{Deserialize, Serialize};
+
 use crate::catalogue::TableId;
 use crate::name::Name;
 use crate::statement::Opaque;
@@ -149,7 +151,7 @@ impl Columns {
 
 /// A set of positions in [`crate::Table::columns`]. Positions from 63 on are one: a set that has any of them is taken to
 /// have them all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ColumnSet(u64);
 
 /// The position that stands for itself and all after it.

@@ -14,6 +14,8 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::accesses;
 use crate::body::{self, Code};
 use crate::name::Name;
@@ -25,7 +27,7 @@ pub use code::{
 pub use table::{Action, Column, ColumnDefault, Key, Reference, Table};
 
 /// A database of the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct DatabaseId(pub u32);
 
 impl DatabaseId {
@@ -50,7 +52,7 @@ impl std::fmt::Display for DatabaseId {
 }
 
 /// A table of the cluster. Each database numbers its own tables, so a number alone names no table.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct TableId {
     /// The database that the table is in.
     pub database: DatabaseId,
@@ -59,7 +61,7 @@ pub struct TableId {
 }
 
 /// A sequence of the cluster, numbered like a [`TableId`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SequenceId {
     /// The database that the sequence is in.
     pub database: DatabaseId,

@@ -1,10 +1,12 @@
 //! Why transactions end that their clients did not end.
 
+use serde::{Deserialize, Serialize};
+
 use crate::claims::Meeting;
 use crate::ids::{SessionId, Version};
 
 /// Why a session's transaction cannot go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AbortCause {
     /// The replica where it was open is lost, and nothing of it was logged.
     HomeLost,
@@ -19,7 +21,7 @@ pub enum AbortCause {
 }
 
 /// The other transaction of a conflict, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rival {
     /// The claims in which the two meet.
     pub meeting: Option<Meeting>,

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::claims::{Claims, Footprint};
 use crate::ids::{KindId, ReplicaId, TableId, Version};
 use crate::placement::Touches;
 
 /// The reads of a statement.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reads {
     /// Exactly these tables.
     Tables(Arc<[TableId]>),
@@ -34,7 +36,7 @@ impl Reads {
 }
 
 /// The isolation level of an update transaction.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Level {
     /// Each statement sees what is committed when it begins.
     ReadCommitted,
@@ -45,7 +47,7 @@ pub enum Level {
 }
 
 /// Where an update transaction may have its home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Home {
     /// Only at the anchor: it may do what cannot be bounded, or what only the anchor can do.
     Anchor,
@@ -61,7 +63,7 @@ pub enum Home {
 }
 
 /// The needs of a statement of an update transaction.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Needs {
     /// Its reads, with what it writes.
     pub reads: Reads,
@@ -81,7 +83,7 @@ pub struct Needs {
 }
 
 /// A kind of transactions with its working set.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Kind {
     /// The kind.
     pub id: KindId,
@@ -90,7 +92,7 @@ pub struct Kind {
 }
 
 /// What is known of a transaction's later statements when it begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Foreseen {
     /// The claims that they are likely to make. They count when the home is chosen, and never for waiting.
     Likely(Claims),
@@ -105,7 +107,7 @@ impl Default for Foreseen {
 }
 
 /// All that a transaction does, known before it begins: one statement, or a call, or a declared profile.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Whole {
     /// The claims on all that its statements may write, lock or rely on.
     pub writes: Claims,

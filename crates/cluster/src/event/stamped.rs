@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::claims::Claims;
 use crate::ids::{ReplicaId, SessionId};
 use crate::time::Time;
 
 /// The place of a transaction in the order of all. Two origins may have the same time; then their numbers decide, which the paper
 /// leaves open.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Stamp {
     /// The clock of the origin at the submission, in microseconds.
     pub us: u64,
@@ -30,7 +32,7 @@ impl Stamp {
 }
 
 /// A message from the agent of one replica to that of another.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// A transaction was submitted to the sender.
     Submitted {
@@ -46,7 +48,7 @@ pub enum Message {
 }
 
 /// What a replica does with a transaction that was submitted to another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
     /// It holds all that the transaction touches, and performs it.
     Performs,
@@ -57,11 +59,11 @@ pub enum Role {
 /// Stands for the rows that an execution has changed: the net change of each row, with its table and its old and new values. Two
 /// executions with the same changes have the same digest, in whatever order they made them and whatever numbers their servers
 /// have given to types.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Digest(pub u128);
 
 /// What has become of a replica's execution of a transaction of another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Performance {
     /// Only its COMMIT is left: the identity is inserted, and deferred constraints are checked.
     Done(Digest),

@@ -45,6 +45,11 @@ impl<T> Waiting<T> {
         self.queue.values_mut().map(|(_, item)| item)
     }
 
+    /// The sessions of the statements that wait.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.queue.values().map(|(session, _)| *session)
+    }
+
     /// Removes the statement of a session. Returns whether one was there.
     pub fn remove(&mut self, session: SessionId) -> bool {
         let before = self.queue.len();

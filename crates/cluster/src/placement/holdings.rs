@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Copies, Edition, Map, PartSet};
 use crate::ids::{PartId, ReplicaId, TableId};
 
 /// What a statement may need where it runs: the tables that it reads and writes, and those that its triggers,
 /// cascades and constraint checks reach.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Touches {
     /// It cannot be bounded.
     #[default]

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::ReplicaSet;
@@ -22,7 +23,7 @@ use crate::ids::{PartId, ReplicaId};
 pub const PARTS_MAX: u8 = 64;
 
 /// A set of parts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct PartSet(u64);
 
 impl PartSet {

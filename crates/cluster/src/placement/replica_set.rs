@@ -1,12 +1,14 @@
 //! Sets of replicas, as bits.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::ReplicaId;
 
 /// The most replicas of one cluster.
 pub const REPLICAS_MAX: u16 = 64;
 
 /// A set of replicas.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReplicaSet(u64);
 
 impl ReplicaSet {

@@ -11,7 +11,8 @@
 //!   elsewhere ([`apply_batching`]).
 //! - *Stamps*: a protocol may order all transactions by the times of their submission, and let several replicas execute
 //!   each ([`stamped`], [`performing`]).
-//! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]).
+//! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]); nodes are
+//!   lost with their sessions ([`crews`]).
 //!
 //! There is one way to recover. When a replica loses anything on which a logged commit depends, the whole replica is reset:
 //! every connection ends, transactions that are open there and not logged are rolled back (40001), its applied set is read
@@ -24,6 +25,7 @@ mod certification;
 mod choices;
 mod commit_groups;
 mod commits;
+mod crews;
 mod home_choice;
 mod members;
 mod memory_groups;
@@ -255,6 +257,8 @@ pub struct Rows {
     conflicts: Conflicts,
     server_waits: ServerWaits,
     turns_unended: u64,
+    /// Sessions that ask for the outcome of a version that is not durable yet.
+    asking: BTreeSet<(Version, SessionId)>,
 }
 
 impl Rows {
@@ -308,6 +312,7 @@ impl Rows {
             conflicts: Conflicts::default(),
             server_waits: ServerWaits::default(),
             turns_unended: 0,
+            asking: BTreeSet::new(),
         })
     }
 
@@ -449,6 +454,8 @@ impl Rows {
             Event::Hold { session } => self.hold_at(session, out),
             Event::Release { session } => self.release(session, out),
             Event::WakeUp => self.wake_up(out),
+            Event::NodeLost { crew } => self.node_lost(crew, out),
+            Event::Outcome { session, version } => self.outcome(session, version, out),
             about @ (Event::Arrived { .. }
             | Event::Digest { .. }
             | Event::Undone { .. }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    DatabaseId, Envelope, FORMAT_PARTS, FORMAT_SPILLED, HEADER_BYTES, Header, IS_SPILLED, Item, Items,
-    Record, RowChanges, Sequence, TableId, Tail, Version, WRITES_EVERYTHING, put, u32_at,
+    ClusterId, DatabaseId, DecodeError, Envelope, FORMAT_PARTS, FORMAT_SPILLED, HEADER_BYTES, Header,
+    IS_SPILLED, Identity, Item, Items, Record, RowChanges, Sequence, ServiceId, TableId, Tail, Version,
+    WRITES_EVERYTHING, put, u32_at,
 };
 use crate::placement::{Changed, Edition};
 
-/// A body that is complete and waits for its version.
-#[derive(Clone, Debug)]
+/// A body that is complete and waits for its version. One that comes over a link is checked like a record that is read from a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Received")]
 pub struct SealedBody {
     pub(super) database: DatabaseId,
     pub(super) bytes: Vec<u8>,
@@ -22,6 +26,55 @@ pub struct SealedBody {
     pub(super) sequences: u32,
     pub(super) edition: Edition,
     pub(super) untold: BTreeSet<TableId>,
+}
+
+/// A body as it came over a link, before its check.
+#[derive(Deserialize)]
+struct Received {
+    database: DatabaseId,
+    bytes: Vec<u8>,
+    format: u16,
+    body_bytes: u32,
+    body_crc: u32,
+    table_count: u32,
+    rows: u64,
+    flags: u32,
+    sequences: u32,
+    edition: Edition,
+    untold: BTreeSet<TableId>,
+}
+
+impl TryFrom<Received> for SealedBody {
+    type Error = DecodeError;
+
+    fn try_from(received: Received) -> Result<Self, DecodeError> {
+        let Received { database, bytes, format, body_bytes, body_crc, table_count, rows, .. } = received;
+        let Received { flags, sequences, edition, untold, .. } = received;
+        let version = Version::ZERO.next();
+        let (cluster, identity, service) = (ClusterId::default(), Identity::default(), ServiceId::default());
+        let header = Header { cluster, identity, first: version, last: version, database, service };
+        let envelope = Envelope { header, format, body_bytes, body_crc, table_count, rows, flags };
+        let have_bytes = bytes.len();
+        let mut checked = bytes;
+        let head = checked.get_mut(..HEADER_BYTES);
+        head.ok_or(DecodeError::Truncated { needed_bytes: HEADER_BYTES, have_bytes })?
+            .copy_from_slice(&envelope.encode());
+        let mut bytes = Record::decode(checked)?.bytes;
+        bytes[..HEADER_BYTES].fill(0);
+        Ok(Self {
+            database,
+            bytes,
+            format,
+            body_bytes,
+            body_crc,
+            table_count,
+            rows,
+            flags,
+            sequences,
+            edition,
+            untold,
+        })
+    }
 }
 
 impl SealedBody {

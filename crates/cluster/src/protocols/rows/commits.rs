@@ -83,6 +83,7 @@ impl Rows {
             }
             out.effects.push(Effect::Acknowledge { session, version });
         }
+        self.tell_outcomes(out);
         (0..self.replicas.len()).for_each(|index| self.advance(index, out));
         self.check_hold(out);
     }

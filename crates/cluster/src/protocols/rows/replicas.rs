@@ -125,7 +125,7 @@ impl Rows {
     }
 
     /// Takes a transaction out of the order of its home, so that no other one is appended because it goes.
-    fn close(&mut self, session: SessionId) {
+    pub(super) fn close(&mut self, session: SessionId) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         if let Phase::Finished(finished) | Phase::Suspected(finished) =
             std::mem::replace(&mut transaction.phase, Phase::Open)

@@ -5,6 +5,7 @@ mod apply_batching;
 mod chains;
 mod commit_groups;
 mod configurations;
+mod crews;
 mod databases;
 mod held;
 mod homes;
