@@ -93,6 +93,10 @@ pub struct Notices {
 pub enum LogRefusal {
     /// The disk of the log is full.
     DiskFull,
+    /// Etcd has no majority, or none that this node reaches.
+    NoMajority,
+    /// Etcd is about to reach its quota, or has reached it.
+    QuotaReached,
 }
 
 /// What a log keeps in memory for readers.

@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cluster::ids::{ClusterId, Version};
+use cluster::ids::{ClusterId, Epoch, Version};
 use cluster::record::DecodeError;
 use tokio::task::JoinError;
+
+use crate::etcd::EtcdError;
 
 /// Why a log was not opened, read or trimmed.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ pub enum LogError {
         /// The lowest that is there.
         first_retained: Version,
     },
+    /// The part of the log that is on etcd.
+    Etcd(EtcdError),
 }
 
 /// The kind of damage at a place of the log.
@@ -118,6 +122,11 @@ impl fmt::Display for Damage {
 }
 
 impl LogError {
+    /// Whether etcd did not answer, so that the same may succeed later.
+    pub(super) fn is_of_the_network(&self) -> bool {
+        matches!(self, Self::Etcd(EtcdError::Store(error)) if error.is_ambiguous())
+    }
+
     pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.to_owned(), source }
     }
@@ -167,6 +176,7 @@ impl fmt::Display for LogError {
                 "version {asked} is not in the log any more, it begins with version {first_retained}; \
                  the replica that needs it must be rebuilt"
             ),
+            Self::Etcd(error) => error.fmt(f),
         }
     }
 }
@@ -175,6 +185,7 @@ impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } | Self::Interrupted { source } => Some(source),
+            Self::Etcd(error) => Some(error),
             _ => None,
         }
     }
@@ -185,43 +196,90 @@ pub(super) const SYNCHRONISE: &str = "synchronise";
 
 /// Why the log stopped taking records, for good.
 #[derive(Debug)]
-pub struct LogFailure {
-    /// The action, as a verb.
-    pub doing: &'static str,
-    /// The file.
-    pub path: PathBuf,
-    /// The answer of the system.
-    pub source: io::Error,
+pub enum LogFailure {
+    /// The disk has failed.
+    Disk {
+        /// The action, as a verb.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The answer of the system.
+        source: io::Error,
+    },
+    /// Another node has claimed the log. What this node has appended and not reported durable may be in it or not.
+    Fenced {
+        /// The epoch of the other node; of none, if the claim was deleted.
+        by: Epoch,
+        /// The name of the other node.
+        node: String,
+    },
+    /// Etcd holds what this node cannot have left there.
+    Damaged {
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Etcd refuses to write, and waiting does not help.
+    Refused {
+        /// The answer of etcd.
+        reason: String,
+    },
+    /// The log was closed while etcd did not answer.
+    ClosedUnwritten {
+        /// The last version that is known to be durable.
+        durable: Version,
+    },
 }
 
 impl LogFailure {
     /// Whether more room on the disk would have prevented it. A failed synchronisation may have lost pages all the same.
     pub(super) fn is_full_disk(&self) -> bool {
-        self.source.kind() == io::ErrorKind::StorageFull && self.doing != SYNCHRONISE
+        matches!(self, Self::Disk { doing, source, .. }
+            if source.kind() == io::ErrorKind::StorageFull && *doing != SYNCHRONISE)
     }
 }
 
 impl fmt::Display for LogFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        if self.source.kind() == io::ErrorKind::StorageFull {
-            return write!(
+        match self {
+            Self::Disk { doing, path, source } if source.kind() == io::ErrorKind::StorageFull => write!(
                 f,
-                "no space left to {} {path}; free some space on this file system: nothing that was acknowledged is lost, \
+                "no space left to {doing} {}; free some space on this file system: nothing that was acknowledged is lost, \
                  and nothing is committed before",
-                self.doing
-            );
+                path.display()
+            ),
+            Self::Disk { doing, path, source } => write!(
+                f,
+                "cannot {doing} {}: {source}; nothing more is acknowledged, start again when the disk is sound",
+                path.display()
+            ),
+            Self::Fenced { by, node } => write!(
+                f,
+                "node {node} has taken over the log with epoch {by}; this node acknowledges nothing any more"
+            ),
+            Self::Damaged { key, reason } => write!(
+                f,
+                "the key {key} of etcd is not as this node left it: {reason}; nothing more is acknowledged, find out \
+                 what else writes to this etcd"
+            ),
+            Self::Refused { reason } => {
+                write!(f, "etcd does not take the log: {reason}; nothing more is acknowledged")
+            }
+            Self::ClosedUnwritten { durable } => write!(
+                f,
+                "the log was closed while etcd did not answer; what follows version {durable} may be in the log or not, \
+                 and was not acknowledged"
+            ),
         }
-        write!(
-            f,
-            "cannot {} {path}: {}; nothing more is acknowledged, start again when the disk is sound",
-            self.doing, self.source
-        )
     }
 }
 
 impl std::error::Error for LogFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+        match self {
+            Self::Disk { source, .. } => Some(source),
+            _ => None,
+        }
     }
 }

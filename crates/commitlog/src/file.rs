@@ -38,12 +38,13 @@ mod spill;
 pub(crate) mod tests;
 mod writer;
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use cluster::ids::ClusterId;
+use cluster::ids::{ClusterId, Version};
+use cluster::record::Record;
 
 use disk::{Disk, RealDisk};
 use shared::Shared;
@@ -63,9 +64,16 @@ const RING_BYTES: usize = 16 << 20;
 
 /// The limits of a log; only tests take others than the default.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+pub(crate) struct Sizes {
     segment_bytes: u64,
     ring_bytes: usize,
+}
+
+/// Whose log is opened, and the version with which it begins if there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) cluster: ClusterId,
+    pub(crate) first: Version,
 }
 
 impl Default for Sizes {
@@ -93,17 +101,23 @@ struct Unstarted {
 impl FileLog {
     /// Opens the log in `dir`, or begins one there. Cuts a torn tail off; what it returns is durable.
     pub fn open(dir: &Path, cluster: ClusterId) -> Result<(Self, Recovered), LogError> {
-        Self::open_with(dir, cluster, Sizes::default(), Box::new(RealDisk))
+        Self::open_at(dir, Origin { cluster, first: Version::ZERO.next() }, Sizes::default())
+    }
+
+    /// The same; a log that is begun begins with the version of the origin.
+    pub(crate) fn open_at(dir: &Path, origin: Origin, sizes: Sizes) -> Result<(Self, Recovered), LogError> {
+        Self::open_with(dir, origin, sizes, Box::new(RealDisk))
     }
 
     fn open_with(
         dir: &Path,
-        cluster: ClusterId,
+        origin: Origin,
         sizes: Sizes,
         mut disk: Box<dyn Disk>,
     ) -> Result<(Self, Recovered), LogError> {
+        let cluster = origin.cluster;
         let lock = recover::lock_folder(dir)?;
-        let opened = recover::recover(dir, cluster, sizes.segment_bytes, disk.as_mut())?;
+        let opened = recover::recover(dir, origin, sizes.segment_bytes, disk.as_mut())?;
         let shared = Shared::new(dir, cluster, sizes, opened.segments, opened.spilled, opened.recovered.last);
         let log = Self {
             shared: Arc::new(shared),
@@ -112,6 +126,11 @@ impl FileLog {
             _lock: lock,
         };
         Ok((log, opened.recovered))
+    }
+
+    /// The record with this version; blocks on the disk.
+    pub(crate) fn read_blocking(&self, version: Version) -> Result<Vec<Arc<Record>>, LogError> {
+        self.shared.read_from(version, 1)
     }
 
     fn start_writer(&self, notices: Notices) -> Result<(), LogError> {
@@ -136,6 +155,25 @@ impl FileLog {
             tracing::error!("the log's writer thread panicked");
         }
     }
+}
+
+/// Moves the segments and the spilled rows of a log that is not open into a folder inside its own, the oldest first, so that
+/// a crash leaves a log that can be opened. Returns that folder.
+pub(crate) fn set_aside(dir: &Path, into: &str) -> Result<PathBuf, LogError> {
+    let _lock = recover::lock_folder(dir)?;
+    let aside = dir.join(into);
+    if !aside.is_dir() {
+        owner_only::make_folder(&aside).map_err(|source| LogError::io("make the folder", &aside, source))?;
+    }
+    let segments = segment::list(dir)?.into_iter().map(|first| segment::path_of(dir, first));
+    let rows = SpillFolder::files(dir)?;
+    for path in segments.chain(rows) {
+        let Some(name) = path.file_name() else { continue };
+        fs::rename(&path, aside.join(name)).map_err(|source| LogError::io("move", &path, source))?;
+        disk::sync_folder(dir).map_err(|source| LogError::io("synchronise", dir, source))?;
+    }
+    disk::sync_folder(&aside).map_err(|source| LogError::io("synchronise", &aside, source))?;
+    Ok(aside)
 }
 
 impl Drop for FileLog {

@@ -1,16 +1,23 @@
 //! The log of committed transactions: here an acknowledged transaction is safe.
 //!
 //! [`LogEngine`] is what a node needs of a log. [`FileLog`] keeps one in files; [`inspect`] reads such files while no node is
-//! needed. Rows that are too many for a record are spilled beside the log ([`SpillStore`]).
+//! needed. [`EtcdLog`] keeps one on etcd, for several nodes. Rows that are too many for a record are spilled beside the log ([`SpillStore`]).
 
 #[cfg(test)]
 mod conformance;
 mod engine;
 mod error;
+mod etcd;
 mod file;
 mod spill;
 
 pub use engine::{BoxFuture, InMemory, LogEngine, LogRefusal, NEWEST_IDENTITIES, Notices, Recovered};
 pub use error::{Damage, LogError, LogFailure};
+pub use etcd::{
+    BatchError, Chair, ChairError, Claim, Claimed, ClientIdentity, Compare, Confirmed, Ending, EtcdChair,
+    EtcdError, EtcdKeys, EtcdLog, EtcdOptions, Follower, Gateway, KeyValue, Keys, Leader, LogCopy,
+    MemberStatus, Operation, Range, Reading, Revision, SpaceUsed, Store, StoreError, TlsError, TlsFiles, Txn,
+    TxnAnswer,
+};
 pub use file::{Contents, FileLog, Found, Inspected, RowCounts, SpillFolder, inspect};
 pub use spill::{SpillReader, SpillStore, SpillWriter};

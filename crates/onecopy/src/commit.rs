@@ -18,7 +18,6 @@ use cluster::ids::{Identity, Version};
 use cluster::placement::Touches;
 use cluster::record::{RecordBuilder, SealedBody};
 use cluster::refresh::digest;
-use commitlog::LogRefusal;
 use sql::Isolation;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
@@ -70,11 +69,7 @@ impl View<'_> {
     fn check_room(self) -> Result<(), Fault> {
         match self.link.coordinator().core.refusal() {
             None => Ok(()),
-            Some(LogRefusal::DiskFull) => Err(Fault::Refused(Refusal::new(
-                sqlstate::DISK_FULL,
-                "no space is left on the disk of Onecopy's log, so nothing can be committed",
-                "Free some space there. Reads go on, and so do writes as soon as there is room.",
-            ))),
+            Some(reason) => Err(Fault::Refused(Refusal::of_log(reason))),
         }
     }
 }

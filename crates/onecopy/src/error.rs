@@ -1,6 +1,7 @@
 //! Errors of a session, grouped by the reaction that they need. Only this file turns them into SQLSTATEs.
 
 use cluster::ids::ReplicaId;
+use commitlog::LogRefusal;
 use wire::{encode, sqlstate};
 
 use crate::backend::BackendError;
@@ -41,6 +42,27 @@ impl Refusal {
     /// Onecopy does not support a feature.
     pub(crate) fn unsupported(what: impl std::fmt::Display, hint: impl Into<String>) -> Self {
         Self::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{what} is not supported through Onecopy"), hint)
+    }
+
+    /// The log takes no new commits at present.
+    pub(crate) fn of_log(reason: LogRefusal) -> Self {
+        match reason {
+            LogRefusal::DiskFull => Self::new(
+                sqlstate::DISK_FULL,
+                "no space is left on the disk of Onecopy's log, so nothing can be committed",
+                "Free some space there. Reads go on, and so do writes as soon as there is room.",
+            ),
+            LogRefusal::NoMajority => Self::new(
+                sqlstate::CANNOT_CONNECT_NOW,
+                "etcd does not answer, so nothing can be committed",
+                "Start a majority of its members, or mend the network to them. Reads go on, and so do writes as soon as it answers.",
+            ),
+            LogRefusal::QuotaReached => Self::new(
+                sqlstate::DISK_FULL,
+                "etcd is about to reach its quota, so nothing can be committed",
+                "Bring back nodes that are down, compact and defragment etcd, or raise its quota. Reads go on.",
+            ),
+        }
     }
 
     /// Appends the refusal as an ErrorResponse.

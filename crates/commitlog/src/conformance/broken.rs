@@ -94,7 +94,8 @@ impl LogEngine for Broken {
     }
 
     fn shrink(&self, upto: Version, max_bytes: u64) -> BoxFuture<'_, Result<Version, LogError>> {
-        let upto = if self.has(Fault::TrimsTooMuch) { Version(upto.0 + 25) } else { upto };
+        let upto =
+            if self.has(Fault::TrimsTooMuch) && upto > Version::ZERO { Version(upto.0 + 25) } else { upto };
         self.inner.shrink(upto, max_bytes)
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use cluster::ids::{ClusterId, Epoch, Identity, Version};
 use cluster::record::{DecodeError, Record};
 
+use super::Origin;
 use super::disk::{self, Disk};
 use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
@@ -69,14 +70,15 @@ pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
 /// Reads the whole log; the head of this file says what is written.
 pub(super) fn recover(
     dir: &Path,
-    cluster: ClusterId,
+    origin: Origin,
     segment_bytes: u64,
     disk: &mut dyn Disk,
 ) -> Result<Opened, LogError> {
+    let cluster = origin.cluster;
     let mut firsts = segment::list(dir)?;
     let begun = firsts.is_empty();
     if begun {
-        let header = SegmentHeader { cluster, first: Version::ZERO.next(), epoch: Epoch::default() };
+        let header = SegmentHeader { cluster, first: origin.first, epoch: Epoch::default() };
         segment::create(dir, header, segment_bytes, disk)
             .map_err(|source| LogError::io("make", &segment::path_of(dir, header.first), source))?;
         firsts.push(header.first);

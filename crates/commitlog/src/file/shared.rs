@@ -178,7 +178,10 @@ impl Shared {
 
     /// A new segment is written from now on.
     pub(super) fn begin_segment(&self, segment: Segment) {
-        self.account().segments.push(segment);
+        let segments = &mut self.account().segments;
+        // An empty one that was too small for its first record is replaced by its like.
+        segments.pop_if(|last| last.first == segment.first);
+        segments.push(segment);
     }
 
     /// These records, each with its offset in the active segment, are durable.

@@ -45,8 +45,21 @@ impl SpillFolder {
         Self { dir: dir.to_owned(), cluster, reserve_bytes }
     }
 
+    /// The files of spilled rows in a folder.
+    pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, LogError> {
+        let refused = |source| LogError::io("list the folder", dir, source);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).map_err(refused)? {
+            let path = entry.map_err(refused)?.path();
+            if path.to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
     /// Begins the file of a transaction. Blocks on the disk.
-    pub(super) fn create_file(&self, identity: Identity) -> io::Result<SpillFile> {
+    pub(crate) fn create_file(&self, identity: Identity) -> io::Result<SpillFile> {
         self.create_with(identity, Box::new(RealDisk))
     }
 
@@ -63,12 +76,12 @@ impl SpillFolder {
     }
 
     /// Deletes the file of a transaction whose record is not in the log.
-    pub(super) fn remove_file(&self, identity: Identity) -> io::Result<()> {
+    pub(crate) fn remove_file(&self, identity: Identity) -> io::Result<()> {
         fs::remove_file(self.path(identity))
     }
 
     /// Opens the file of a record. Blocks on the disk.
-    pub(super) fn open_file(&self, record: &Record) -> Result<SpillFileReader, LogError> {
+    pub(crate) fn open_file(&self, record: &Record) -> Result<SpillFileReader, LogError> {
         let version = record.header().last;
         let path = self.path(record.header().identity);
         let damaged = |cause| LogError::Damaged { file: path.clone(), offset: 0, version, cause };
@@ -89,7 +102,7 @@ impl SpillFolder {
     }
 
     /// Reads a record's file to its end.
-    pub(super) fn verify(&self, record: &Record) -> Result<(), LogError> {
+    pub(crate) fn verify(&self, record: &Record) -> Result<(), LogError> {
         let mut reader = self.open_file(record)?;
         while reader.next_chunk()?.is_some() {}
         Ok(())
@@ -97,12 +110,9 @@ impl SpillFolder {
 
     /// Deletes the files of all other records.
     pub(super) fn remove_orphans(&self, kept: &[(Version, Identity)]) -> Result<(), LogError> {
-        let refused = |source| LogError::io("list the folder", &self.dir, source);
         let kept: Vec<PathBuf> = kept.iter().map(|(_, identity)| self.path(*identity)).collect();
-        for entry in fs::read_dir(&self.dir).map_err(refused)? {
-            let path = entry.map_err(refused)?.path();
-            let is_ours = path.to_str().is_some_and(|name| name.ends_with(SUFFIX));
-            if is_ours && !kept.contains(&path) {
+        for path in Self::files(&self.dir)? {
+            if !kept.contains(&path) {
                 tracing::info!(file = %path.display(), "deleted the rows of a transaction that did not commit");
                 fs::remove_file(&path).map_err(|source| LogError::io("delete", &path, source))?;
             }
@@ -130,7 +140,7 @@ impl SpillFolder {
 }
 
 /// A file that grows. It is deleted on drop, unless it was finished.
-pub(super) struct SpillFile {
+pub(crate) struct SpillFile {
     dir: PathBuf,
     path: PathBuf,
     file: File,
@@ -143,7 +153,7 @@ pub(super) struct SpillFile {
 
 impl SpillFile {
     /// Adds a chunk. Blocks on the disk.
-    pub(super) fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
+    pub(crate) fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
         let need_bytes = self.reserve_bytes.saturating_add(chunk.bytes().len() as u64);
         let space = rustix::fs::fstatvfs(&self.file)?;
         if space.f_bavail.saturating_mul(space.f_frsize) < need_bytes {
@@ -160,7 +170,7 @@ impl SpillFile {
     }
 
     /// Makes the file durable; from here on it belongs to the record. Blocks on the disk.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         if let Some(disk) = &mut self.disk {
             disk.sync(&self.file)?;
         }
@@ -190,7 +200,7 @@ impl Drop for SpillFile {
 
 /// Reads a record's file, chunk by chunk.
 #[derive(Debug)]
-pub(super) struct SpillFileReader {
+pub(crate) struct SpillFileReader {
     path: PathBuf,
     file: File,
     version: Version,

@@ -20,14 +20,16 @@ use cluster::record::{Record, RecordBuilder};
 use faults::FullDisk;
 
 use super::disk::{Disk, RealDisk};
-use super::{FileLog, Sizes};
+use super::{FileLog, Origin, Sizes};
 use crate::conformance::{CLUSTER, PATIENCE, Subject, block_on, conformance, identity, record, record_of};
 use crate::{LogEngine, LogError, LogFailure, Notices, Recovered};
 
-const TINY: Sizes = Sizes { segment_bytes: 2048, ring_bytes: 0 };
+/// A new log of the tests' cluster begins here.
+const BEGINNING: Origin = Origin { cluster: CLUSTER, first: Version(1) };
+pub(crate) const TINY: Sizes = Sizes { segment_bytes: 2048, ring_bytes: 0 };
 
 /// A folder that goes away with the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Default for Folder {
     fn default() -> Self {
@@ -35,8 +37,20 @@ impl Default for Folder {
     }
 }
 
+/// A log in files with tiny segments, that runs and tells nobody.
+pub(crate) fn open_file_log(dir: &Path) -> (FileLog, Recovered) {
+    let (log, recovered) = FileLog::open_at(dir, BEGINNING, TINY).unwrap();
+    log.start(Notices { durable: Box::new(|_| {}), failed: Box::new(|failure| panic!("{failure}")) })
+        .unwrap();
+    (log, recovered)
+}
+
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("onecopy-log-{}-{n}", std::process::id()));
@@ -76,7 +90,7 @@ struct Running {
 
 impl Running {
     fn open(dir: &Path, sizes: Sizes, disk: impl Disk + 'static) -> Result<Self, LogError> {
-        let (log, recovered) = FileLog::open_with(dir, CLUSTER, sizes, Box::new(disk))?;
+        let (log, recovered) = FileLog::open_with(dir, BEGINNING, sizes, Box::new(disk))?;
         let (durable_to, durable) = mpsc::channel();
         let (failed_to, failed) = mpsc::channel();
         log.start(Notices {
@@ -234,7 +248,7 @@ impl Subject for Files {
     fn open(&self) -> (Box<dyn LogEngine>, Recovered) {
         let (sizes, disk) =
             (Sizes { segment_bytes: 2048, ring_bytes: 1000 }, FullDisk(Arc::clone(&self.is_full)));
-        let (log, recovered) = FileLog::open_with(&self.folder.0, CLUSTER, sizes, Box::new(disk)).unwrap();
+        let (log, recovered) = FileLog::open_with(&self.folder.0, BEGINNING, sizes, Box::new(disk)).unwrap();
         (Box::new(log), recovered)
     }
 

@@ -220,5 +220,5 @@ impl Writer {
 }
 
 fn failure(doing: &'static str, path: &Path, source: io::Error) -> LogFailure {
-    LogFailure { doing, path: path.to_owned(), source }
+    LogFailure::Disk { doing, path: path.to_owned(), source }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cluster::protocols::shipping::Kind;
-use commitlog::LogRefusal;
 use sql::Catalogue;
 use wire::sqlstate;
 
@@ -263,10 +262,7 @@ impl Session {
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
         match self.worker.coordinator.core.refusal() {
             None => Ok(()),
-            Some(LogRefusal::DiskFull) => {
-                let hint = "Free space on the disk with Onecopy's data folder.";
-                Err(Refusal::new(sqlstate::DISK_FULL, "the disk of the log is full", hint))
-            }
+            Some(reason) => Err(Refusal::of_log(reason)),
         }
     }
 

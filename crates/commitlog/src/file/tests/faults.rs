@@ -103,7 +103,7 @@ fn opens_again(folder: &Folder, durable: Version) {
 fn a_failed_synchronisation_is_final() {
     for n in 1..=20 {
         let (folder, failure, durable) = run_into(Refuses::Sync(n));
-        assert_eq!(failure.source.to_string(), "no such luck");
+        assert!(failure.to_string().contains("no such luck"), "{failure}");
         assert!(durable.0 < n as u64);
         opens_again(&folder, durable);
     }
@@ -113,7 +113,7 @@ fn a_failed_synchronisation_is_final() {
 fn a_failed_write_is_final() {
     for n in 1..=20 {
         let (folder, failure, durable) = run_into(Refuses::Write(n));
-        assert_eq!(failure.source.to_string(), "no such luck");
+        assert!(failure.to_string().contains("no such luck"), "{failure}");
         opens_again(&folder, durable);
     }
 }
@@ -283,7 +283,7 @@ fn a_second_process_is_kept_out() {
 #[test]
 fn damage_under_a_running_log_is_an_error_of_the_reader() {
     let folder = several_segments();
-    let (log, _) = FileLog::open_with(&folder.0, CLUSTER, TINY, Box::new(RealDisk)).unwrap();
+    let (log, _) = FileLog::open_with(&folder.0, BEGINNING, TINY, Box::new(RealDisk)).unwrap();
     let path = folder.segment(1);
     let mut image = fs::read(&path).unwrap();
     image[200] ^= 1;

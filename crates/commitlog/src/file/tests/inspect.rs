@@ -65,7 +65,7 @@ fn damage_is_named_and_the_rest_is_read() {
     assert_eq!(report.versions, [1, 2, 3, 5, 6, 7, 8]);
     let [damage] = report.damages.as_slice() else { panic!("{report:?}") };
     // The place that a person is told is the one at which opening the log is refused.
-    let refused = FileLog::open_with(&folder.0, CLUSTER, TINY, Box::new(QuickDisk)).err().unwrap();
+    let refused = FileLog::open_with(&folder.0, BEGINNING, TINY, Box::new(QuickDisk)).err().unwrap();
     assert_eq!(*damage, refused.to_string());
     assert!(damage.contains(&path.display().to_string()) && damage.contains("version 4"), "{damage}");
 }

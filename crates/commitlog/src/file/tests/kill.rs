@@ -27,7 +27,7 @@ fn write_until_killed() {
     let Ok(dir) = std::env::var(FOLDER_VARIABLE) else {
         return;
     };
-    let (log, recovered) = FileLog::open_with(Path::new(&dir), CLUSTER, SIZES, Box::new(RealDisk)).unwrap();
+    let (log, recovered) = FileLog::open_with(Path::new(&dir), BEGINNING, SIZES, Box::new(RealDisk)).unwrap();
     log.start(Notices {
         durable: Box::new(|version| {
             let mut out = io::stdout();
