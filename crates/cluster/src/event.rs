@@ -24,7 +24,7 @@ pub use needs::{Foreseen, Home, Kind, Level, Needs, Reads, Whole};
 pub use stamped::{Digest, Message, Performance, Role, Stamp};
 
 /// An input of the state machine.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A session wants to run a statement that only reads, outside of an update transaction.
     Read {
@@ -309,7 +309,7 @@ pub enum Event {
 }
 
 /// An output of the state machine: the driver has to do this.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Effect {
     /// Send the session's statement, on a connection of this incarnation and no other.
     Execute {

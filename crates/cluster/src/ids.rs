@@ -34,6 +34,10 @@ number! {
     ReplicaId(u16)
 }
 number! {
+    /// One Onecopy process of a cluster of several, for good.
+    NodeId(u16)
+}
+number! {
     /// The sessions of one run of one node, as the leader of a term knows them. The leader gives the number. A node that was lost
     /// comes back as a new crew. With a single node there is the crew 0.
     CrewId(u16)

@@ -14,4 +14,10 @@ impl Time {
     pub fn since_us(self, earlier: Self) -> u64 {
         self.us.saturating_sub(earlier.us)
     }
+
+    /// So many microseconds later.
+    #[must_use]
+    pub fn after_us(self, us: u64) -> Self {
+        Self { us: self.us.saturating_add(us) }
+    }
 }

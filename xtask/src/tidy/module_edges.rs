@@ -18,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const SOURCE: &str = "crates/cluster/src/";
 
 /// A top-level module of `cluster`, and those that it may use. Every row names only rows above it.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("time", &[]),
     ("ids", &[]),
     ("placement", &["time", "ids"]),
     ("claims", &["ids"]),
     ("record", &["time", "ids", "placement", "claims"]),
     ("event", &["time", "ids", "claims", "placement", "record"]),
+    ("nodes", &["time", "ids", "event"]),
     ("parts", &["time", "ids", "placement", "record", "claims", "event"]),
     ("protocols", &["time", "ids", "placement", "record", "claims", "event", "parts"]),
     ("service", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols"]),
