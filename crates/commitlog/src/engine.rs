@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cluster::ids::{Epoch, Identity, Version};
 use cluster::record::Record;
@@ -75,6 +76,12 @@ pub trait LogEngine: Send + Sync {
 
     /// The newest durable records, which are kept in memory.
     fn in_memory(&self) -> InMemory;
+
+    /// Just before the last call was sent whose answer has shown that no other node leads: a term lease counts from here. `None`
+    /// if no other node can take the log over.
+    fn confirmed_at(&self) -> Option<Instant> {
+        None
+    }
 
     /// Writes what is queued, and stops. Waits for that, so it must not be called from a notice.
     fn close(&self);

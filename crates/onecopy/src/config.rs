@@ -12,6 +12,7 @@ mod file_error;
 mod flags;
 pub(crate) mod hba;
 mod kinds;
+pub(crate) mod log;
 pub(crate) mod placement;
 pub(crate) mod protocol;
 mod read;
@@ -304,7 +305,8 @@ fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<ConfigError>) -> Opt
         match (&mut whole, value) {
             (None, value) => whole = Some(value),
             (Some(Value::Addresses(all)), Value::Addresses(mut more)) => all.append(&mut more),
-            (Some(Value::Roles(all)), Value::Roles(mut more)) => all.append(&mut more),
+            (Some(Value::Roles(all)), Value::Roles(mut more))
+            | (Some(Value::Urls(all)), Value::Urls(mut more)) => all.append(&mut more),
             (Some(Value::Rules(all)), Value::Rules(mut more)) => all.append(&mut more),
             _ => {
                 mistakes

@@ -13,6 +13,7 @@ mod core;
 mod current_replicas;
 mod drivers;
 pub(crate) mod elasticity;
+pub(crate) mod etcd_log;
 pub(crate) mod evictions;
 pub(crate) mod identities;
 pub(crate) mod leader;

@@ -5,6 +5,7 @@
 //! read its end.
 
 mod error;
+mod etcd_check;
 pub(crate) mod metrics;
 mod open;
 mod running;

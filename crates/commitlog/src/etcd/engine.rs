@@ -87,12 +87,6 @@ impl EtcdLog {
         &self.shared.claim
     }
 
-    /// Just before the last call was sent whose answer has shown that the claim is in force. A term lease counts from here: no
-    /// other node could have claimed before.
-    pub fn confirmed_at(&self) -> Instant {
-        self.shared.confirmed_at()
-    }
-
     /// The last version that is on the disk of this node.
     pub fn synced(&self) -> Version {
         self.shared.copy.synced()
@@ -272,6 +266,10 @@ impl LogEngine for EtcdLog {
 
     fn in_memory(&self) -> InMemory {
         self.shared.copy.file.in_memory()
+    }
+
+    fn confirmed_at(&self) -> Option<Instant> {
+        Some(self.shared.confirmed_at())
     }
 
     fn close(&self) {

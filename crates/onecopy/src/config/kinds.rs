@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Roles,
     /// Rules of `hba`.
     Rules,
+    /// Addresses of HTTP servers. The list may be empty.
+    Urls,
     /// One of these.
     Word(&'static [&'static str]),
     /// Addresses to listen on. The list may be empty if `may_be_none`.
@@ -42,6 +44,7 @@ pub(crate) enum Value {
     Addresses(Vec<SocketAddr>),
     Roles(Vec<String>),
     Rules(Vec<Rule>),
+    Urls(Vec<String>),
     Duration(Duration),
     Number(u64),
     Range(Option<(u16, u16)>),
@@ -61,6 +64,10 @@ impl Kind {
                 // A variable or a flag holds several rules in one text.
                 let rules: Result<Vec<Rule>, ValueError> = listed(text, ';').map(Rule::parse).collect();
                 Ok(Value::Rules(rules?))
+            }
+            Self::Urls => {
+                let urls: Result<Vec<String>, ValueError> = listed(text, ',').map(url).collect();
+                Ok(Value::Urls(urls?))
             }
             Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Word(words) => {
@@ -119,6 +126,7 @@ impl Kind {
             Self::OptionalText => "text, or empty".to_owned(),
             Self::Roles => "name of a role, or a list of them, or empty".to_owned(),
             Self::Rules => "rule, or a list of them".to_owned(),
+            Self::Urls => "URL, or a list of them, or empty".to_owned(),
             Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
             Self::Addresses { may_be_none } => {
                 format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
@@ -135,6 +143,16 @@ impl Kind {
             Self::Replicas => "two numbers of replicas, such as `2..6`, or empty".to_owned(),
         }
     }
+}
+
+/// The address of an HTTP server: a scheme, a host, a port, and no path.
+fn url(text: &str) -> Result<String, ValueError> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let port = rest.and_then(|rest| rest.trim_end_matches('/').rsplit_once(':'));
+    let is_one = port.is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok()
+    });
+    if is_one { Ok(text.to_owned()) } else { Err(ValueError::NoUrl { text: text.to_owned() }) }
 }
 
 /// A decimal number of at most six decimals, in millionths.

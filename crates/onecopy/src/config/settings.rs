@@ -1,22 +1,11 @@
 //! The table of settings. Flags, variables, checks and the reference page are made from it.
 
-use super::kinds::{Kind, Value};
-use super::{c_jdbc, protocol};
+mod log;
+mod setting;
 
-#[derive(Debug)]
-pub(crate) struct Setting {
-    /// Its key in the file. The variable's name is derived from it.
-    pub(crate) name: &'static str,
-    /// Its flag, without the leading dashes.
-    pub(crate) flag: &'static str,
-    pub(crate) kind: Kind,
-    /// The default, as text.
-    pub(crate) default: &'static str,
-    /// Whether it can change while the node runs.
-    pub(crate) can_reload: bool,
-    /// Help text, for `--help` and the reference page.
-    pub(crate) about: &'static str,
-}
+use super::kinds::Kind;
+use super::{c_jdbc, protocol};
+pub(crate) use setting::Setting;
 
 /// All settings, in the order of the reference page.
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -95,6 +84,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         about: "Folder of the log and of the cluster's state. Back it up together with the servers, and never \
                 share it between nodes.",
     },
+    log::LOG,
+    log::ETCD,
+    log::ETCD_CA_FILE,
+    log::ETCD_CERTIFICATE_FILE,
+    log::ETCD_KEY_FILE,
+    log::NODE,
+    log::CLUSTER_NAME,
+    log::LOG_PATIENCE,
     Setting {
         name: "database",
         flag: "database",
@@ -460,15 +457,4 @@ pub(super) fn elastic_of_up() -> impl Iterator<Item = &'static Setting> {
     SETTINGS
         .iter()
         .filter(|setting| setting.name.starts_with("elastic.") && setting.name != "elastic.provision")
-}
-
-impl Setting {
-    pub(crate) fn variable(&self) -> String {
-        format!("ONECOPY_{}", self.name.replace('.', "_").to_ascii_uppercase())
-    }
-
-    /// The default as a value.
-    pub(super) fn parse_default(&self) -> Value {
-        self.kind.parse(self.default).expect("the defaults of the table are checked by a test")
-    }
 }

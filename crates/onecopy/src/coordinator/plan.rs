@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use cluster::ids::{ClusterId, Epoch, Identity, Nonce, Version};
 use cluster::record::RecordBuilder;
-use commitlog::{FileLog, LogEngine, LogError, Recovered};
+use commitlog::{FileLog, LogEngine, Recovered};
 use pgserver::LOG_FOLDER;
+use tokio::task::spawn_blocking;
 
 use super::checkpoints::Checkpoints;
 use super::elasticity::UsageFile;
+use super::etcd_log::{self, OpenedLog};
 use super::identities::Identities;
 use super::leader::MemberFiles;
 use super::open_error::{FenceError, OpenError};
@@ -20,6 +22,7 @@ use super::placement_file::PlacementFile;
 use super::quarantines::Quarantines;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
+use crate::config::log::LogPlace;
 use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
 use crate::config::runtime::RuntimeConfig;
@@ -62,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) served: Served,
     /// The folder of the node's own files: the log and the files beside it.
     pub(crate) data: PathBuf,
+    /// Where the log is kept.
+    pub(crate) log: LogPlace,
     /// The servers, in the order of their numbers. The first that holds everything is the anchor at the start.
     pub(crate) places: Vec<ReplicaAddress>,
     /// The operator's limits.
@@ -80,9 +85,18 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Opens the log, or creates it.
-    pub(crate) fn open_log(&self) -> Result<(Arc<dyn LogEngine>, Recovered), LogError> {
-        let (log, recovered) = FileLog::open(&self.log_folder(), self.cluster)?;
-        Ok((Arc::new(log), recovered))
+    pub(crate) async fn open_log(&self) -> Result<OpenedLog, OpenError> {
+        let (dir, cluster) = (self.log_folder(), self.cluster);
+        match self.log.clone() {
+            LogPlace::Files => {
+                let (log, recovered) = FileLog::open(&dir, cluster)?;
+                Ok(OpenedLog { log: Arc::new(log), recovered, serve_from: None })
+            }
+            LogPlace::Etcd(place) => {
+                let opened = spawn_blocking(move || etcd_log::open(&place, &dir, cluster)).await;
+                opened.map_err(|error| OpenError::Log(error.into()))?
+            }
+        }
     }
 
     fn log_folder(&self) -> PathBuf {

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 
 use pgserver::UpError;
 
+use super::etcd_check::EtcdUnfit;
 use crate::config::LoadError;
+use crate::config::log::LogPlaceError;
 use crate::config::protocol::ProtocolError;
 use crate::coordinator::open_error::OpenError;
 use crate::error::Refusal;
@@ -26,6 +28,10 @@ pub(crate) enum NodeError {
     NotPlaced { line: String },
     /// The protocol cannot be run with these settings.
     Protocol(ProtocolError),
+    /// The settings of the log do not go together.
+    LogPlace(LogPlaceError),
+    /// This etcd cannot hold the log.
+    Etcd(Box<EtcdUnfit>),
     /// The process cannot catch signals.
     Signals(io::Error),
     /// A signal came before the node was ready.
@@ -87,6 +93,8 @@ impl fmt::Display for NodeError {
                 "{line}: [placement] needs a protocol that propagates rows, such as onecopy; leave it out, or change protocol"
             ),
             Self::Protocol(error) => error.fmt(f),
+            Self::LogPlace(error) => error.fmt(f),
+            Self::Etcd(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
             Self::Listen { address, source } => write!(f, "cannot listen on {address}: {source}"),
@@ -123,6 +131,12 @@ impl std::error::Error for NodeError {}
 impl From<LoadError> for NodeError {
     fn from(error: LoadError) -> Self {
         Self::Config(error)
+    }
+}
+
+impl From<LogPlaceError> for NodeError {
+    fn from(error: LogPlaceError) -> Self {
+        Self::LogPlace(error)
     }
 }
 

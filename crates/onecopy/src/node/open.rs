@@ -3,7 +3,7 @@
 //! This is the only place that names all kinds of node. A record of the new epoch fences the log before the
 //! coordinator exists. So an earlier run of the node can append nothing after it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
@@ -15,6 +15,7 @@ use super::running::{Node, Shared};
 use crate::c_jdbc::{CJdbc, CJdbcOptions};
 use crate::capture::vouch::Voucher;
 use crate::config::protocol::Propagation;
+use crate::coordinator::etcd_log::OpenedLog;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Term};
@@ -36,8 +37,30 @@ struct FencedLog {
     recovered: Recovered,
     identities: Identities,
     term: Term,
-    /// Receives the log's notices, once it is set.
-    leader: Arc<OnceLock<Arc<Leader>>>,
+    receiver: Arc<Receiver>,
+}
+
+/// The receiver of the log's notices.
+#[derive(Default)]
+struct Receiver {
+    leader: OnceLock<Arc<Leader>>,
+    /// A failure that was told before the leader was there.
+    early_failure: Mutex<Option<LogFailure>>,
+}
+
+impl Receiver {
+    fn early_failure(&self) -> MutexGuard<'_, Option<LogFailure>> {
+        self.early_failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notices go to the leader from now on. False if there is one already.
+    fn set(&self, leader: &Arc<Leader>) -> bool {
+        let mut early = self.early_failure();
+        if let Some(failure) = early.take() {
+            leader.term.log_failed(&failure);
+        }
+        self.leader.set(Arc::clone(leader)).is_ok()
+    }
 }
 
 /// The parts of a kind of node, made for the term of a log.
@@ -117,22 +140,29 @@ impl FencedLog {
         database: Arc<Database>,
         prepare: impl FnOnce(&Recovered) -> Result<Identities, OpenError>,
     ) -> Result<Self, OpenError> {
-        let (log, recovered) = plan.open_log()?;
+        let OpenedLog { log, recovered, serve_from } = plan.open_log().await?;
         let identities = prepare(&recovered)?;
-        let leader: Arc<OnceLock<Arc<Leader>>> = Arc::default();
+        let receiver = Arc::new(Receiver::default());
         let (fenced, mut fence_durable) = mpsc::channel(1);
-        start_log(log.as_ref(), &leader, fenced)?;
+        start_log(log.as_ref(), &receiver, fenced)?;
         let term = plan::fence(log.as_ref(), plan.cluster, &database, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(outcome) => outcome?,
             None => return Err(FenceError::WriterEnded.into()),
         }
-        Ok(Self { database, log, recovered, identities, term, leader })
+        if let Some(serve_from) = serve_from {
+            tokio::time::sleep_until(serve_from.into()).await;
+        }
+        fence_durable.close();
+        if let Ok(outcome) = fence_durable.try_recv() {
+            outcome?;
+        }
+        Ok(Self { database, log, recovered, identities, term, receiver })
     }
 }
 
 fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenError> {
-    let FencedLog { log, database, recovered, identities, term, leader: receiver } = fenced;
+    let FencedLog { log, database, recovered, identities, term, receiver } = fenced;
     let Parts { kind, core, anchor } = parts;
     let seal = Arc::new(Seal::in_folder(&plan.data)?);
     let files = plan.files().map_err(OpenError::kind)?;
@@ -158,7 +188,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
         local: Arc::clone(&local),
     };
     let leader = Leader::new(log, seats, options);
-    if receiver.set(Arc::clone(&leader)).is_err() {
+    if !receiver.set(&leader) {
         return Err(OpenError::Twice("the log was started"));
     }
     let orders = members.into_iter().zip(queues).collect();
@@ -170,18 +200,27 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
 /// later reports go to the coordinator.
 fn start_log(
     log: &dyn LogEngine,
-    leader: &Arc<OnceLock<Arc<Leader>>>,
+    receiver: &Arc<Receiver>,
     fenced: mpsc::Sender<Result<(), FenceError>>,
 ) -> Result<(), OpenError> {
-    let (durable_at, failed_at, fence_failed) = (Arc::clone(leader), Arc::clone(leader), fenced.clone());
+    let (durable_at, failed_at, fence_failed) = (Arc::clone(receiver), Arc::clone(receiver), fenced.clone());
     let notices = Notices {
-        durable: Box::new(move |upto: Version| match durable_at.get() {
+        durable: Box::new(move |upto: Version| match durable_at.leader.get() {
             Some(leader) => Arc::clone(&leader.kind).logged(leader, upto),
             None => drop(fenced.try_send(Ok(()))),
         }),
-        failed: Box::new(move |failure: LogFailure| match failed_at.get() {
-            Some(leader) => leader.term.log_failed(&failure),
-            None => drop(fence_failed.try_send(Err(FenceError::Failed(failure)))),
+        failed: Box::new(move |failure: LogFailure| {
+            let mut early = failed_at.early_failure();
+            if let Some(leader) = failed_at.leader.get() {
+                return leader.term.log_failed(&failure);
+            }
+            // The channel is closed once the fence is durable.
+            let unsent = fence_failed.try_send(Err(FenceError::Failed(failure)));
+            if let Err(unsent) = unsent
+                && let Err(FenceError::Failed(failure)) = unsent.into_inner()
+            {
+                *early = Some(failure);
+            }
         }),
     };
     Ok(log.start(notices)?)

@@ -14,8 +14,10 @@ use std::sync::{Arc, Weak};
 use cluster::ids::DatabaseId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
+use tokio::task::spawn_blocking;
 
 use super::NodeError;
+use super::etcd_check::{self, EtcdConcern};
 use super::open::open;
 use super::signals::{self, Signals};
 use super::{metrics, systemd};
@@ -23,9 +25,11 @@ use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::c_jdbc::CJdbcWords;
+use crate::config::log::{EtcdPlace, LogPlace};
 use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
+use crate::coordinator::etcd_log;
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::{Leader, ReplicaAddress};
 use crate::elastic;
@@ -45,7 +49,7 @@ use member_registry::MemberRegistry;
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
-    propagation(&config)?;
+    let log = config.log_place(&propagation(&config)?)?;
     for [name, value, ..] in config.shown() {
         progress.result(format_args!("{name} = {value:?}"));
     }
@@ -59,6 +63,12 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
     if let Some(concern) = identity.and_then(|identity| identity.concern()) {
         progress.say(format_args!("warning: {concern}"));
     }
+    if let LogPlace::Etcd(place) = &log {
+        for concern in inspect_etcd(place)? {
+            progress.say(format_args!("warning: {concern}"));
+        }
+        progress.result(format_args!("etcd at {}", place.urls.join(", ")));
+    }
     progress.say("the configuration is valid");
     Ok(())
 }
@@ -68,6 +78,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
     let propagation = propagation(&config)?;
+    let log = config.log_place(&propagation)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
@@ -79,6 +90,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         superuser: config.text("superuser").to_owned(),
         secret: config.secret().map_err(LoadError::from)?,
     };
+    warn_of_etcd(&log).await?;
     let folder = config.path("data");
     let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
     let (membership, members) = tokio::select! {
@@ -89,6 +101,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         cluster: membership.id()?,
         served: served.clone(),
         data: folder.clone(),
+        log,
         adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
         places: members.iter().map(|(replica, member)| ReplicaAddress::of(*replica, member)).collect(),
         limits: limits(&config),
@@ -130,6 +143,22 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
+}
+
+/// Refuses an etcd that cannot hold the log, and logs what an operator should know of it.
+async fn warn_of_etcd(log: &LogPlace) -> Result<(), NodeError> {
+    let LogPlace::Etcd(place) = log.clone() else { return Ok(()) };
+    let concerns = spawn_blocking(move || inspect_etcd(&place)).await;
+    for concern in concerns.map_err(|error| NodeError::Threads(error.into()))?? {
+        tracing::warn!("{concern}");
+    }
+    Ok(())
+}
+
+/// Whether this etcd can hold the log. Blocks on the network.
+fn inspect_etcd(place: &EtcdPlace) -> Result<Vec<EtcdConcern>, NodeError> {
+    let gateway = etcd_log::gateway(place)?;
+    etcd_check::inspect(&gateway).map_err(|error| NodeError::Etcd(Box::new(error)))
 }
 
 /// The settings of protocol `c-jdbc`.

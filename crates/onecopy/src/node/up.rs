@@ -24,6 +24,7 @@ use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::c_jdbc::CJdbcWords;
 use crate::config::hba::Access;
+use crate::config::log::LogPlace;
 use crate::config::placement::PlacementRules;
 use crate::config::protocol::{self, Adjustments};
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
@@ -90,6 +91,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         cluster: home.cluster,
         served: Served::of_new_servers(),
         data: home.dir.clone(),
+        log: LogPlace::Files,
         adoption: Adoption::AsTheLogSays,
         places: home.servers.iter().map(place).collect(),
         limits,

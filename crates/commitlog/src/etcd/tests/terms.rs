@@ -98,9 +98,9 @@ fn a_leader_knows_since_when_it_leads() {
     let folder = Folder::new();
     let before = Instant::now();
     let running = Running::open(&etcd, folder.path(), "a");
-    assert!(running.log.confirmed_at() >= before && running.log.claim().sent_at >= before);
+    assert!(running.log.confirmed_at() >= Some(before) && running.log.claim().sent_at >= before);
     let opened = Instant::now();
-    wait_until("an idle leader confirms", || running.log.confirmed_at() > opened);
+    wait_until("an idle leader confirms", || running.log.confirmed_at() > Some(opened));
     fake.set_away(true);
     std::thread::sleep(Duration::from_millis(30));
     let cut_off = running.log.confirmed_at();
