@@ -71,7 +71,7 @@ pub(crate) use leader::{Leader, LeaderOptions};
 pub(crate) use quarantines::QuarantineDuration;
 pub(crate) use replica_address::ReplicaAddress;
 pub(crate) use requests::AgentOrder;
-pub(crate) use seat::{MemberState, Seat};
+pub(crate) use seat::{MemberState, RunProof, Seat};
 pub(crate) use seats::Seats;
 
 /// What the sessions of a node share. Its parts own their data.

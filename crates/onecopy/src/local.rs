@@ -16,7 +16,6 @@ use std::sync::{Arc, OnceLock};
 use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::Semaphore;
 
-use crate::capture::vouch::Voucher;
 use crate::config::runtime::{ReloadError, ReloadNotes, RuntimeConfig};
 use crate::result_cache::ResultCache;
 use crate::security::seal::Seal;
@@ -53,8 +52,6 @@ pub(crate) struct LocalState {
     pub(crate) half_open: Arc<HalfOpen>,
     /// A permit for each client that waits for another session to end.
     pub(crate) waiting_room: Arc<Semaphore>,
-    /// Proves to the servers that a connection is Onecopy's.
-    pub(crate) voucher: Voucher,
     /// Proves that a row of `onecopy.applied` is Onecopy's.
     pub(crate) seal: Arc<Seal>,
     /// Time-outs for replicas.
@@ -65,12 +62,7 @@ pub(crate) struct LocalState {
 
 impl LocalState {
     /// The state of a node that serves no client yet.
-    pub(crate) fn new(
-        limits: &Limits,
-        runtime_config: RuntimeConfig,
-        voucher: Voucher,
-        seal: Arc<Seal>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, runtime_config: RuntimeConfig, seal: Arc<Seal>) -> Arc<Self> {
         Arc::new(Self {
             runtime_config,
             sessions: SessionRegistry::default(),
@@ -79,7 +71,6 @@ impl LocalState {
             stats: Stats::default(),
             half_open: Arc::default(),
             waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
-            voucher,
             seal,
             timeouts: limits.timeouts,
             idle_connections: OnceLock::new(),

@@ -32,6 +32,7 @@ use super::splits::LastSplits;
 use super::term::TermState;
 use super::view::View;
 use super::{Coordinator, Seat, Seats};
+use crate::capture::vouch::Voucher;
 use crate::database::Database;
 use crate::local::LocalState;
 use crate::local::limits::Limits;
@@ -50,6 +51,8 @@ pub(crate) struct LeaderOptions {
     pub(crate) term: TermState,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
+    /// Proves to the servers that a connection is Onecopy's.
+    pub(crate) voucher: Voucher,
     /// What the files beside the log say of the members.
     pub(crate) files: MemberFiles,
     /// The operator's limits.
@@ -82,6 +85,8 @@ pub(crate) struct Leader {
     pub(crate) log: Arc<dyn LogEngine>,
     /// The version of each identity in the log.
     pub(crate) identities: Arc<Identities>,
+    /// Proves to the servers that a connection is Onecopy's.
+    pub(crate) voucher: Voucher,
     /// The drivers of the replicas' agents.
     pub(crate) drivers: Drivers,
     /// Which records each replica still needs, and why one is quarantined.
@@ -103,7 +108,8 @@ pub(crate) struct Leader {
 impl Leader {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: LeaderOptions) -> Arc<Self> {
-        let LeaderOptions { kind, core, anchor, database, term, identities, files, limits, local } = options;
+        let LeaderOptions { kind, core, anchor, database, term, identities, .. } = options;
+        let LeaderOptions { voucher, files, limits, local, .. } = options;
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
         let retention = Retention::new(LogRetention::of(members), files.quarantines, limits);
@@ -141,6 +147,7 @@ impl Leader {
             term,
             log,
             identities,
+            voucher,
             drivers: Drivers::in_this_runtime(),
             retention,
             checkpoints: Arc::new(files.checkpoints),

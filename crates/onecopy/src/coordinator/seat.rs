@@ -20,7 +20,7 @@ use crate::backend::Address;
 use member_state::MemberCell;
 
 pub(crate) use member_state::MemberState;
-pub(crate) use server_run::ServerRun;
+pub(crate) use server_run::{RunProof, ServerRun};
 
 /// A replica that is or was a member while the node runs.
 #[derive(Debug)]

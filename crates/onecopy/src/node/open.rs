@@ -168,7 +168,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     let files = plan.files().map_err(OpenError::kind)?;
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
-    let local = LocalState::new(&plan.limits, plan.runtime_config, Voucher::draw()?, seal);
+    let local = LocalState::new(&plan.limits, plan.runtime_config, seal);
     let pools = Pools::new(plan.limits.pooling);
     local.set_idle_connections(Arc::clone(&pools) as Arc<dyn IdleConnections>);
     let options = LeaderOptions {
@@ -183,6 +183,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
             plan.adoption.is_founding(&recovered),
         ),
         identities,
+        voucher: Voucher::draw()?,
         files,
         limits: plan.limits,
         local: Arc::clone(&local),

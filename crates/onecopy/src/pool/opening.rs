@@ -17,7 +17,7 @@ use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, RunProof};
 use crate::error::Fault;
 use crate::local::pins::Pins;
 use crate::local::session_registry::SessionEntry;
@@ -27,17 +27,13 @@ use crate::security::scram::Secret;
 const ATTEMPTS: u32 = 3;
 /// Checks that the server has not restarted, and proves to the server that the connection is ours. Returns the defaults with
 /// which it has begun; none if the server has restarted.
-async fn prove(
-    coordinator: &Coordinator,
-    connection: &mut Connection,
-    proof: &str,
-) -> Result<Option<Defaults>, BackendError> {
-    let question = format!("{proof}; {STARTED_SQL}; {ALTERED_SQL}");
+async fn prove(connection: &mut Connection, proof: &RunProof) -> Result<Option<Defaults>, BackendError> {
+    let question = format!("{}; {STARTED_SQL}; {ALTERED_SQL}", proof.sql);
     assert_qualified(&question);
     let rows = connection.simple(&question).await?;
     let mut answers = rows.into_iter().flatten();
     let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
-    let vouch = coordinator.local.voucher.vouch_sql(connection.process.pid, &started);
+    let vouch = proof.voucher.vouch_sql(connection.process.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await?;
     Ok(Some(Defaults::new(answers.flatten().collect())))
@@ -69,7 +65,7 @@ pub(super) async fn open(
                 let listed = seat.run.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: a driver that gave the server up before it has removed the proof.
                 let proof = seat.run.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
-                let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
+                let proven = prove(&mut connection, &proof).await.map_err(Fault::at(replica))?;
                 let defaults = proven.ok_or(Fault::Lost(replica))?;
                 let running = Running::new(seat.address.clone(), &connection);
                 return Ok(Server {

@@ -22,7 +22,7 @@ use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::backend::BackendError;
 use crate::coordinator::identities::AppliedVerdict;
-use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration};
+use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration, RunProof};
 use home::MendError;
 use parking::RunningAgent;
 
@@ -275,7 +275,7 @@ impl ReplicaDriver {
     ) -> Option<Command> {
         let seat = &self.leader.seats[self.replica];
         seat.absence.end();
-        seat.run.begin(incarnation, proof_sql);
+        seat.run.begin(incarnation, RunProof { sql: proof_sql, voucher: self.leader.voucher.clone() });
         self.incarnation = incarnation;
         self.leader.database.sequences().leases.replica_changed(self.replica);
         self.leader.forget_oids();

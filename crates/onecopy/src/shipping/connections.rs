@@ -135,7 +135,7 @@ async fn prove(host: &dyn LaneHost, connection: &mut Connection) -> Result<(), B
     assert_qualified(STARTED_SQL);
     let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
     let started = started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
-    let vouch = host.leader().local.voucher.vouch_sql(connection.process.pid, &started);
+    let vouch = host.leader().voucher.vouch_sql(connection.process.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await.map(|_| ())
 }

@@ -202,7 +202,7 @@ pub(crate) async fn prepare(
     }
     let applied_set = AppliedSet::at(control, &host.leader().local.seal);
     applied_set.install(&capture::install_sql(cluster), proves_all).await?;
-    control.query(&host.leader().local.voucher.install_sql()).await?;
+    control.query(&host.leader().voucher.install_sql()).await?;
     Ok(())
 }
 

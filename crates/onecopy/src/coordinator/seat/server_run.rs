@@ -13,28 +13,38 @@ use cluster::ids::Incarnation;
 use tokio::sync::Notify;
 
 use crate::backend::{Connection, ConnectionList, ListedConnection};
+use crate::capture::vouch::Voucher;
 
 /// The run of a server that its agent vouches for, if any.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRun {
-    proof: Mutex<Proof>,
+    vouched: Mutex<Option<Vouched>>,
     /// Wakes tasks that wait for the server when it is given up.
     ended: Notify,
     /// The sessions' connections.
     connections: ConnectionList,
 }
 
-/// Identifies a run; the default value belongs to no run.
-#[derive(Debug, Default)]
-struct Proof {
+/// With what a connection and a run of a server prove themselves to each other.
+#[derive(Clone, Debug)]
+pub(crate) struct RunProof {
+    /// The query that returns a row only on a connection to this run.
+    pub(crate) sql: String,
+    /// Proves to the server that a connection is Onecopy's. Each leader draws another one.
+    pub(crate) voucher: Voucher,
+}
+
+/// The run that is vouched for.
+#[derive(Debug)]
+struct Vouched {
     incarnation: Incarnation,
-    sql: String,
+    proof: RunProof,
 }
 
 impl ServerRun {
-    /// The agent is connected to this run. The query returns a row only on a connection to this run.
-    pub(crate) fn begin(&self, incarnation: Incarnation, proof_sql: String) {
-        *self.proof() = Proof { incarnation, sql: proof_sql };
+    /// The agent is connected to this run.
+    pub(crate) fn begin(&self, incarnation: Incarnation, proof: RunProof) {
+        *self.vouched() = Some(Vouched { incarnation, proof });
     }
 
     /// Enters a connection of a session, which is cut when the server is given up.
@@ -45,7 +55,7 @@ impl ServerRun {
     /// Gives the server up: cuts its connections and wakes the tasks that wait for the server. Returns the number of
     /// connections.
     pub(crate) fn give_up(&self) -> usize {
-        *self.proof() = Proof::default();
+        *self.vouched() = None;
         self.ended.notify_waiters();
         self.connections.cut()
     }
@@ -71,18 +81,17 @@ impl ServerRun {
 
     /// The present incarnation; the default one while the server is given up.
     pub(crate) fn incarnation(&self) -> Incarnation {
-        self.proof().incarnation
+        self.vouched().as_ref().map_or_else(Incarnation::default, |vouched| vouched.incarnation)
     }
 
-    /// The query that must return a row on a connection of this incarnation; `None` if the incarnation is not the
-    /// present one.
-    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
-        let proof = self.proof();
-        (proof.incarnation == incarnation).then(|| proof.sql.clone())
+    /// The proof for a connection of this incarnation; `None` if the incarnation is not the present one.
+    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<RunProof> {
+        let vouched = self.vouched();
+        vouched.as_ref().filter(|vouched| vouched.incarnation == incarnation).map(|found| found.proof.clone())
     }
 
-    fn proof(&self) -> MutexGuard<'_, Proof> {
-        self.proof.lock().unwrap_or_else(PoisonError::into_inner)
+    fn vouched(&self) -> MutexGuard<'_, Option<Vouched>> {
+        self.vouched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,10 +100,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    fn proof() -> RunProof {
+        RunProof { sql: "SELECT".to_owned(), voucher: Voucher::draw().unwrap() }
+    }
+
     #[tokio::test]
     async fn a_wait_for_a_server_ends_when_the_server_is_given_up() {
         let run = ServerRun::default();
-        run.begin(Incarnation(7), "SELECT".to_owned());
+        run.begin(Incarnation(7), proof());
         assert_eq!(run.unless_given_up(Incarnation(7), std::future::ready(1)).await, Some(1));
         assert_eq!(run.unless_given_up(Incarnation(6), std::future::ready(1)).await, None);
         let waiting = run.unless_given_up(Incarnation(7), std::future::pending::<()>());
@@ -109,10 +122,11 @@ mod tests {
     #[test]
     fn only_the_present_run_can_be_proven() {
         let run = ServerRun::default();
-        run.begin(Incarnation(7), "SELECT".to_owned());
-        assert_eq!(run.proof_of(Incarnation(6)), None);
-        assert_eq!(run.proof_of(Incarnation(7)), Some("SELECT".to_owned()));
+        run.begin(Incarnation(7), proof());
+        let sql_of = |incarnation| run.proof_of(incarnation).map(|proof| proof.sql);
+        assert_eq!(sql_of(Incarnation(6)), None);
+        assert_eq!(sql_of(Incarnation(7)).as_deref(), Some("SELECT"));
         run.give_up();
-        assert_eq!(run.proof_of(Incarnation(7)), None);
+        assert_eq!(sql_of(Incarnation(7)), None);
     }
 }

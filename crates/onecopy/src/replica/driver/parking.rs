@@ -35,7 +35,7 @@ impl RunningAgent {
             served: leader.database.served.clone(),
             cluster: leader.term.cluster_id,
             after,
-            voucher: leader.local.voucher.clone(),
+            voucher: leader.voucher.clone(),
             seal: Arc::clone(&leader.local.seal),
             spills: leader.log.spills(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
