@@ -153,8 +153,12 @@ impl Committer<'_> {
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.session_registration.progress.set_phase(Phase::Checking);
         // A schema change may have outdated the analysis of a statement. Then the writes of the statement are unknown.
-        let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
-            if self.view().is_analysis_outdated(update.capture.record.tables()));
+        let is_analysis_outdated = match &self.txn.state {
+            Transaction::Update(update) => {
+                self.view().is_analysis_outdated(update.capture.record.tables()).await
+            }
+            _ => false,
+        };
         if let Transaction::Update(update) = &mut self.txn.state
             && is_analysis_outdated
         {
@@ -284,7 +288,7 @@ impl Committer<'_> {
         let changed = claims.changed();
         self.warn_of_searches(&claims);
         // Claims from before a schema change may be too narrow after it.
-        let is_analysis_outdated = self.view().is_analysis_outdated(&body.tables().collect::<Vec<_>>());
+        let is_analysis_outdated = self.view().is_analysis_outdated(&body.tables().collect::<Vec<_>>()).await;
         let (claims, changed) = if is_analysis_outdated {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {

@@ -10,11 +10,14 @@ mod absence;
 mod catalogue;
 pub(crate) mod checkpoints;
 mod core;
+mod crew_service;
+mod crews;
 mod current_replicas;
 mod drivers;
 pub(crate) mod elasticity;
 pub(crate) mod etcd_log;
 pub(crate) mod evictions;
+mod following;
 pub(crate) mod identities;
 pub(crate) mod leader;
 pub(crate) mod log_retention;
@@ -23,6 +26,7 @@ mod mailboxes;
 mod members;
 pub(crate) mod messages;
 pub(crate) mod node_kind;
+mod node_link;
 pub(crate) mod open_error;
 pub(crate) mod parking;
 pub(crate) mod performances;
@@ -123,6 +127,7 @@ impl Coordinator {
     pub(crate) fn close_session(&self, id: SessionId) {
         self.core.tell(Event::GiveUp { session: id });
         self.core.tell(Event::Release { session: id });
+        self.core.close(id);
         self.mailboxes.close(id);
         self.local.remove_session(id);
         self.local.stats.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -165,11 +170,18 @@ impl Coordinator {
         std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }
 
-    /// A replica takes no new work from now on, or takes work again. Idle connections to a drained replica are closed.
-    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
-        self.core.tell(Event::Drained { replica, is_drained });
+    /// A replica was drained, or takes work again. Idle connections to a drained replica are closed.
+    fn note_drain(&self, replica: ReplicaId, is_drained: bool) {
         self.local.drain(replica, is_drained);
         if is_drained {
+            self.mailboxes.drained();
+        }
+    }
+
+    /// The anchor is about to be replaced: sessions that hold state there end; `None` ends that.
+    fn note_leaving(&self, anchor: Option<ReplicaId>) {
+        self.local.sessions.leave(anchor);
+        if anchor.is_some() {
             self.mailboxes.drained();
         }
     }

@@ -161,8 +161,12 @@ impl Link {
     }
 
     pub(crate) fn forget_update(&mut self) {
-        self.worker.coordinator.core.tell(Event::End { session: self.id });
-        self.session_registration.mailbox.clear();
+        self.end_exchange(Event::End { session: self.id });
+    }
+
+    /// Hands over the event that ends an exchange with the core.
+    pub(crate) fn end_exchange(&self, event: Event) {
+        self.worker.coordinator.core.end_exchange(self.id, &self.session_registration.mailbox, event);
     }
 
     /// The coordinator.

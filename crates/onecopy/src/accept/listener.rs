@@ -22,7 +22,7 @@ use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::client::credentials::Credentials;
-use crate::coordinator::Leader;
+use crate::coordinator::{Coordinator, Leader};
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
 use crate::link::performable::Performables;
@@ -53,6 +53,7 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn start(
         leader: &Arc<Leader>,
+        coordinator: &Arc<Coordinator>,
         pools: &Arc<Pools>,
         kind: &Arc<dyn ServesClients>,
     ) -> std::io::Result<Self> {
@@ -72,13 +73,14 @@ impl Workers {
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let (leader, pools, kind) = (Arc::clone(leader), Arc::clone(pools), Arc::clone(kind));
+            let (leader, coordinator) = (Arc::clone(leader), Arc::clone(coordinator));
+            let (pools, kind) = (Arc::clone(pools), Arc::clone(kind));
             let (parsers, keys) = (Arc::clone(&parsers), Arc::clone(&keys));
             let performing_pools = Arc::clone(&performing_pools);
             // Made on its thread, where some of it stays.
             let worker = move || Worker {
                 local: Arc::clone(&leader.local),
-                coordinator: Arc::clone(&leader.coordinator),
+                coordinator,
                 leader,
                 pools,
                 kind,

@@ -87,9 +87,9 @@ impl Committer<'_> {
         let mut written = claims.clone();
         written.add(&held);
         let event = Event::ReserveLate { session: self.link.id, claims, held };
-        if let Some(Effect::LateReservation { rival, .. }) =
-            self.link.worker.coordinator.core.ask(Some(self.link.id), event)
-        {
+        let (core, mailbox) = (&self.link.worker.coordinator.core, &self.link.session_registration.mailbox);
+        let answer = core.ask_and_wait(self.link.id, mailbox, event).await;
+        if let Some(Effect::LateReservation { rival, .. }) = answer {
             return Ok(rival.map(|rival| (rival, written)));
         }
         if self.driver().is_recalled() {

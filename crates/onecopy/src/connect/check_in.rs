@@ -129,8 +129,7 @@ impl Connector<'_> {
             }
             return Ok(true);
         };
-        self.link.worker.coordinator.core.tell(Event::Yield { session: self.link.id });
-        self.link.session_registration.mailbox.clear();
+        self.link.end_exchange(Event::Yield { session: self.link.id });
         self.txn.last_ran_at = Some(place.replica);
         let wait_limit = *wait_limit.get_or_insert_with(|| self.view().wait_limit());
         let waited = self.await_server(place, ticket, wait_limit).await;

@@ -1,125 +1,223 @@
-//! The way to the cluster core: events in, effects out, questions answered.
+//! The way of sessions to the cluster core, on this node or on another one.
 //!
-//! Sessions, agents and the writer thread of the log hand their events to [`Core::tell`] or [`Core::ask`]. The core
-//! decides under one lock, and its effects are carried out under that lock, in the order given: a record enters the
-//! queue of the log, a note enters the mailbox of a session, an order enters the queue of an agent. None of these
-//! waits, so the lock is held for microseconds. A message from one agent to another is an event that follows at once. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is
-//! in the session's mailbox before the lock is free.
+//! A session hands its events to [`Core::tell`] or [`Core::ask`]. Its effects arrive in its mailbox, or come back at once if the core
+//! is here. What a session asks besides is a future, which is ready at once if the core is here, and takes an exchange with the
+//! leader if not. For example, a session that withdraws a statement waits for [`Core::effects_so_far`]; then its mailbox has
+//! the effects that crossed its event.
 //!
-//! Invariant: the [`View`] shows the changes of an event before any effect of the event can be seen. So a session that
-//! has received an effect finds in the view at least the state that caused it, without the lock.
+//! Invariant: the view of this node shows the changes of an event before any effect of the event can be seen.
+//!
+//! Not here: what only the leader asks its own core ([`LocalCore`]).
 
 mod clock;
+mod local;
 mod outputs;
 mod questions;
+mod remote;
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use cluster::Cluster;
-use cluster::event::{Effect, Event};
-use cluster::ids::SessionId;
-use cluster::time::Time;
+use cluster::claims::Claims;
+use cluster::event::{Effect, Event, Reads, Rival};
+use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
+use cluster::placement::{Copies, Holdings, Placement, ReplicaSet};
+use cluster::protocols::{ReplicaStatus, Waiting};
+use commitlog::LogRefusal;
 
-use super::view::View;
-use clock::Clock;
+use super::mailbox::Mailbox;
+use super::node_link::{Answer, Question};
 
+pub(crate) use local::LocalCore;
 pub(super) use outputs::Outputs;
+pub(super) use remote::{News, RemoteCore};
 
-/// The core behind its lock.
-pub(crate) struct Core {
-    state: Mutex<State>,
-    clock: Clock,
-    outputs: Outputs,
-}
-
-/// The state under the lock.
-struct State {
-    /// `None` in a kind of node that orders transactions by itself.
-    cluster: Option<Cluster>,
-    /// The effects of the present event; kept so that their memory is reused.
-    effects: Vec<Effect>,
-}
-
-impl State {
-    /// The effects of an event, once the view shows its outcome.
-    fn handle(&mut self, now: Time, event: Event, view: &View) -> std::vec::Drain<'_, Effect> {
-        if let Some(cluster) = &mut self.cluster {
-            view.current_replicas.tell(cluster);
-            cluster.handle(now, event, &mut self.effects);
-            view.note(cluster);
-        }
-        self.effects.drain(..)
-    }
+/// Where the core is.
+pub(crate) enum Core {
+    /// On this node; sessions use it directly.
+    Here(Arc<LocalCore>),
+    /// At the leader, over a link.
+    There(RemoteCore),
 }
 
 impl Core {
-    pub(super) fn new(cluster: Option<Cluster>, outputs: Outputs) -> Self {
-        if let Some(cluster) = &cluster {
-            outputs.view.note(cluster);
-        }
-        Self { state: Mutex::new(State { cluster, effects: Vec::new() }), clock: Clock::start(), outputs }
-    }
-
-    /// Hands one event to the core and carries out its effects.
+    /// Hands one event to the core.
     pub(crate) fn tell(&self, event: Event) {
-        self.ask(None, event);
+        match self {
+            Self::Here(core) => core.tell(event),
+            Self::There(core) => core.tell(event),
+        }
     }
 
-    /// Like [`Core::tell`]. If the event lets this session execute at once, or answers its question, this returns that
-    /// effect, which then skips the mailbox.
-    pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
-        let now = self.clock.now();
-        let mut state = self.state();
-        let mut granted = None;
-        // What effects bring about at once: messages between agents.
-        let mut next = VecDeque::new();
-        let mut event = Some(event);
-        while let Some(present) = event {
-            for effect in state.handle(now, present, &self.outputs.view) {
-                match effect {
-                    effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
-                    Effect::WakeAt { at } => self.clock.wake_at(at),
-                    other => next.extend(self.outputs.carry_out(other)),
-                }
+    /// Like [`Core::tell`]. If the core is here and the event lets this session execute at once, this returns that effect,
+    /// which then skips the mailbox.
+    pub(crate) fn ask(&self, own: SessionId, event: Event) -> Option<Effect> {
+        match self {
+            Self::Here(core) => core.ask(Some(own), event),
+            Self::There(core) => {
+                core.tell(event);
+                None
             }
-            event = next.pop_front();
-        }
-        granted
-    }
-
-    /// Wakes the core up at the times for which it asks, for as long as the node runs.
-    pub(crate) async fn wake_up_in_time(&self) {
-        loop {
-            self.clock.due().await;
-            self.tell(Event::WakeUp);
         }
     }
 
-    /// Brings the messages that are delayed, for as long as the node runs.
-    pub(crate) async fn bring_messages(&self) {
-        loop {
-            let message = self.outputs.messages.next().await;
-            self.tell(message);
+    /// Hands over the event that ends an exchange of this session with the core: no effect of what came before reaches its mailbox
+    /// any more.
+    pub(crate) fn end_exchange(&self, session: SessionId, mailbox: &Mailbox, event: Event) {
+        match self {
+            Self::Here(core) => core.tell(event),
+            Self::There(core) => core.end_exchange(session, event),
+        }
+        mailbox.clear();
+    }
+
+    /// A session has ended.
+    pub(super) fn close(&self, session: SessionId) {
+        if let Self::There(core) = self {
+            core.close(session);
         }
     }
 
-    /// Asks the core a question under its lock. Without a core the answer is the default.
-    fn query<T: Default>(&self, ask: impl FnOnce(&Cluster) -> T) -> T {
-        self.state().cluster.as_ref().map(ask).unwrap_or_default()
+    /// Whether the core is on this node.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self, Self::Here(_))
     }
 
-    /// Lets the core know of the reads that sessions have placed by themselves, before it is asked how busy replicas are.
-    fn tell_outside(&self) {
-        if let Some(cluster) = &mut self.state().cluster {
-            self.outputs.view.current_replicas.tell(cluster);
+    /// Hands over an event that the core answers at once, and waits for the answer. `None` if the transaction is over.
+    pub(crate) async fn ask_and_wait(
+        &self,
+        own: SessionId,
+        mailbox: &Mailbox,
+        event: Event,
+    ) -> Option<Effect> {
+        match self {
+            Self::Here(core) => core.ask(Some(own), event),
+            Self::There(core) => {
+                core.tell(event);
+                core.question(Question::EffectsSoFar).await;
+                mailbox.take_answer(own)
+            }
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the effects are in the mailbox that were under way when the session's last event reached the core.
+    pub(crate) async fn effects_so_far(&self) {
+        if let Self::There(core) = self {
+            core.question(Question::EffectsSoFar).await;
+        }
+    }
+
+    /// The wait of a session for transactions of other homes, if it waits.
+    pub(crate) async fn wait_of(&self, session: SessionId) -> Option<Waiting> {
+        match self {
+            Self::Here(core) => core.wait_of(session),
+            Self::There(core) => match core.question(Question::WaitOf { session }).await {
+                Some(Answer::Wait(waiting)) => waiting.map(|waiting| *waiting),
+                _ => None,
+            },
+        }
+    }
+
+    /// A transaction of another home that has written some of these claims since the session's transaction began.
+    pub(crate) async fn earlier_writer(&self, session: SessionId, claims: Claims) -> Option<Rival> {
+        match self {
+            Self::Here(core) => core.earlier_writer(session, &claims),
+            Self::There(core) => match core.question(Question::EarlierWriter { session, claims }).await {
+                Some(Answer::Writer(rival)) => rival,
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether a schema change after this version may have changed the definition of an object that is mentioned in a
+    /// database. Without a leader it may.
+    pub(crate) async fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+        match self {
+            Self::Here(core) => core.redefines(since, database, mentioned),
+            Self::There(core) => {
+                let question = Question::Redefines { since, database, mentioned: mentioned.to_vec() };
+                core.question(question).await.is_none_or(|answer| answer.is_yes())
+            }
+        }
+    }
+
+    /// Whether a schema change after this version may have revoked sequence leases. Without a leader it may.
+    pub(crate) async fn voids_lent(&self, since: Version) -> bool {
+        match self {
+            Self::Here(core) => core.voids_lent(since),
+            Self::There(core) => {
+                core.question(Question::VoidsLent { since }).await.is_none_or(|answer| answer.is_yes())
+            }
+        }
+    }
+
+    /// The members, in the order of their numbers.
+    pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
+        match self {
+            Self::Here(core) => core.replicas(),
+            Self::There(core) => core.news().replicas.clone(),
+        }
+    }
+
+    /// The holdings of a replica. In a kind of node without a core each replica holds everything.
+    pub(crate) fn holdings(&self, replica: ReplicaId) -> Holdings {
+        match self {
+            Self::Here(core) => core.holdings(replica),
+            Self::There(core) => {
+                let news = core.news();
+                news.placement.as_ref().map_or_else(Holdings::everything, |known| known.holdings(replica))
+            }
+        }
+    }
+
+    /// The holders of a table.
+    pub(crate) fn copies(&self, table: TableId) -> Copies {
+        match self {
+            Self::Here(core) => core.copies(table),
+            Self::There(core) => {
+                let news = core.news();
+                let known = news.placement.as_ref().map(|placement| placement.copies(table));
+                known.unwrap_or(Copies::Whole(ReplicaSet::EMPTY))
+            }
+        }
+    }
+
+    /// Who holds what. In a kind of node without a core each replica holds everything.
+    pub(crate) fn placement(&self) -> Option<Placement> {
+        match self {
+            Self::Here(core) => core.placement(),
+            Self::There(core) => core.news().placement.clone(),
+        }
+    }
+
+    /// The version that an answer must be of, so that a session may be given it now in place of a read. Only the leader knows.
+    pub(crate) fn answer_needs(&self, reads: &Reads, catalogue: Version) -> Option<Version> {
+        match self {
+            Self::Here(core) => core.answer_needs(reads, catalogue),
+            Self::There(_) => None,
+        }
+    }
+
+    /// The last assigned version that wrote any of this, durable or not, if the protocol knows. Only the leader knows.
+    pub(crate) fn last_writer(&self, reads: &Reads) -> Option<Version> {
+        match self {
+            Self::Here(core) => core.last_writer(reads),
+            Self::There(_) => None,
+        }
+    }
+
+    /// Whether the log has room for another record; asked before a transaction begins to commit.
+    pub(crate) fn has_room(&self) -> bool {
+        match self {
+            Self::Here(core) => core.has_room(),
+            Self::There(core) => core.news().intake.has_room,
+        }
+    }
+
+    /// Why the log takes no new records at present.
+    pub(crate) fn refusal(&self) -> Option<LogRefusal> {
+        match self {
+            Self::Here(core) => core.refusal(),
+            Self::There(core) => core.news().intake.refusal,
+        }
     }
 }
-
-#[cfg(test)]
-mod tests;

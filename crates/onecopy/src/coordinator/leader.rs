@@ -14,12 +14,13 @@ use commitlog::LogEngine;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::checkpoints::Checkpoints;
-use super::core::{Core, Outputs};
+use super::core::{Core, LocalCore, Outputs};
+use super::crews::Crews;
 use super::drivers::Drivers;
 use super::elasticity::{Elasticity, UsageFile};
 use super::identities::Identities;
 use super::log_retention::{LogRetention, Retention};
-use super::mailboxes::Mailboxes;
+use super::mailboxes::{Mailboxes, OWN_CREW};
 use super::messages::Messages;
 use super::node_kind::NodeKind;
 use super::parking::{ParkedFiles, Parking};
@@ -79,6 +80,10 @@ pub(crate) struct MemberFiles {
 pub(crate) struct Leader {
     /// What sessions share.
     pub(crate) coordinator: Arc<Coordinator>,
+    /// The core.
+    pub(crate) core: Arc<LocalCore>,
+    /// The sessions of other nodes.
+    pub(super) crews: Arc<Crews>,
     /// The term.
     pub(crate) term: TermState,
     /// The log.
@@ -113,12 +118,15 @@ impl Leader {
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
         let retention = Retention::new(LogRetention::of(members), files.quarantines, limits);
-        let (view, mailboxes) = (Arc::new(View::new(anchor, log.durable())), Arc::<Mailboxes>::default());
+        let (view, mailboxes) =
+            (Arc::new(View::new(anchor, log.durable())), Arc::new(Mailboxes::of(OWN_CREW)));
         let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
+        let crews = Arc::<Crews>::default();
         let outputs = Outputs {
             cluster_id: term.cluster_id,
             view: Arc::clone(&view),
             mailboxes: Arc::clone(&mailboxes),
+            crews: Arc::clone(&crews),
             seats: Arc::clone(&seats),
             identities: Arc::clone(&identities),
             messages: Messages::new(),
@@ -127,9 +135,10 @@ impl Leader {
             database: Arc::clone(&database),
             local: Arc::clone(&local),
         };
+        let core = Arc::new(LocalCore::new(core, outputs));
         let coordinator = Arc::new(Coordinator {
             cluster_id: term.cluster_id,
-            core: Core::new(core, outputs),
+            core: Core::Here(Arc::clone(&core)),
             view,
             mailboxes,
             seats,
@@ -144,6 +153,8 @@ impl Leader {
         });
         let leader = Arc::new(Self {
             coordinator,
+            core,
+            crews,
             term,
             log,
             identities,

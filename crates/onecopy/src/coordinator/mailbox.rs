@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::event::Effect;
+use cluster::ids::SessionId;
 use tokio::sync::Notify;
 
 use super::performances::PerformanceQueue;
@@ -179,6 +180,17 @@ impl Mailbox {
     /// Takes a note without waiting.
     pub(crate) fn try_next(&self) -> Option<Note> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Takes the answer to the session's last event.
+    pub(crate) fn take_answer(&self, own: SessionId) -> Option<Effect> {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_answer = |note: &Note| matches!(note, Note::Effect(effect) if effect.answers(own));
+        let at = notes.iter().position(is_answer)?;
+        match notes.remove(at) {
+            Some(Note::Effect(effect)) => Some(effect),
+            _ => None,
+        }
     }
 
     /// Waits for a note. Cancel-safe.

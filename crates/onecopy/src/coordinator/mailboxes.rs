@@ -7,29 +7,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::event::Effect;
-use cluster::ids::SessionId;
+use cluster::ids::{CrewId, SessionId};
 use rustc_hash::FxHashMap;
 
 use super::mailbox::{End, Mailbox, Note};
 use super::performances::PerformanceQueue;
 
+/// The crew of the sessions that reach a core of their own node directly.
+pub(super) const OWN_CREW: CrewId = CrewId(0);
+
 /// The mailboxes of the open sessions.
 #[derive(Debug)]
 pub(crate) struct Mailboxes {
+    crew: CrewId,
     open: Mutex<FxHashMap<SessionId, Arc<Mailbox>>>,
     next: AtomicU64,
 }
 
-impl Default for Mailboxes {
-    fn default() -> Self {
-        Self { open: Mutex::default(), next: AtomicU64::new(1) }
-    }
-}
-
 impl Mailboxes {
+    /// No mailboxes yet. The sessions will be of this crew.
+    pub(super) fn of(crew: CrewId) -> Self {
+        Self { crew, open: Mutex::default(), next: AtomicU64::new(1) }
+    }
+
     /// A new session and its mailbox. Its transactions are performed elsewhere through this queue.
     pub(super) fn open(&self, performances: Arc<PerformanceQueue>) -> (SessionId, Arc<Mailbox>) {
-        let id = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
+        let id = SessionId::of(self.crew, self.next.fetch_add(1, Ordering::Relaxed));
         let mailbox = Arc::new(Mailbox::of(performances));
         self.all().insert(id, Arc::clone(&mailbox));
         (id, mailbox)
@@ -73,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_effect_reaches_its_session_and_no_other() {
-        let mailboxes = Mailboxes::default();
+        let mailboxes = Mailboxes::of(OWN_CREW);
         let ((first, one), (second, other)) =
             (mailboxes.open(Arc::default()), mailboxes.open(Arc::default()));
         assert_ne!(first, second);

@@ -64,6 +64,15 @@ impl Seat {
         Self::of(at, MemberState::New)
     }
 
+    /// The seat of the same replica for sessions that reach the core over a link. No agent takes orders from there.
+    pub(super) fn of_session(seat: &Self) -> Self {
+        let Self { replica, name, host, port, address, .. } = seat;
+        let (replica, name, host, port, address) =
+            (*replica, name.clone(), host.clone(), *port, address.clone());
+        let (own, _) = Self::of(ReplicaAddress { replica, name, host, port, address }, seat.member_state());
+        Self { evictions: Arc::clone(&seat.evictions), ..own }
+    }
+
     fn of(at: ReplicaAddress, state: MemberState) -> (Self, mpsc::Receiver<AgentOrder>) {
         let ReplicaAddress { replica, name, host, port, address } = at;
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
@@ -103,10 +112,9 @@ impl Seat {
         self.absence.end_catching_up();
     }
 
-    /// The replica is no longer a member: connections to it end.
+    /// The replica is no longer a member.
     pub(super) fn leave(&self) {
         self.member.leave();
-        self.give_up();
     }
 
     /// Its server is given up ([`ServerRun::give_up`]).

@@ -35,6 +35,11 @@ impl Seats {
         all
     }
 
+    /// How long a read may hold up a refresh at a replica that is not the anchor.
+    pub(super) fn reader_patience(&self) -> Duration {
+        self.reader_patience
+    }
+
     /// A replica takes its seat. Its number must be free.
     pub(super) fn take(&self, seat: Seat) {
         let number = usize::from(seat.replica.0);

@@ -85,6 +85,18 @@ impl View {
         generation < self.last_ddl()
     }
 
+    /// The versions, as the leader shows them.
+    pub(super) fn show_versions(&self, durable: Version, last_ddl: Version) {
+        raise(&self.last_ddl, last_ddl);
+        raise(&self.durable, durable);
+    }
+
+    /// Which tables are split, as the leader shows it.
+    pub(super) fn show_placement(&self, is_partial: bool, edition: Edition) {
+        self.is_partial.store(is_partial, Ordering::Release);
+        self.edition.store(edition.0, Ordering::Release);
+    }
+
     pub(super) fn set_anchor(&self, replica: ReplicaId) {
         self.anchor.store(replica.0, Ordering::Release);
     }

@@ -4,6 +4,7 @@
 use cluster::claims::Meeting;
 use cluster::event::AbortCause;
 use cluster::ids::ReplicaId;
+use cluster::protocols::Waiting;
 use wire::sqlstate;
 
 use crate::classify::statement_analysis::StatementAnalysis;
@@ -53,36 +54,6 @@ impl View<'_> {
         }
     }
 
-    /// The error of a NOWAIT statement, if transactions of other homes block it.
-    pub(crate) fn must_wait(self) -> Option<Refusal> {
-        let waiting = self.link.coordinator().core.waiting();
-        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
-        let catalogue = self.link.database().catalogue();
-        let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
-        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
-        let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
-        Some(self.with_obstacle(refusal))
-    }
-
-    /// Adds to a refusal the transaction of another home for which the statement waits, if there is one.
-    pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
-        let waiting = self
-            .link
-            .coordinator()
-            .core
-            .waiting()
-            .into_iter()
-            .find(|waiting| waiting.session == self.link.id);
-        let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
-        let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
-        match (place, holder) {
-            (Some(place), Some(holder)) => {
-                refusal.about(format!("{} is held by session {holder}.", with_capital(&place)))
-            }
-            _ => refusal,
-        }
-    }
-
     /// Words such as `key (id)=(7) of table "t"`, as far as they are known.
     fn place_of(self, meeting: Option<Meeting>) -> Option<String> {
         let catalogue = self.link.database().catalogue();
@@ -96,17 +67,46 @@ impl View<'_> {
 }
 
 impl Driver<'_> {
+    /// The error of a NOWAIT statement, if transactions of other homes block it.
+    pub(crate) async fn must_wait(&self, nowait: bool) -> Option<Refusal> {
+        let waiting = if nowait { self.wait_of_own().await? } else { return None };
+        let catalogue = self.link.database().catalogue();
+        let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
+        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
+        let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
+        Some(self.name_obstacle(&waiting, refusal))
+    }
+
+    /// Adds to a refusal the transaction of another home for which the statement waits, if there is one.
+    pub(crate) async fn with_obstacle(&self, refusal: Refusal) -> Refusal {
+        match self.wait_of_own().await {
+            Some(waiting) => self.name_obstacle(&waiting, refusal),
+            None => refusal,
+        }
+    }
+
+    async fn wait_of_own(&self) -> Option<Waiting> {
+        self.link.coordinator().core.wait_of(self.link.id).await
+    }
+
+    fn name_obstacle(&self, waiting: &Waiting, refusal: Refusal) -> Refusal {
+        match (self.view().place_of(waiting.meeting), waiting.rivals.first()) {
+            (Some(place), Some(holder)) => {
+                refusal.about(format!("{} is held by session {holder}.", with_capital(&place)))
+            }
+            _ => refusal,
+        }
+    }
+
     /// Completes the error of a server that refused to overwrite a row written after the transaction's snapshot: adds
     /// which session wrote it. It does so only if nothing was sent to the client since the output had this length.
-    pub(crate) fn explain_loss(&mut self, ended: &Ended, analysis: &StatementAnalysis, mark: usize) {
+    pub(crate) async fn explain_loss(&mut self, ended: &Ended, analysis: &StatementAnalysis, mark: usize) {
         if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.link.client.shown {
             return;
         }
-        let Some(rival) =
-            self.link.coordinator().core.earlier_writer(self.link.id, &analysis.writes(self.link.id))
-        else {
-            return;
-        };
+        let writes = analysis.writes(self.link.id);
+        let writer = self.link.coordinator().core.earlier_writer(self.link.id, writes).await;
+        let Some(rival) = writer else { return };
         if let Some(detail) = was_first(self.view().place_of(rival.meeting), rival) {
             add_detail(&mut self.link.client.out, mark, &detail);
         }

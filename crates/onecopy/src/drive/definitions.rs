@@ -36,7 +36,7 @@ impl View<'_> {
 
     /// Whether a schema change may have outdated the analysis of statements and rows of the open transaction. Later
     /// schema changes do not count, since the transaction has run.
-    pub(crate) fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
+    pub(crate) async fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return true };
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
@@ -49,10 +49,15 @@ impl View<'_> {
             let Some(table) = catalogue.table(*id) else { return true };
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
-        mentioned.has_too_many
-            || names
-                .iter()
-                .any(|(since, names)| coordinator.core.redefines(*since, catalogue.database(), names))
+        if mentioned.has_too_many {
+            return true;
+        }
+        for (since, names) in &names {
+            if coordinator.core.redefines(*since, catalogue.database(), names).await {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -148,13 +148,13 @@ impl Driver<'_> {
             }
             let is_free = is_free(&event);
             if let Some(Effect::Execute { replica, incarnation, identity, applied, .. }) =
-                self.link.worker.coordinator.core.ask(Some(self.link.id), event)
+                self.link.worker.coordinator.core.ask(self.link.id, event)
             {
                 tracing::debug!(?replica, "admitted at once");
                 return Ok(self.txn.admit(Assignment { replica, incarnation, identity, applied }, is_free));
             }
-            if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
-                return self.give_up(is_inside, refusal);
+            if let Some(refusal) = self.must_wait(nowait).await {
+                return self.give_up(is_inside, refusal).await;
             }
             tracing::debug!("waits for its turn");
             let asked = Instant::now();
@@ -163,8 +163,8 @@ impl Driver<'_> {
             let mut wait = Wait::begin(target, touched, &self.link.settings.noted.timeouts);
             loop {
                 let Some(note) = self.link.next_note(&mut wait).await? else {
-                    let refusal = self.view().with_obstacle(wait.refusal(self.link.coordinator()));
-                    return self.give_up(is_inside, refusal);
+                    let refusal = self.with_obstacle(wait.refusal(self.link.coordinator())).await;
+                    return self.give_up(is_inside, refusal).await;
                 };
                 match note {
                     Note::Effect(Effect::Execute { replica, incarnation, identity, applied, .. }) => {
@@ -181,7 +181,7 @@ impl Driver<'_> {
                     Note::Effect(other) => {
                         tracing::error!(?other, "a session that waits for a place does not expect this");
                     }
-                    Note::Cancel => return self.give_up(is_inside, cancelled()),
+                    Note::Cancel => return self.give_up(is_inside, cancelled()).await,
                     // The session ends after the transaction.
                     Note::End(End::AfterTransaction) => {
                         self.link.session_registration.note_end(End::AfterTransaction);
@@ -194,10 +194,11 @@ impl Driver<'_> {
     }
 
     /// Withdraws a statement that waits. Its open update transaction goes on.
-    fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Admission, Fault> {
+    async fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Admission, Fault> {
         let session = self.link.id;
         let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
         self.link.worker.coordinator.core.tell(event);
+        self.link.worker.coordinator.core.effects_so_far().await;
         // The core may have ended the transaction just before.
         let cause = self.why_aborted().filter(|_| is_inside);
         cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Admission::Aborted(cause)))

@@ -244,7 +244,7 @@ impl Executor<'_> {
         let ended = self.at_home_guarded(&analysis, work).await;
         self.txn.note_snapshot(takes_snapshot, &ended);
         if let Ok(ended) = &ended {
-            self.driver().explain_loss(ended, &analysis, mark);
+            self.driver().explain_loss(ended, &analysis, mark).await;
         }
         self.placer().after_draw(&analysis, mark, ended).await
     }

@@ -25,8 +25,7 @@ impl Link {
                             Event::ReplicaLost { replica: home, incarnation }
                         }
                     };
-                    self.worker.coordinator.core.tell(event);
-                    self.session_registration.mailbox.clear();
+                    self.end_exchange(event);
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
                     self.servers.close(home);

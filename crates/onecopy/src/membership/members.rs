@@ -71,7 +71,7 @@ pub(crate) async fn invite(leader: &Leader, invitee: Invitee) -> Result<JoiningR
     let invitation = ask(leader, MemberRequest::Invite { invitee, invited }, answer).await?;
     let Invited { place, data } = invitation?;
     let replica = place.replica;
-    Ok(JoiningReplica { replica, orders: leader.join(place), data })
+    Ok(JoiningReplica { replica, orders: leader.join(&place), data })
 }
 
 /// Gives a new member its data. Returns when it has all that was durable when its server ran. If the copy fails, the
@@ -241,7 +241,7 @@ pub(crate) async fn drain(leader: &Leader, replica: ReplicaId) -> Result<(), Mem
         end_holders(leader, replica).await;
     }
     leader.drain(replica, true);
-    leader.local.sessions.leave(None);
+    leader.tell_leaving(None);
     drop(quiet);
     match status(leader, replica) {
         Some(status) if status.is_drained => Ok(()),
@@ -261,8 +261,7 @@ async fn await_holders(leader: &Leader) {
 /// Ends the sessions that hold state at the anchor, before it hands its role over and its connections are cut. A
 /// listener has to receive earlier notifications before that.
 async fn end_holders(leader: &Leader, anchor: ReplicaId) {
-    leader.local.sessions.leave(Some(anchor));
-    leader.mailboxes.drained();
+    leader.tell_leaving(Some(anchor));
     let deadline = Instant::now() + LAST_WORDS_MAX;
     while leader.local.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cluster::Cluster;
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{CrewId, ReplicaId, Version};
 use cluster::placement::Placement;
 use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
@@ -28,6 +28,11 @@ use crate::pool::Pools;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
+
+/// Lets sessions reach the core as those of another node do, for tests.
+const LINK_VARIABLE: &str = "ONECOPY_TEST_LINKED_SESSIONS";
+/// The crew of such sessions.
+const LINKED_CREW: CrewId = CrewId(1);
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
@@ -194,7 +199,17 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     }
     let orders = members.into_iter().zip(queues).collect();
     let chores = Arc::clone(&kind).start(&leader, orders)?;
-    Ok(Node::new(Shared { leader, pools, kind }, chores, plan.start_patience))
+    let coordinator = if links_sessions(leader.as_ref()) {
+        leader.link_sessions(Arc::clone(&kind) as Arc<_>, LINKED_CREW)
+    } else {
+        Arc::clone(&leader.coordinator)
+    };
+    Ok(Node::new(Shared { leader, coordinator, pools, kind }, chores, plan.start_patience))
+}
+
+/// Whether sessions reach the core over a link although it is in this process.
+fn links_sessions(leader: &Leader) -> bool {
+    leader.kind.choices().is_some() && std::env::var_os(LINK_VARIABLE).is_some()
 }
 
 /// Starts the writer of the log. Its first report is about the fence and comes before the coordinator exists. All

@@ -17,8 +17,8 @@ use super::NodeError;
 use super::signals::Signals;
 use super::{start, systemd};
 use crate::accept::listener::Workers;
-use crate::coordinator::Leader;
 use crate::coordinator::mailbox::End;
+use crate::coordinator::{Coordinator, Leader};
 use crate::link::node_kind::ServesClients;
 use crate::local::session_registry::STATS_PERIOD;
 use crate::pool::Pools;
@@ -33,6 +33,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The parts of a node that its sessions share.
 pub(super) struct Shared {
     pub(super) leader: Arc<Leader>,
+    /// What sessions share.
+    pub(super) coordinator: Arc<Coordinator>,
     pub(super) pools: Arc<Pools>,
     pub(super) kind: Arc<dyn ServesClients>,
 }
@@ -41,6 +43,7 @@ pub(super) struct Shared {
 pub(crate) struct Node {
     /// The state that all parts of the node share.
     pub(crate) leader: Arc<Leader>,
+    coordinator: Arc<Coordinator>,
     pools: Arc<Pools>,
     kind: Arc<dyn ServesClients>,
     chores: Vec<JoinHandle<()>>,
@@ -54,9 +57,9 @@ impl Node {
         mut chores: Vec<JoinHandle<()>>,
         start_patience: Option<Duration>,
     ) -> Self {
-        let Shared { leader, pools, kind } = shared;
+        let Shared { leader, coordinator, pools, kind } = shared;
         chores.push(end_periods(&leader));
-        Self { leader, pools, kind, chores, start_patience }
+        Self { leader, coordinator, pools, kind, chores, start_patience }
     }
 
     /// Runs a task that ends with the node.
@@ -74,7 +77,8 @@ impl Node {
         begin: impl AsyncFnOnce(&Leader) -> Result<(), NodeError>,
     ) -> Result<(), NodeError> {
         let leader = Arc::clone(&self.leader);
-        let workers = Workers::start(&leader, &self.pools, &self.kind).map_err(NodeError::Threads)?;
+        let workers = Workers::start(&leader, &self.coordinator, &self.pools, &self.kind);
+        let workers = workers.map_err(NodeError::Threads)?;
         let serve = async {
             start::catch_up(&leader, self.start_patience, progress).await?;
             start::check_schemas(&leader, progress).await?;
@@ -96,7 +100,7 @@ impl Node {
         // Without its log no session could finish anything.
         let patience =
             if ended.is_ok() { leader.local.runtime_config.stop_patience() } else { Duration::ZERO };
-        end_sessions(&leader, patience, signals, progress).await;
+        end_sessions(&self.coordinator, patience, signals, progress).await;
         for status in leader.replicas().iter().filter(|status| status.state == State::Up) {
             leader.database.sequences().leases.replica_changed(status.replica);
             sequence_allocator::take_back(&leader, status.replica).await;
@@ -121,12 +125,17 @@ fn end_periods(leader: &Arc<Leader>) -> JoinHandle<()> {
 }
 
 /// Gives sessions time to finish, then ends the remaining ones.
-async fn end_sessions(leader: &Leader, patience: Duration, signals: &mut Signals, progress: &Progress) {
+async fn end_sessions(
+    coordinator: &Coordinator,
+    patience: Duration,
+    signals: &mut Signals,
+    progress: &Progress,
+) {
     let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
     for (end, patience) in rounds {
-        leader.mailboxes.end(end);
+        coordinator.mailboxes.end(end);
         let deadline = Instant::now() + patience;
-        let left = || leader.local.stats.sessions.load(Ordering::Relaxed);
+        let left = || coordinator.local.stats.sessions.load(Ordering::Relaxed);
         let gone = async {
             while left() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(LOOK).await;

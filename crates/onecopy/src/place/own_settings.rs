@@ -40,7 +40,8 @@ pub(crate) enum HomePreference {
 impl View<'_> {
     /// Whether rows that draw from sequences may be written where a range is leased.
     pub(crate) fn uses_leases(self) -> bool {
-        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.local().runtime_config.lends_sequences())
+        let is_chosen = || self.link.local().runtime_config.lends_sequences();
+        self.link.coordinator().core.is_here() && self.link.settings.noted.borrows.unwrap_or_else(is_chosen)
     }
 
     /// Rejects a value that the setting cannot have.

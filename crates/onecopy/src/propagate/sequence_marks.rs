@@ -65,7 +65,7 @@ impl Recorder<'_> {
         };
         if update.sequences.is_leased
             && let Some(ids) = update.sequences.known()
-            && !self.link.coordinator().core.voids_lent(update.generation)
+            && !self.link.coordinator().core.voids_lent(update.generation).await
         {
             let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
             self.view().use_lease(ids, update.replica, rows.saturating_sub(1));

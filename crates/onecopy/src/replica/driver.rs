@@ -22,7 +22,7 @@ use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::backend::BackendError;
 use crate::coordinator::identities::AppliedVerdict;
-use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration, RunProof};
+use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration};
 use home::MendError;
 use parking::RunningAgent;
 
@@ -229,7 +229,7 @@ impl ReplicaDriver {
                 self.leader.database.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered, self.parking) = (None, None, None);
                 self.leader.core.tell(Event::ReplicaLost { replica, incarnation });
-                self.leader.seats[replica].give_up();
+                self.leader.give_up(replica);
                 self.lose_anchor();
             }
             AgentEvent::Unreachable { obstacle, reason } => {
@@ -275,7 +275,7 @@ impl ReplicaDriver {
     ) -> Option<Command> {
         let seat = &self.leader.seats[self.replica];
         seat.absence.end();
-        seat.run.begin(incarnation, RunProof { sql: proof_sql, voucher: self.leader.voucher.clone() });
+        self.leader.begin_run(self.replica, incarnation, proof_sql);
         self.incarnation = incarnation;
         self.leader.database.sequences().leases.replica_changed(self.replica);
         self.leader.forget_oids();

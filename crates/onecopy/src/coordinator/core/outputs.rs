@@ -10,9 +10,11 @@ use cluster::ids::{ClusterId, Identity, ReplicaId, Version};
 use cluster::record::SealedBody;
 use commitlog::LogEngine;
 
+use crate::coordinator::crews::Crews;
 use crate::coordinator::identities::Identities;
-use crate::coordinator::mailboxes::Mailboxes;
+use crate::coordinator::mailboxes::{Mailboxes, OWN_CREW};
 use crate::coordinator::messages::Messages;
+use crate::coordinator::node_link::{ToNode, ViewChange};
 use crate::coordinator::performances::{PerformOrder, Performances};
 use crate::coordinator::requests::AgentOrder;
 use crate::coordinator::seats::Seats;
@@ -25,6 +27,8 @@ pub(in crate::coordinator) struct Outputs {
     pub(in crate::coordinator) cluster_id: ClusterId,
     pub(in crate::coordinator) view: Arc<View>,
     pub(in crate::coordinator) mailboxes: Arc<Mailboxes>,
+    /// The sessions of other nodes.
+    pub(in crate::coordinator) crews: Arc<Crews>,
     pub(in crate::coordinator) seats: Arc<Seats>,
     pub(in crate::coordinator) identities: Arc<Identities>,
     pub(in crate::coordinator) messages: Messages,
@@ -67,7 +71,11 @@ impl Outputs {
             }
             other => {
                 let session = other.session().expect("the effects without a session are matched above");
-                self.mailboxes.deliver(session, other);
+                if session.crew() == OWN_CREW {
+                    self.mailboxes.deliver(session, other);
+                } else {
+                    self.crews.deliver(session, other);
+                }
             }
         }
         None
@@ -93,6 +101,7 @@ impl Outputs {
         tracing::warn!(%old, %new, "another replica is the anchor from now on");
         count(&self.local.stats.takeovers);
         self.view.set_anchor(replica);
+        self.crews.tell_all(|| ToNode::View(ViewChange::Anchor(replica)));
         self.database.sequences().leases.replica_changed(replica);
         if self.seats[replica].is_lent.load(Ordering::Acquire) {
             self.seats[replica].order(AgentOrder::TakeBack);

@@ -1,7 +1,4 @@
-//! The questions that the core answers under its lock, at once.
-//!
-//! A session waits for none of these answers, so it can ask them in the middle of its work. A core on another node
-//! could not be asked like this: DESIGN section 4 lists what each question would need.
+//! The questions that the core of this node answers under its lock, at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +13,9 @@ use cluster::protocols::{ChainStatus, ReplicaStatus, StampCounts, Waiting};
 use cluster::time::Time;
 use commitlog::LogRefusal;
 
-use super::Core;
+use super::local::LocalCore;
 
-impl Core {
+impl LocalCore {
     /// The members, in the order of their numbers.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
         self.tell_outside();
@@ -94,6 +91,11 @@ impl Core {
     /// The statements that wait for transactions of other homes at this moment.
     pub(crate) fn waiting(&self) -> Vec<Waiting> {
         self.query(Cluster::waiting)
+    }
+
+    /// The wait of a session for transactions of other homes, if it waits.
+    pub(in crate::coordinator) fn wait_of(&self, session: SessionId) -> Option<Waiting> {
+        self.waiting().into_iter().find(|waiting| waiting.session == session)
     }
 
     /// The chains of transactions that are known as a whole.

@@ -87,7 +87,7 @@ impl ReplicaDriver {
         leader.database.sequences().leases.replica_changed(replica);
         leader.core.tell(Event::ReplicaLost { replica, incarnation });
         let seat = &leader.seats[replica];
-        seat.give_up();
+        leader.give_up(replica);
         seat.absence.end();
         // The task that asked runs to its end, unless the node stops. Then nothing of this is kept.
         let _ = done.send(durable);

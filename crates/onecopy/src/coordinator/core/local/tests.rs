@@ -34,7 +34,7 @@ fn state(view: &View) -> State {
         Event::ReplicaUp { replica: ANCHOR, incarnation, applied },
         Event::CatalogueLoaded { version: Version::ZERO },
     ] {
-        state.handle(Time::default(), event, view).for_each(drop);
+        state.handle(Time::default(), event, view, &Crews::default()).for_each(drop);
     }
     state
 }
@@ -56,7 +56,7 @@ fn append(state: &mut State, view: &View, record: RecordBuilder) {
     let (body, claims, changed) = (Box::new(record.seal()), Vec::new(), Vec::new());
     let finish = Event::Finish { session, body, claims, changed, reads };
     for event in [begin, finish] {
-        state.handle(Time::default(), event, view).for_each(drop);
+        state.handle(Time::default(), event, view, &Crews::default()).for_each(drop);
     }
 }
 
@@ -80,7 +80,8 @@ fn the_view_shows_a_version_before_its_client_is_answered() {
     append(&mut state, &view, schema_change());
     assert_eq!((view.durable(), view.last_ddl()), (Version::ZERO, Version::ZERO), "only appended");
     assert!(!view.is_outdated(Version::ZERO));
-    let mut effects = state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view);
+    let mut effects =
+        state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view, &Crews::default());
     assert_eq!((view.durable(), view.last_ddl()), (Version(1), Version(1)), "no effect is carried out yet");
     assert!(view.is_outdated(Version::ZERO) && !view.is_outdated(Version(1)));
     assert!(effects.any(|effect| matches!(effect, Effect::Acknowledge { version: Version(1), .. })));
@@ -91,6 +92,8 @@ fn rows_leave_the_last_schema_change_as_it_is() {
     let view = View::new(ANCHOR, Version::ZERO);
     let mut state = state(&view);
     append(&mut state, &view, rows());
-    state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view).for_each(drop);
+    state
+        .handle(Time::default(), Event::Logged { upto: Version(1) }, &view, &Crews::default())
+        .for_each(drop);
     assert_eq!((view.durable(), view.last_ddl()), (Version(1), Version::ZERO));
 }

@@ -1,0 +1,146 @@
+//! The cluster core of this node: events in, effects out, questions answered.
+//!
+//! Sessions, agents and the writer thread of the log hand their events to [`LocalCore::tell`] or [`LocalCore::ask`]. The core
+//! decides under one lock, and its effects are carried out under that lock, in the order given: a record enters the
+//! queue of the log, a note enters the mailbox of a session, an order enters the queue of an agent. None of these
+//! waits, so the lock is held for microseconds. A message from one agent to another is an event that follows at once. For example, `Event::Logged` lets a COMMIT be acknowledged: the note is
+//! in the session's mailbox before the lock is free.
+//!
+//! Invariant: the [view](crate::coordinator::view::View) shows the changes of an event before any effect of the event can be seen. So a session that
+//! has received an effect finds in the view at least the state that caused it, without the lock.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cluster::Cluster;
+use cluster::event::{Effect, Event};
+use cluster::ids::{CrewId, SessionId};
+use cluster::time::Time;
+use tokio::sync::mpsc;
+
+use super::clock::Clock;
+use super::outputs::Outputs;
+use crate::coordinator::crews::Crews;
+use crate::coordinator::node_link::{Exchange, ToNode};
+use crate::coordinator::view::View;
+
+/// The core behind its lock.
+pub(crate) struct LocalCore {
+    state: Mutex<State>,
+    pub(super) clock: Clock,
+    pub(super) outputs: Outputs,
+}
+
+/// The state under the lock.
+struct State {
+    /// `None` in a kind of node that orders transactions by itself.
+    cluster: Option<Cluster>,
+    /// The effects of the present event; kept so that their memory is reused.
+    effects: Vec<Effect>,
+}
+
+impl State {
+    /// The effects of an event, once the view shows its outcome here and at other nodes.
+    fn handle(&mut self, now: Time, event: Event, view: &View, crews: &Crews) -> std::vec::Drain<'_, Effect> {
+        if let Some(cluster) = &mut self.cluster {
+            let places = matches!(event, Event::Placed { .. } | Event::Joined { .. } | Event::Left { .. });
+            view.current_replicas.tell(cluster);
+            cluster.handle(now, event, &mut self.effects);
+            view.note(cluster);
+            crews.show(cluster);
+            if places {
+                crews.show_placement(cluster);
+            }
+        }
+        self.effects.drain(..)
+    }
+}
+
+impl LocalCore {
+    pub(in crate::coordinator) fn new(cluster: Option<Cluster>, outputs: Outputs) -> Self {
+        if let Some(cluster) = &cluster {
+            outputs.view.note(cluster);
+        }
+        Self { state: Mutex::new(State { cluster, effects: Vec::new() }), clock: Clock::start(), outputs }
+    }
+
+    /// Hands one event to the core and carries out its effects.
+    pub(crate) fn tell(&self, event: Event) {
+        self.ask(None, event);
+    }
+
+    /// Like [`LocalCore::tell`]. If the event lets this session execute at once, or answers its question, this returns that
+    /// effect, which then skips the mailbox.
+    pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
+        self.carry_on(&mut self.state(), own, event)
+    }
+
+    /// Hands over an event of another node's session, which has come to this exchange.
+    pub(in crate::coordinator) fn tell_from(&self, exchange: Exchange, event: Event) {
+        let mut state = self.state();
+        self.outputs.crews.note_exchange(&event, exchange);
+        self.carry_on(&mut state, None, event);
+    }
+
+    /// The sessions of another node join: from now on everything that they have to know enters this queue.
+    pub(in crate::coordinator) fn join(&self, crew: CrewId, queue: mpsc::Sender<ToNode>) {
+        if let Some(cluster) = &self.state().cluster {
+            self.outputs.crews.join(crew, queue, cluster, self.outputs.view.anchor());
+        }
+    }
+
+    fn carry_on(&self, state: &mut State, own: Option<SessionId>, event: Event) -> Option<Effect> {
+        let now = self.clock.now();
+        let Outputs { view, crews, .. } = &self.outputs;
+        let mut granted = None;
+        // What effects bring about at once: messages between agents.
+        let mut next = VecDeque::new();
+        let mut event = Some(event);
+        while let Some(present) = event {
+            for effect in state.handle(now, present, view, crews) {
+                match effect {
+                    effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
+                    Effect::WakeAt { at } => self.clock.wake_at(at),
+                    other => next.extend(self.outputs.carry_out(other)),
+                }
+            }
+            event = next.pop_front();
+        }
+        granted
+    }
+
+    /// Wakes the core up at the times for which it asks, for as long as the node runs.
+    pub(crate) async fn wake_up_in_time(&self) {
+        loop {
+            self.clock.due().await;
+            self.tell(Event::WakeUp);
+        }
+    }
+
+    /// Brings the messages that are delayed, for as long as the node runs.
+    pub(crate) async fn bring_messages(&self) {
+        loop {
+            let message = self.outputs.messages.next().await;
+            self.tell(message);
+        }
+    }
+
+    /// Asks the core a question under its lock. Without a core the answer is the default.
+    pub(super) fn query<T: Default>(&self, ask: impl FnOnce(&Cluster) -> T) -> T {
+        self.state().cluster.as_ref().map(ask).unwrap_or_default()
+    }
+
+    /// Lets the core know of the reads that sessions have placed by themselves, before it is asked how busy replicas are.
+    pub(super) fn tell_outside(&self) {
+        if let Some(cluster) = &mut self.state().cluster {
+            self.outputs.view.current_replicas.tell(cluster);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;
