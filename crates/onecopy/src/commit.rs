@@ -152,6 +152,8 @@ impl Committer<'_> {
     /// Takes every step that can fail. Returns whether the transaction leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.session_registration.progress.set_phase(Phase::Checking);
+        // A schema change that the statements have met at the home may not have reached this node's view.
+        self.link.worker.coordinator.core.present_view().await;
         // A schema change may have outdated the analysis of a statement. Then the writes of the statement are unknown.
         let is_analysis_outdated = match &self.txn.state {
             Transaction::Update(update) => {

@@ -106,6 +106,11 @@ impl Core {
         }
     }
 
+    /// Waits until the view shows all that was durable when this was called. It always does if the core is here.
+    pub(crate) async fn present_view(&self) {
+        self.effects_so_far().await;
+    }
+
     /// The wait of a session for transactions of other homes, if it waits.
     pub(crate) async fn wait_of(&self, session: SessionId) -> Option<Waiting> {
         match self {

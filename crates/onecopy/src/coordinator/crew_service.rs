@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::{AbortCause, Effect, Event, Rival};
-use cluster::ids::{CrewId, Version};
+use cluster::ids::CrewId;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
 use super::following::NodeEnd;
 use super::node_kind::NodeKind;
-use super::node_link::{Answer, Exchange, Intake, QUEUE_MAX, Question, ToLeader, ToNode, ViewChange};
+use super::node_link::{Answer, Intake, QUEUE_MAX, Question, ToLeader, ToNode, ViewChange};
 use super::{Coordinator, Leader};
 
 /// The pause between two reports of what changes all the time.
@@ -53,26 +52,13 @@ impl Leader {
 
     fn take(&self, crew: CrewId, message: ToLeader) {
         match message {
-            ToLeader::Event { exchange, seen_ddl, event } => self.take_event(exchange, seen_ddl, *event),
+            ToLeader::Event { exchange, event } => self.core.tell_from(exchange, *event),
             ToLeader::Ask { number, question } => {
                 let answer = self.answer(question);
                 self.crews.tell(crew, ToNode::Answer { number, answer });
             }
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
             ToLeader::Closed { session } => self.crews.forget(session),
-        }
-    }
-
-    /// A session judges by the last schema change that its node knows of whether what it claims may be outdated. One that was not told
-    /// of the last change when it finished has judged too early.
-    fn take_event(&self, exchange: Exchange, seen_ddl: Version, event: Event) {
-        match event {
-            Event::Finish { session, .. } if seen_ddl != self.view.last_ddl() => {
-                self.core.tell_from(exchange, Event::End { session });
-                let cause = AbortCause::Conflict(Rival::default());
-                self.crews.deliver(session, Effect::Abort { session, cause });
-            }
-            event => self.core.tell_from(exchange, event),
         }
     }
 

@@ -59,7 +59,14 @@ impl Coordinator {
     }
 
     /// Takes what the leader tells, until the link ends. Returns then.
-    pub(super) async fn follow(self: Arc<Self>, mut link: NodeEnd) {
+    pub(super) async fn follow(self: Arc<Self>, link: NodeEnd) {
+        self.hear_all(link).await;
+        if let Core::There(core) = &self.core {
+            core.lose_link();
+        }
+    }
+
+    async fn hear_all(&self, mut link: NodeEnd) {
         loop {
             tokio::select! {
                 message = link.news.recv() => match message {

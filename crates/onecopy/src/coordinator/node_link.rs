@@ -38,8 +38,6 @@ pub(crate) enum ToLeader {
     Event {
         /// The session's present exchange.
         exchange: Exchange,
-        /// The last schema change that the node knew of.
-        seen_ddl: Version,
         event: Box<Event>,
     },
     /// A question, answered in its turn.
@@ -104,7 +102,7 @@ pub(crate) struct Intake {
 /// What a session asks the leader for.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// [`super::core::Core::effects_so_far`].
+    /// [`super::core::Core::effects_so_far`] and [`super::core::Core::present_view`].
     EffectsSoFar,
     /// [`super::core::Core::wait_of`].
     WaitOf { session: SessionId },

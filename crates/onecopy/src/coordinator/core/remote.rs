@@ -77,7 +77,7 @@ impl RemoteCore {
     }
 
     fn send_event(&self, exchange: Exchange, event: Event) {
-        self.send(ToLeader::Event { exchange, seen_ddl: self.view.last_ddl(), event: Box::new(event) });
+        self.send(ToLeader::Event { exchange, event: Box::new(event) });
     }
 
     /// Asks the leader. `None` if there is none to answer.
@@ -85,7 +85,9 @@ impl RemoteCore {
         let (sender, answer) = oneshot::channel();
         let number = self.next_question.fetch_add(1, Ordering::Relaxed);
         self.asked().insert(number, sender);
-        self.send(ToLeader::Ask { number, question });
+        if !self.send(ToLeader::Ask { number, question }) {
+            self.asked().remove(&number);
+        }
         answer.await.ok()
     }
 
@@ -135,10 +137,18 @@ impl RemoteCore {
         }
     }
 
-    fn send(&self, message: ToLeader) {
-        if let Err(error) = self.out.try_send(message) {
+    /// The link has ended: nobody answers any more.
+    pub(in crate::coordinator) fn lose_link(&self) {
+        self.asked().clear();
+    }
+
+    /// Whether the message is on its way.
+    fn send(&self, message: ToLeader) -> bool {
+        let sent = self.out.try_send(message);
+        if let Err(error) = &sent {
             tracing::error!(%error, "the leader cannot be reached");
         }
+        sent.is_ok()
     }
 
     fn exchanges(&self) -> MutexGuard<'_, FxHashMap<SessionId, Exchange>> {
@@ -147,5 +157,75 @@ impl RemoteCore {
 
     fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::ids::{CrewId, Incarnation, ReplicaId, Version};
+
+    use super::*;
+
+    const CREW: CrewId = CrewId(1);
+
+    fn remote() -> (RemoteCore, Arc<Mailboxes>, mpsc::Receiver<ToLeader>) {
+        let (out, sent) = mpsc::channel(8);
+        let mailboxes = Arc::new(Mailboxes::of(CREW));
+        let view = Arc::new(View::new(ReplicaId(0), Version::ZERO));
+        let intake = Intake { has_room: true, refusal: None };
+        let news = News { replicas: Vec::new(), placement: None, intake };
+        (RemoteCore::new(out, view, Arc::clone(&mailboxes), news), mailboxes, sent)
+    }
+
+    fn execute(session: SessionId) -> Effect {
+        let (replica, incarnation) = (ReplicaId(0), Incarnation(1));
+        Effect::Execute { session, replica, incarnation, identity: None, applied: Version::ZERO }
+    }
+
+    /// The exchange of the last event that was sent.
+    fn last_exchange(sent: &mut mpsc::Receiver<ToLeader>) -> Option<Exchange> {
+        let mut last = None;
+        while let Ok(message) = sent.try_recv() {
+            if let ToLeader::Event { exchange, .. } = message {
+                last = Some(exchange);
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn no_effect_of_an_exchange_that_has_ended_reaches_a_session() {
+        let (core, mailboxes, mut sent) = remote();
+        let (session, mailbox) = mailboxes.open(Arc::default());
+        core.tell(Event::Executed { session });
+        let first = last_exchange(&mut sent).expect("it was sent");
+        core.receive(first, execute(session));
+        assert!(mailbox.try_next().is_some(), "it is of the present exchange");
+        core.end_exchange(session, Event::End { session });
+        core.receive(first, execute(session));
+        assert!(mailbox.try_next().is_none(), "it was under way when the session went on");
+        core.tell(Event::Executed { session });
+        let second = last_exchange(&mut sent).expect("it was sent");
+        core.receive(second, execute(session));
+        assert!(mailbox.try_next().is_some());
+        core.close(session);
+        assert!(core.exchanges().is_empty(), "a session that has ended takes no memory");
+    }
+
+    #[tokio::test]
+    async fn a_question_ends_with_its_answer_or_with_the_link() {
+        let (core, _, mut sent) = remote();
+        let (answer, ()) = tokio::join!(core.question(Question::VoidsLent { since: Version(3) }), async {
+            let Some(ToLeader::Ask { number, .. }) = sent.recv().await else { panic!("no question") };
+            core.answered(number, Answer::YesOrNo(false));
+        });
+        assert!(answer.is_some_and(|answer| !answer.is_yes()));
+        let (answer, ()) = tokio::join!(core.question(Question::EffectsSoFar), async {
+            sent.recv().await;
+            core.lose_link();
+        });
+        assert!(answer.is_none(), "the link was lost meanwhile");
+        drop(sent);
+        assert!(core.question(Question::EffectsSoFar).await.is_none(), "there is no link");
     }
 }

@@ -9,6 +9,7 @@ use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_VERSIONS_MAX, Rows, Ru
 use cluster::record::{RecordBuilder, Statement};
 
 use super::*;
+use crate::coordinator::node_link::ViewChange;
 
 const ANCHOR: ReplicaId = ReplicaId(0);
 const SESSION: SessionId = SessionId(1);
@@ -96,4 +97,22 @@ fn rows_leave_the_last_schema_change_as_it_is() {
         .handle(Time::default(), Event::Logged { upto: Version(1) }, &view, &Crews::default())
         .for_each(drop);
     assert_eq!((view.durable(), view.last_ddl()), (Version(1), Version::ZERO));
+}
+
+#[test]
+fn another_node_learns_of_a_version_before_any_effect_of_it() {
+    let (view, crews) = (View::new(ANCHOR, Version::ZERO), Crews::default());
+    let mut state = state(&view);
+    let (queue, mut told) = mpsc::channel(16);
+    crews.join(CrewId(1), queue, state.cluster.as_ref().unwrap(), ANCHOR);
+    append(&mut state, &view, schema_change());
+    while told.try_recv().is_ok() {}
+    let effects = state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view, &crews);
+    assert!(effects.len() > 0, "they are not carried out yet");
+    let first = told.try_recv();
+    let (durable, last_ddl) = (Version(1), Version(1));
+    assert!(
+        matches!(first, Ok(ToNode::View(ViewChange::Versions { durable: d, last_ddl: l })) if (d, l) == (durable, last_ddl)),
+        "{first:?}"
+    );
 }
