@@ -290,10 +290,10 @@ pub(crate) fn a_full_log_refuses_until_there_is_room<S: Subject>() {
 }
 
 /// The rows that [`spill`] puts beside a record, one chunk each, and the last one in the record.
-const SPILLED_ROWS: [&[u8]; 4] = [b"first", b"second", b"third", b"last"];
+pub(crate) const SPILLED_ROWS: [&[u8]; 4] = [b"first", b"second", b"third", b"last"];
 
 /// A record with spilled rows.
-fn spill(engine: &dyn LogEngine, version: u64) -> Arc<Record> {
+pub(crate) fn spill(engine: &dyn LogEngine, version: u64) -> Arc<Record> {
     let mut builder = RecordBuilder::new(DatabaseId::FIRST);
     let mut writer = block_on(engine.spills().create(identity(version))).unwrap();
     let (last, others) = SPILLED_ROWS.split_last().unwrap();
@@ -306,7 +306,7 @@ fn spill(engine: &dyn LogEngine, version: u64) -> Arc<Record> {
     Arc::new(builder.finish(header(CLUSTER, version)))
 }
 
-fn rows_of(engine: &dyn LogEngine, record: &Arc<Record>) -> Result<Vec<Vec<u8>>, LogError> {
+pub(crate) fn rows_of(engine: &dyn LogEngine, record: &Arc<Record>) -> Result<Vec<Vec<u8>>, LogError> {
     block_on(async {
         let mut rows = Vec::new();
         let mut take = |changes: cluster::record::RowChanges<'_>| {

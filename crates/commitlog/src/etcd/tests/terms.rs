@@ -9,7 +9,7 @@ use super::fake::{Fake, Faults};
 use super::{
     Chair, Claimed, EtcdChair, EtcdKeys, Folder, Follower, Running, claim, copy_in, etcd_of, open, wait_until,
 };
-use crate::conformance::{block_on, record};
+use crate::conformance::{SPILLED_ROWS, block_on, record, rows_of, spill};
 use crate::etcd::{Confirmed, EtcdError};
 use crate::file::tests::open_file_log;
 use crate::{LogEngine, LogError, LogFailure, LogRefusal};
@@ -136,8 +136,8 @@ fn a_file_log_becomes_the_copy() {
     let running = Running::open(&etcd, folder.path(), "a");
     assert_eq!((running.recovered.last, running.recovered.begun), (Version(30), false));
     append(&running, 31..=33);
-    let read = |from| block_on(running.log.read_from(Version(from), 1 << 20)).unwrap();
-    assert_eq!((read(1)[0].clone(), read(31).len()), (record(1, 50), 3));
+    let read = |from| block_on(running.log.read_from(Version(from), 1)).unwrap();
+    (1..=33).for_each(|version| assert_eq!(read(version), [record(version, 50)]));
     assert_eq!(fake.keys("/base").len(), 1);
     drop(running);
     // On another machine the log begins where etcd does, and no log was begun.
@@ -172,8 +172,8 @@ fn etcd_is_trimmed_behind_the_slowest_copy_and_a_copy_that_is_behind_begins_anew
     append(&leader, 41..=42);
     follower.hint();
     wait_until("it follows again", || follower.copy().last() == Version(42));
-    assert_eq!(block_on(follower.copy().read_from(Version(41), 1 << 20)).unwrap().len(), 2);
     assert!(follower.copy().wait_until_synced(Duration::from_mins(1)));
+    assert_eq!(block_on(follower.copy().read_from(Version(41), 1 << 20)).unwrap().len(), 2);
     // It takes over with the copy that it has.
     let copy = follower.stop().unwrap();
     let (log, recovered) =
@@ -241,4 +241,36 @@ fn a_copy_that_contradicts_etcd_is_refused() {
             other => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn spilled_rows_reach_other_machines_and_leave_etcd_with_their_record() {
+    let (fake, etcd) = fake();
+    let (a, b) = (Folder::new(), Folder::new());
+    let running = Running::open(&etcd, a.path(), "a");
+    let spilled = spill(&running.log, 1);
+    running.log.append(Arc::clone(&spilled));
+    running.wait_for(1);
+    // One transaction has no record when the leader is lost.
+    spill(&running.log, 9);
+    assert_eq!(fake.keys("/rows/").len(), 2);
+    let follower = Follower::start(etcd.clone(), copy_in(b.path()).unwrap(), "b").unwrap();
+    assert_eq!(follower.copy().last(), Version(1));
+    let copy = follower.stop().unwrap();
+    // The records of these tests have epoch 7.
+    let chair = EtcdChair::new(Arc::clone(&etcd.store), etcd.keys.clone(), "b", "");
+    let claimed = chair.claim(&chair.read().unwrap(), Epoch(7)).unwrap();
+    let Claimed::Won(claim) = claimed else { panic!("{claimed:?}") };
+    let (log, _) =
+        super::EtcdLog::open_with(etcd.clone(), claim, copy, &super::options("b"), super::QUICK).unwrap();
+    assert_eq!(rows_of(&log, &spilled).unwrap(), SPILLED_ROWS);
+    assert_eq!(fake.keys("/rows/").len(), 1, "rows without a record are deleted");
+    drop(log);
+    let running = Running::open(&etcd, b.path(), "b");
+    append(&running, 2..=3);
+    block_on(running.log.trim(Version(3))).unwrap();
+    wait_until("the rows go with their record", || {
+        fake.set(&etcd.keys.node("a"), b"3");
+        fake.keys("/rows/").is_empty()
+    });
 }
