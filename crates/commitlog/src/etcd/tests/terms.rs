@@ -274,3 +274,18 @@ fn spilled_rows_reach_other_machines_and_leave_etcd_with_their_record() {
         fake.keys("/rows/").is_empty()
     });
 }
+
+#[test]
+fn a_log_that_is_closed_while_etcd_is_away_says_what_is_not_known() {
+    let (fake, etcd) = fake();
+    let folder = Folder::new();
+    let running = Running::open(&etcd, folder.path(), "a");
+    append(&running, 1..=1);
+    fake.set_away(true);
+    running.log.append(record(2, 50));
+    running.log.close();
+    assert!(matches!(running.must_fail(), LogFailure::ClosedUnwritten { durable: Version(1) }));
+    fake.set_away(false);
+    drop(running);
+    assert_eq!(open(&etcd, folder.path(), "a").unwrap().1.last, Version(1));
+}
