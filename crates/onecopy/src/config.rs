@@ -229,8 +229,17 @@ impl Config {
     /// Checks that all named files can be used, before the node changes anything.
     pub(crate) fn check_files(&self) -> Result<(), Vec<ConfigFileError>> {
         let errors: Vec<ConfigFileError> =
-            [self.secret().err(), self.identity().err()].into_iter().flatten().collect();
+            [self.secret().err(), self.identity().err(), self.etcd_key().err()]
+                .into_iter()
+                .flatten()
+                .collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    /// Checks that the key for etcd is private.
+    fn etcd_key(&self) -> Result<(), ConfigFileError> {
+        let path = self.path("etcd_key_file");
+        if path.as_os_str().is_empty() { Ok(()) } else { file_error::check_private(&path) }
     }
 
     /// The certificate for clients.
