@@ -34,6 +34,7 @@ async fn linked_sessions_get_the_same_answers() {
     a_withdrawn_statement_leaves_its_transaction_open(&cluster).await;
     rows_that_were_not_foreseen_are_reserved(&cluster).await;
     schema_changes_meet_open_transactions(&cluster).await;
+    a_drained_replica_is_left(&cluster).await;
     nothing_is_lost_under_load(&mut cluster).await;
     cluster.stop().await;
 }
@@ -112,6 +113,24 @@ async fn schema_changes_meet_open_transactions(cluster: &Cluster) {
     });
     futures_util::future::join_all(changes).await;
     cluster.verify().await;
+}
+
+/// A session with an idle connection to a replica closes it when the replica is drained.
+async fn a_drained_replica_is_left(cluster: &Cluster) {
+    let (client, admin) = (at(cluster, "replica-3").await, cluster.try_client("onecopy").await.unwrap());
+    run(&client, "set application_name = 'of drains'").await;
+    run(&client, "update t set v = v where k = 5").await;
+    let third = cluster.replicas().await.into_iter().find(|replica| replica.name == "replica-3").unwrap();
+    let direct = cluster.direct(&third).await;
+    let connections = "select count(*) from pg_stat_activity where application_name = 'of drains'";
+    assert_eq!(value(&direct, connections).await, "1");
+    run(&admin, "DRAIN REPLICA replica-3").await;
+    let deadline = Instant::now() + WITHIN;
+    while value(&direct, connections).await != "0" {
+        assert!(Instant::now() < deadline, "its connection stays");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    run(&admin, "UNDRAIN REPLICA replica-3").await;
 }
 
 /// Counters of acknowledged commits.

@@ -4,7 +4,7 @@ use cluster::event::Event;
 use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::mpsc;
 
-use super::node_link::ToNode;
+use super::node_link::{ToNode, ViewChange};
 use super::parking::ParkingState;
 use super::quarantines::QuarantineDuration;
 use super::resync_progress::ResyncStage;
@@ -50,6 +50,9 @@ impl Leader {
     pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
         self.core.tell(Event::Drained { replica, is_drained });
         self.note_drain(replica, is_drained);
+        // A session that hears of the drain asks the view which replicas are drained, and does not ask again.
+        let replicas = self.core.replicas();
+        self.crews.tell_all(|| ToNode::View(ViewChange::Replicas(replicas.clone())));
         self.crews.tell_all(|| ToNode::Drained { replica, is_drained });
     }
 
