@@ -1,4 +1,4 @@
-//! `sim --protocol c-jdbc`: seeds, mutants and one trace of C-JDBC.
+//! `sim --protocol c-jdbc` and `sim --nodes`: seeds, mutants and one trace of the worlds beside the main one.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use cluster::protocols::c_jdbc::early_response::Respond;
 use sim::c_jdbc::mutants::MUTANTS;
 use sim::c_jdbc::{self, Counts};
 use sim::check::Anomaly;
+use sim::nodes;
 
 use super::{Failed, Options};
 
@@ -70,6 +71,51 @@ fn hunt(options: &Options) -> Result<(), Failed> {
         survivors += u64::from(first.is_none());
         let seeds = first.map_or_else(|| "never".to_owned(), |seeds| seeds.to_string());
         println!("| {} | {seeds} | {seen:?} |", mutant.name);
+    }
+    if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }
+}
+
+/// Runs the seeds of several nodes, or its mutants.
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+pub(super) fn nodes(options: &Options) -> Result<(), Failed> {
+    if options.mutants {
+        return hunt_nodes(options);
+    }
+    let count = if options.trace { 1 } else { options.seeds };
+    let mut failed = 0;
+    for seed in options.seed..options.seed + count {
+        let (findings, trace) = nodes::run_seed(seed, nodes::Switches::default(), options.trace);
+        for line in &trace {
+            println!("{line}");
+        }
+        if let Some(finding) = findings.first() {
+            failed += 1;
+            println!("seed {seed} of several nodes at commit {}: {finding}", options.commit);
+        }
+    }
+    println!("{count} seeds of several nodes, {failed} failed");
+    if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn hunt_nodes(options: &Options) -> Result<(), Failed> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survivors = 0;
+    println!("| rule off | seeds until found | example |\n|---|---|---|");
+    for mutant in nodes::mutants::MUTANTS.iter().filter(|mutant| mutant.name.contains(&options.only)) {
+        let mut switches = nodes::Switches::default();
+        (mutant.switch)(&mut switches);
+        let run = |seed| std::panic::catch_unwind(|| nodes::run_seed(seed, switches, false).0);
+        let finding = |seed| match run(seed) {
+            Ok(findings) => findings.into_iter().next(),
+            Err(_) => Some("a check of the core fails".to_owned()),
+        };
+        let mut seeds = options.seed..options.seed + options.seeds;
+        let found = seeds.find_map(|seed| finding(seed).map(|text| (seed - options.seed + 1, text)));
+        survivors += u64::from(found.is_none());
+        let (seeds, text) =
+            found.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
+        println!("| {} | {seeds} | {} |", mutant.name, text.chars().take(100).collect::<String>());
     }
     if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }
 }

@@ -12,6 +12,7 @@ pub mod dice;
 pub mod hashes;
 pub mod history;
 pub mod mutants;
+pub mod nodes;
 pub mod paper;
 pub mod program;
 mod record;

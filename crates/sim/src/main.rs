@@ -39,6 +39,9 @@ struct Options {
     /// The protocol to run.
     #[arg(long, value_name = "NAME", default_value = ONECOPY.name, value_parser = names())]
     protocol: String,
+    /// Run several nodes, in a world of their own.
+    #[arg(long)]
+    nodes: bool,
     /// Under `c-jdbc`, which statements wait; drawn by each seed if it is left out.
     #[arg(long, value_name = "LEVEL", value_parser = ["pass-through", "optimistic", "pessimistic"])]
     level: Option<String>,
@@ -166,6 +169,9 @@ fn main() -> Result<(), Failed> {
     let options = Options::parse();
     if let Some(text) = &options.history {
         return judge(text, options.promise);
+    }
+    if options.nodes {
+        return command::nodes(&options);
     }
     if options.protocol == C_JDBC {
         return command::c_jdbc(&options);

@@ -1,0 +1,50 @@
+//! Several nodes in a box: the real machine of take-over, ledgers, rosters, leases and core, between a chair, links and servers.
+//!
+//! A world of its own, because its subject is terms and not statements: each session has one row, and servers show versions and nothing
+//! else. Nodes are killed, stopped and woken, cut off from the chair, from each other in one direction or both, or from a server; links
+//! are reset; the chair has no leader for a while, and answers of it get lost. Clocks run 5 % fast or slow.
+//!
+//! The judge wants: no read misses what was shown before it began, each request is in the log once if its client was told so, and every
+//! client of a living node is served in the end, so no outcome stays unknown.
+
+mod chair;
+mod clients;
+mod judge;
+mod leading;
+pub mod mutants;
+mod servers;
+mod world;
+
+use cluster::nodes::Rules;
+
+/// The rules, one switch each.
+#[derive(Clone, Copy, Debug)]
+pub struct Switches {
+    /// The rules of the pure parts.
+    pub nodes: Rules,
+    /// An append compares the chair.
+    pub appends_compare: bool,
+    /// A new leader applies nothing before it has fenced.
+    pub fenced_before_applied: bool,
+    /// Incarnations begin with the term.
+    pub incarnations_tell_terms: bool,
+    /// The backends of a lost node are ended.
+    pub backends_of_the_lost_end: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self {
+            nodes: Rules::default(),
+            appends_compare: true,
+            fenced_before_applied: true,
+            incarnations_tell_terms: true,
+            backends_of_the_lost_end: true,
+        }
+    }
+}
+
+/// Runs a seed. Returns what is wrong, and the trace if it was asked for.
+pub fn run_seed(seed: u64, switches: Switches, is_traced: bool) -> (Vec<String>, Vec<String>) {
+    world::World::new(seed, switches, is_traced).run()
+}

@@ -1,0 +1,25 @@
+//! The mutants of several nodes: each is the code with one rule off.
+
+use super::Switches;
+
+/// A rule that can be off.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    /// The mutant's error.
+    pub name: &'static str,
+    /// Switches the rule off.
+    pub switch: fn(&mut Switches),
+}
+
+/// Every rule that has a switch.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant { name: "serves before the old lease is over", switch: |s| s.nodes.leases_run_out = false },
+    Mutant { name: "grants after the lease", switch: |s| s.nodes.grants_need_a_lease = false },
+    Mutant { name: "a cut-off leader looks healthy", switch: |s| s.nodes.beats_tell_of_the_chair = false },
+    Mutant { name: "a Finish runs again without its outcome", switch: |s| s.nodes.outcome_is_asked = false },
+    Mutant { name: "late effects are carried out", switch: |s| s.nodes.late_effects_are_dropped = false },
+    Mutant { name: "appends do not compare the chair", switch: |s| s.appends_compare = false },
+    Mutant { name: "applies before it has fenced", switch: |s| s.fenced_before_applied = false },
+    Mutant { name: "incarnations count from 0", switch: |s| s.incarnations_tell_terms = false },
+    Mutant { name: "a dead node's backends stay", switch: |s| s.backends_of_the_lost_end = false },
+];
