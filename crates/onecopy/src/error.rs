@@ -55,7 +55,7 @@ impl Refusal {
             LogRefusal::NoMajority => Self::new(
                 sqlstate::CANNOT_CONNECT_NOW,
                 "etcd does not answer, so nothing can be committed",
-                "Start a majority of its members, or mend the network to them. Reads go on, and so do writes as soon as it answers.",
+                "Start a majority of its members, or mend the network to them. Statements go on as soon as it answers.",
             ),
             LogRefusal::QuotaReached => Self::new(
                 sqlstate::DISK_FULL,

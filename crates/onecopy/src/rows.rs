@@ -182,6 +182,10 @@ impl ServesClients for Rows {
             tokio::spawn(lock_wait_probe::run(Arc::clone(leader))),
             tokio::spawn(async move { waking.core.wake_up_in_time().await }),
         ];
+        if leader.log.confirmed_at().is_some() {
+            let keeping = Arc::clone(leader);
+            tasks.push(tokio::spawn(async move { keeping.core.keep_lease().await }));
+        }
         if self.choices.perform == Perform::AllHolders {
             let bringing = Arc::clone(leader);
             tasks.push(tokio::spawn(async move { bringing.core.bring_messages().await }));

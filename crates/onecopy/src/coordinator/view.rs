@@ -8,6 +8,7 @@
 //! Non-goal: a consistent pair of values. A reader that needs two values of the same moment asks the core.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::ids::{Incarnation, ReplicaId, Version};
@@ -23,8 +24,23 @@ pub(crate) struct View {
     last_ddl: AtomicU64,
     is_partial: AtomicBool,
     edition: AtomicU32,
+    lease: Lease,
     /// Where sessions may place reads by themselves.
     pub(crate) current_replicas: CurrentReplicas,
+}
+
+/// How long statements may run without another confirmation of the term.
+#[derive(Debug)]
+struct Lease {
+    start: Instant,
+    /// Counted from the start; the highest number if there is no lease.
+    until_us: AtomicU64,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { start: Instant::now(), until_us: AtomicU64::new(u64::MAX) }
+    }
 }
 
 impl View {
@@ -37,6 +53,7 @@ impl View {
             last_ddl: AtomicU64::new(0),
             is_partial: AtomicBool::new(false),
             edition: AtomicU32::new(0),
+            lease: Lease::default(),
             current_replicas: CurrentReplicas::default(),
         }
     }
@@ -66,7 +83,22 @@ impl View {
     ) -> Option<(Incarnation, Version)> {
         // What is acknowledged before the read was sent is in the version that is loaded first.
         let durable = self.durable();
-        (!self.is_outdated(generation)).then(|| self.current_replicas.stay(replica, durable, cost_us))?
+        (self.has_lease() && !self.is_outdated(generation))
+            .then(|| self.current_replicas.stay(replica, durable, cost_us))?
+    }
+
+    /// Whether no other node can have taken the lead: then statements may run and kept answers be given. Always so with a log that no
+    /// other node can take over.
+    pub(crate) fn has_lease(&self) -> bool {
+        let until_us = self.lease.until_us.load(Ordering::Acquire);
+        until_us == u64::MAX || self.lease.start.elapsed() < Duration::from_micros(until_us)
+    }
+
+    /// The term lease lasts until this moment.
+    pub(super) fn set_lease(&self, until: Instant) {
+        let until_us = until.saturating_duration_since(self.lease.start).as_micros();
+        let until_us = u64::try_from(until_us).unwrap_or(u64::MAX - 1);
+        self.lease.until_us.store(until_us, Ordering::Release);
     }
 
     /// Whether some replica holds only a part of the data. Otherwise each holds everything, and the core need not be asked.

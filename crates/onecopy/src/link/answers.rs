@@ -131,6 +131,9 @@ impl Link {
 
 /// Whether a replica that has the version of the answer might serve the read now.
 pub(crate) fn is_valid(answer: &Answer, coordinator: &Coordinator) -> bool {
+    if !coordinator.view.has_lease() {
+        return false;
+    }
     // Read before the core is asked, so what the core says is true of this version, or of a later one.
     let durable = coordinator.view.durable();
     if answer.is_checked_at(durable) {

@@ -11,6 +11,7 @@ use cluster::event::{Event, Home, Reads};
 use cluster::ids::ReplicaId;
 use cluster::parts::replica::State;
 use cluster::placement::Touches;
+use commitlog::LogRefusal;
 use tokio::time::Instant;
 use wire::sqlstate;
 
@@ -87,12 +88,16 @@ impl Wait {
     /// The next note for the session; `None` when the wait is over.
     pub(crate) async fn next(&mut self, coordinator: &Coordinator, mailbox: &Mailbox) -> Option<Note> {
         loop {
-            let until = [self.look, self.limit.at()].into_iter().flatten().fold(self.give_up, Instant::min);
+            let unconfirmed = (!coordinator.view.has_lease()).then(|| Instant::now() + NEXT_LOOK);
+            let until = [self.look, self.limit.at(), unconfirmed]
+                .into_iter()
+                .flatten()
+                .fold(self.give_up, Instant::min);
             if let Ok(note) = tokio::time::timeout_at(until, mailbox.next()).await {
                 return Some(note);
             }
             let now = Instant::now();
-            if self.limit.at().is_some_and(|limit| limit <= now) {
+            if self.limit.at().is_some_and(|limit| limit <= now) || is_cut_off(coordinator) {
                 return None;
             }
             if self.give_up <= now {
@@ -136,6 +141,11 @@ impl Wait {
                 Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
             }
             Limit::Statement(at) if at <= Instant::now() => timed_out(),
+            _ if is_cut_off(coordinator) => Refusal::new(
+                sqlstate::CANNOT_CONNECT_NOW,
+                "etcd does not answer, so another node may lead by now, and nothing can be read or written here",
+                "Start a majority of its members, or mend the network to them. Statements run as soon as it answers.",
+            ),
             _ if self.touched.is_some() && self.able(coordinator).next().is_none() => {
                 self.unheld(coordinator)
             }
@@ -206,6 +216,11 @@ pub(crate) fn is_free(event: &Event) -> bool {
 
 /// A statement gives up after it has waited this long for a place.
 pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
+
+/// Whether the term lease is over and the log has had no answer for as long as the operator allows.
+fn is_cut_off(coordinator: &Coordinator) -> bool {
+    !coordinator.view.has_lease() && coordinator.core.refusal() == Some(LogRefusal::NoMajority)
+}
 
 /// The error of PostgreSQL for `statement_timeout`.
 pub(crate) fn timed_out() -> Refusal {

@@ -8,19 +8,25 @@ use std::time::{Duration, Instant};
 use cluster::time::Time;
 use tokio::sync::watch;
 
-/// Counts microseconds since the node started.
+/// Counts microseconds since a moment at or before the start of the node.
 pub(super) struct Clock {
     start: Instant,
     wish: watch::Sender<Option<Time>>,
 }
 
 impl Clock {
-    pub(super) fn start() -> Self {
-        Self { start: Instant::now(), wish: watch::channel(None).0 }
+    pub(super) fn since(start: Instant) -> Self {
+        Self { start, wish: watch::channel(None).0 }
+    }
+
+    /// The time of a moment; that of the start if it was before.
+    pub(super) fn at(&self, moment: Instant) -> Time {
+        let since = moment.saturating_duration_since(self.start);
+        Time { us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX) }
     }
 
     pub(super) fn now(&self) -> Time {
-        Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) }
+        self.at(Instant::now())
     }
 
     /// The core wants to be woken up at this time, and at no other.
@@ -54,7 +60,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wish_is_due_once_and_a_later_one_replaces_it() {
-        let clock = Clock::start();
+        let clock = Clock::since(Instant::now());
         clock.wake_at(Time { us: 60_000_000 });
         clock.wake_at(Time { us: 2_000 });
         clock.due().await;

@@ -11,10 +11,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{CrewId, SessionId};
+use cluster::nodes::lease::Grants;
+use cluster::nodes::{Rules, Timing};
 use cluster::time::Time;
 use tokio::sync::mpsc;
 
@@ -23,6 +26,9 @@ use super::outputs::Outputs;
 use crate::coordinator::crews::Crews;
 use crate::coordinator::node_link::{Exchange, ToNode};
 use crate::coordinator::view::View;
+
+/// The pause between two looks whether the log has confirmed the term.
+const RENEW_EVERY: Duration = Duration::from_millis(20);
 
 /// The core behind its lock.
 pub(crate) struct LocalCore {
@@ -37,6 +43,8 @@ struct State {
     cluster: Option<Cluster>,
     /// The effects of the present event; kept so that their memory is reused.
     effects: Vec<Effect>,
+    /// The term lease, if another node can take the log over.
+    grants: Option<Grants>,
 }
 
 impl State {
@@ -61,7 +69,14 @@ impl LocalCore {
         if let Some(cluster) = &cluster {
             outputs.view.note(cluster);
         }
-        Self { state: Mutex::new(State { cluster, effects: Vec::new() }), clock: Clock::start(), outputs }
+        // The lease counts from before the claim, so time has to begin there.
+        let confirmed = outputs.log.confirmed_at();
+        let clock = Clock::since(confirmed.unwrap_or_else(Instant::now));
+        let lease_of = |at| Grants::new(Timing::default(), Rules::default(), clock.at(at));
+        let grants = confirmed.map(lease_of);
+        let core = Self { state: Mutex::new(State { cluster, effects: Vec::new(), grants }), clock, outputs };
+        core.renew_lease();
+        core
     }
 
     /// Hands one event to the core and carries out its effects.
@@ -93,11 +108,16 @@ impl LocalCore {
         let now = self.clock.now();
         let Outputs { view, crews, .. } = &self.outputs;
         let mut granted = None;
+        let mut grants = state.grants.take();
+        if let (Some(grants), Some(session)) = (&mut grants, event.session().filter(|_| gives_up(&event))) {
+            grants.drop_of(session);
+        }
         // What effects bring about at once: messages between agents.
         let mut next = VecDeque::new();
         let mut event = Some(event);
         while let Some(present) = event {
             for effect in state.handle(now, present, view, crews) {
+                let Some(effect) = self.pass(grants.as_mut(), effect) else { continue };
                 match effect {
                     effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
                     Effect::WakeAt { at } => self.clock.wake_at(at),
@@ -106,7 +126,43 @@ impl LocalCore {
             }
             event = next.pop_front();
         }
+        state.grants = grants;
         granted
+    }
+
+    /// Returns the effect, unless it lets a statement run and the term lease is over: then it waits for the lease.
+    fn pass(&self, grants: Option<&mut Grants>, effect: Effect) -> Option<Effect> {
+        let Some(grants) = grants else { return Some(effect) };
+        if matches!(effect, Effect::Execute { .. }) {
+            self.let_go(grants);
+        }
+        grants.pass(effect, self.clock.now())
+    }
+
+    /// Lets the statements run that have waited for the term lease, if it was renewed.
+    fn let_go(&self, grants: &mut Grants) {
+        let Some(confirmed) = self.outputs.log.confirmed_at() else { return };
+        for effect in grants.renewed(self.clock.at(confirmed), self.clock.now()) {
+            // A statement that may run brings nothing else about.
+            let _ = self.outputs.carry_out(effect);
+        }
+    }
+
+    /// Looks whether the log has confirmed the term since the last time.
+    fn renew_lease(&self) {
+        let Some(confirmed) = self.outputs.log.confirmed_at() else { return };
+        self.outputs.view.set_lease(confirmed + Duration::from_micros(Timing::default().lease_us));
+        if let Some(grants) = &mut self.state().grants {
+            self.let_go(grants);
+        }
+    }
+
+    /// Renews the term lease as the log confirms the term, for as long as the node runs.
+    pub(crate) async fn keep_lease(&self) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            self.renew_lease();
+        }
     }
 
     /// Wakes the core up at the times for which it asks, for as long as the node runs.
@@ -140,6 +196,11 @@ impl LocalCore {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the session no longer wants the statement to run that it has asked for.
+fn gives_up(event: &Event) -> bool {
+    matches!(event, Event::GiveUp { .. } | Event::Withdraw { .. } | Event::End { .. } | Event::Yield { .. })
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn state(view: &View) -> State {
         rules: Rules::default(),
     };
     let cluster = Cluster::new(Box::new(Rows::new(options).unwrap()));
-    let mut state = State { cluster: Some(cluster), effects: Vec::new() };
+    let mut state = State { cluster: Some(cluster), effects: Vec::new(), grants: None };
     let (incarnation, applied) = (Incarnation(1), Version::ZERO);
     for event in [
         Event::ReplicaUp { replica: ANCHOR, incarnation, applied },
