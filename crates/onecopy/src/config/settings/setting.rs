@@ -21,7 +21,9 @@ pub(crate) struct Setting {
 
 impl Setting {
     pub(crate) fn variable(&self) -> String {
-        format!("ONECOPY_{}", self.name.replace('.', "_").to_ascii_uppercase())
+        // `ONECOPY_LOG` filters log lines.
+        let name = if self.name == "log" { "log_engine" } else { self.name };
+        format!("ONECOPY_{}", name.replace('.', "_").to_ascii_uppercase())
     }
 
     /// The default as a value.
