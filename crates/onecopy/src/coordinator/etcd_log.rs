@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::ids::{ClusterId, Epoch};
+use cluster::nodes::Timing;
 use commitlog::{
     Chair, ChairError, Claim, Claimed, EtcdChair, EtcdError, EtcdKeys, EtcdLog, EtcdOptions, Gateway, Keys,
     LogCopy, LogEngine, LogError, Recovered,
@@ -21,10 +22,6 @@ use commitlog::{
 use super::open_error::OpenError;
 use crate::config::log::EtcdPlace;
 
-/// How long a leader may act on a proof that it leads.
-pub(crate) const TERM_LEASE: Duration = Duration::from_millis(500);
-/// Clocks of two machines may differ in their rate by so much, in percent.
-const DRIFT_PERCENT: u32 = 5;
 /// Nodes that claim at the same time overtake each other at most so often.
 const CLAIMS: u32 = 20;
 
@@ -47,8 +44,7 @@ pub(super) fn open(place: &EtcdPlace, dir: &Path, cluster: ClusterId) -> Result<
     // Before the claim: a copy that cannot be opened costs another node nothing.
     let copy = LogCopy::open(dir, cluster)?;
     let claim = claim(&etcd, place, copy.last_epoch())?;
-    let serve_from =
-        claim.before.as_ref().map(|_| claim.answered_at + TERM_LEASE * (100 + DRIFT_PERCENT) / 100);
+    let serve_from = claim.before.as_ref().map(|_| claim.answered_at + leases_run_out());
     let epoch = claim.epoch;
     let options = EtcdOptions { node: place.node.clone(), patience: place.patience };
     let (log, mut recovered) = EtcdLog::open(etcd, claim, copy, &options)?;
@@ -57,7 +53,12 @@ pub(super) fn open(place: &EtcdPlace, dir: &Path, cluster: ClusterId) -> Result<
     Ok(OpenedLog { log: Arc::new(log), recovered, serve_from })
 }
 
-/// Takes the chair, from whoever has it.
+/// After this no lease of a former leader is in force, whichever clock is fast.
+fn leases_run_out() -> Duration {
+    Duration::from_micros(Timing::default().lease_is_over_us())
+}
+
+/// Takes the chair from the node that has it.
 fn claim(etcd: &EtcdKeys, place: &EtcdPlace, above: Epoch) -> Result<Claim, OpenError> {
     let chair = EtcdChair::new(Arc::clone(&etcd.store), etcd.keys.clone(), &place.node, "");
     let refused = |error: ChairError| OpenError::Log(LogError::Etcd(EtcdError::Chair(error)));
