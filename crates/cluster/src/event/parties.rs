@@ -3,6 +3,81 @@
 use super::{Effect, Event};
 use crate::ids::SessionId;
 
+/// The session of an effect, for a reference of either kind.
+macro_rules! session_of_effect {
+    ($effect:expr) => {
+        match $effect {
+            Effect::Execute { session, .. }
+            | Effect::LateReservation { session, .. }
+            | Effect::Reclassify { session }
+            | Effect::DrawLockLsn { session }
+            | Effect::Acknowledge { session, .. }
+            | Effect::Commit { session, .. }
+            | Effect::HomeLost { session }
+            | Effect::Abort { session, .. }
+            | Effect::RunAgain { session }
+            | Effect::Held { session, .. } => Some(session),
+            Effect::Append { .. }
+            | Effect::Apply { .. }
+            | Effect::Reset { .. }
+            | Effect::Anchor { .. }
+            | Effect::WakeAt { .. }
+            | Effect::Send { .. }
+            | Effect::Perform { .. }
+            | Effect::CommitPerformed { .. }
+            | Effect::UndoPerformed { .. }
+            | Effect::LoadCatalogue { .. } => None,
+        }
+    };
+}
+
+/// The session of an event, for a reference of either kind.
+macro_rules! session_of_event {
+    ($event:expr) => {
+        match $event {
+            Event::Read { session, .. }
+            | Event::Begin { session, .. }
+            | Event::Statement { session, .. }
+            | Event::ReserveLate { session, .. }
+            | Event::Executed { session }
+            | Event::LockLsn { session, .. }
+            | Event::Finish { session, .. }
+            | Event::End { session }
+            | Event::Yield { session }
+            | Event::Committed { session }
+            | Event::GiveUp { session }
+            | Event::Failed { session }
+            | Event::Withdraw { session }
+            | Event::Hold { session }
+            | Event::Release { session }
+            | Event::Digest { session, .. }
+            | Event::Undone { session }
+            | Event::Outcome { session, .. } => Some(session),
+            // Its session is the one that is in the way; a watchdog says it.
+            Event::BlocksApply { .. }
+            | Event::ServerWaits { .. }
+            | Event::Logged { .. }
+            | Event::ReplicaUp { .. }
+            | Event::ReplicaLost { .. }
+            | Event::Suspect { .. }
+            | Event::TakeOver { .. }
+            | Event::Diverged { .. }
+            | Event::Rebuilt { .. }
+            | Event::Joined { .. }
+            | Event::Left { .. }
+            | Event::Drained { .. }
+            | Event::Placed { .. }
+            | Event::Mastered { .. }
+            | Event::Applied { .. }
+            | Event::CatalogueLoaded { .. }
+            | Event::WakeUp
+            | Event::Arrived { .. }
+            | Event::Performed { .. }
+            | Event::NodeLost { .. } => None,
+        }
+    };
+}
+
 impl Effect {
     /// Whether it answers the session's last event.
     pub fn answers(&self, own: SessionId) -> bool {
@@ -11,153 +86,23 @@ impl Effect {
 
     /// The session that has to carry the effect out, if one has to.
     pub fn session(&self) -> Option<SessionId> {
-        self.party().copied()
+        session_of_effect!(self).copied()
     }
 
     /// The same, to be numbered otherwise: its node knows no crew.
     pub fn session_mut(&mut self) -> Option<&mut SessionId> {
-        match self {
-            Self::Execute { session, .. }
-            | Self::LateReservation { session, .. }
-            | Self::Reclassify { session }
-            | Self::DrawLockLsn { session }
-            | Self::Acknowledge { session, .. }
-            | Self::Commit { session, .. }
-            | Self::HomeLost { session }
-            | Self::Abort { session, .. }
-            | Self::RunAgain { session }
-            | Self::Held { session, .. } => Some(session),
-            Self::Append { .. }
-            | Self::Apply { .. }
-            | Self::Reset { .. }
-            | Self::Anchor { .. }
-            | Self::WakeAt { .. }
-            | Self::Send { .. }
-            | Self::Perform { .. }
-            | Self::CommitPerformed { .. }
-            | Self::UndoPerformed { .. }
-            | Self::LoadCatalogue { .. } => None,
-        }
-    }
-
-    fn party(&self) -> Option<&SessionId> {
-        match self {
-            Self::Execute { session, .. }
-            | Self::LateReservation { session, .. }
-            | Self::Reclassify { session }
-            | Self::DrawLockLsn { session }
-            | Self::Acknowledge { session, .. }
-            | Self::Commit { session, .. }
-            | Self::HomeLost { session }
-            | Self::Abort { session, .. }
-            | Self::RunAgain { session }
-            | Self::Held { session, .. } => Some(session),
-            Self::Append { .. }
-            | Self::Apply { .. }
-            | Self::Reset { .. }
-            | Self::Anchor { .. }
-            | Self::WakeAt { .. }
-            | Self::Send { .. }
-            | Self::Perform { .. }
-            | Self::CommitPerformed { .. }
-            | Self::UndoPerformed { .. }
-            | Self::LoadCatalogue { .. } => None,
-        }
+        session_of_effect!(self)
     }
 }
 
 impl Event {
     /// The session that says it, if one does.
     pub fn session(&self) -> Option<SessionId> {
-        self.party().copied()
+        session_of_event!(self).copied()
     }
 
     /// The same, to be numbered otherwise: a leader adds the crew.
     pub fn session_mut(&mut self) -> Option<&mut SessionId> {
-        match self {
-            Self::Read { session, .. }
-            | Self::Begin { session, .. }
-            | Self::Statement { session, .. }
-            | Self::ReserveLate { session, .. }
-            | Self::Executed { session }
-            | Self::LockLsn { session, .. }
-            | Self::Finish { session, .. }
-            | Self::End { session }
-            | Self::Yield { session }
-            | Self::Committed { session }
-            | Self::GiveUp { session }
-            | Self::Failed { session }
-            | Self::Withdraw { session }
-            | Self::Hold { session }
-            | Self::Release { session }
-            | Self::Digest { session, .. }
-            | Self::Undone { session }
-            | Self::Outcome { session, .. } => Some(session),
-            // Its session is the one that is in the way; a watchdog says it.
-            Self::BlocksApply { .. }
-            | Self::ServerWaits { .. }
-            | Self::Logged { .. }
-            | Self::ReplicaUp { .. }
-            | Self::ReplicaLost { .. }
-            | Self::Suspect { .. }
-            | Self::TakeOver { .. }
-            | Self::Diverged { .. }
-            | Self::Rebuilt { .. }
-            | Self::Joined { .. }
-            | Self::Left { .. }
-            | Self::Drained { .. }
-            | Self::Placed { .. }
-            | Self::Mastered { .. }
-            | Self::Applied { .. }
-            | Self::CatalogueLoaded { .. }
-            | Self::WakeUp
-            | Self::Arrived { .. }
-            | Self::Performed { .. }
-            | Self::NodeLost { .. } => None,
-        }
-    }
-
-    fn party(&self) -> Option<&SessionId> {
-        match self {
-            Self::Read { session, .. }
-            | Self::Begin { session, .. }
-            | Self::Statement { session, .. }
-            | Self::ReserveLate { session, .. }
-            | Self::Executed { session }
-            | Self::LockLsn { session, .. }
-            | Self::Finish { session, .. }
-            | Self::End { session }
-            | Self::Yield { session }
-            | Self::Committed { session }
-            | Self::GiveUp { session }
-            | Self::Failed { session }
-            | Self::Withdraw { session }
-            | Self::Hold { session }
-            | Self::Release { session }
-            | Self::Digest { session, .. }
-            | Self::Undone { session }
-            | Self::Outcome { session, .. } => Some(session),
-            // Its session is the one that is in the way; a watchdog says it.
-            Self::BlocksApply { .. }
-            | Self::ServerWaits { .. }
-            | Self::Logged { .. }
-            | Self::ReplicaUp { .. }
-            | Self::ReplicaLost { .. }
-            | Self::Suspect { .. }
-            | Self::TakeOver { .. }
-            | Self::Diverged { .. }
-            | Self::Rebuilt { .. }
-            | Self::Joined { .. }
-            | Self::Left { .. }
-            | Self::Drained { .. }
-            | Self::Placed { .. }
-            | Self::Mastered { .. }
-            | Self::Applied { .. }
-            | Self::CatalogueLoaded { .. }
-            | Self::WakeUp
-            | Self::Arrived { .. }
-            | Self::Performed { .. }
-            | Self::NodeLost { .. } => None,
-        }
+        session_of_event!(self)
     }
 }
