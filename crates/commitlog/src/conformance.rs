@@ -244,7 +244,7 @@ pub(crate) fn trimming_keeps_what_is_needed<S: Subject>() {
     let running = Running::open(&subject);
     running.append(1..=60);
     running.wait_for(60);
-    // Whoever trims waits until the files are complete.
+    // Trimming waits until the files are complete.
     assert_eq!(block_on(running.engine.trim(Version::ZERO)).unwrap(), Version(1), "version 1 is needed");
     let bytes = running.engine.bytes();
     let first = block_on(running.engine.trim(Version(30))).unwrap();

@@ -1,6 +1,6 @@
 //! Take-over: when a node claims the chair, leads, serves, follows and steps down (design 1.5).
 //!
-//! The chair is one key that each append to the log compares. Whoever claims it has ended the term before: nothing more of that term
+//! The chair is one key that each append to the log compares. A claim ends the term before: nothing more of that term
 //! can be appended. So the chair alone keeps two leaders apart, and everything here is about time: a leader that is
 //! lost is replaced soon, one that works is left alone, and no two of them serve at once.
 //!
@@ -53,7 +53,7 @@ enum State {
     Following { leader: NodeId, epoch: Epoch, heard: Time },
     /// The leader of the last term seems lost, and the others are asked.
     Asking { round: u64, until: Time, silent: BTreeSet<NodeId> },
-    /// Nobody hears the leader: others may claim first.
+    /// No node hears the leader: others may claim first.
     Waiting { until: Time },
     /// The chair is read before the claim.
     Reading { since: Time },
@@ -105,7 +105,7 @@ impl Term {
     /// let at = |us| Time { us };
     /// let empty = Some(Reading::default());
     /// assert_eq!(step(0, Input::Tick), [Output::ReadChair { sent: at(0) }]);
-    /// // Nobody has ever led, and there is no other node to be asked.
+    /// // No node has ever led, and there is no other node to be asked.
     /// assert_eq!(step(10, Input::Read { sent: at(0), reading: empty }), []);
     /// assert_eq!(step(20, Input::Tick), [Output::ReadChair { sent: at(20) }]);
     /// let claim = Output::Claim { sent: at(30), expected: 0, epoch: Epoch(1) };
@@ -113,7 +113,7 @@ impl Term {
     /// let won = Input::Claimed { sent: at(30), epoch: Some(Epoch(1)) };
     /// assert_eq!(step(40, won)[0], Output::Lead { epoch: Epoch(1) });
     /// step(50, Input::Opened);
-    /// // All nodes have joined, and all replicas are fenced: no lease of anyone else is left.
+    /// // All nodes have joined, and all replicas are fenced: no other lease is left.
     /// assert!(matches!(step(60, Input::Fenced)[..], [Output::Serve { .. }]));
     /// ```
     pub fn new(member: Member, timing: Timing, rules: Rules, now: Time) -> Self {
@@ -285,7 +285,7 @@ impl Term {
     fn claimed(&mut self, now: Time, sent: Time, epoch: Option<Epoch>, out: &mut Vec<Output>) {
         match (epoch, &self.state) {
             (Some(epoch), State::Claiming { .. }) if epoch > self.epoch => self.lead(now, sent, epoch, out),
-            // The answer came late, and nobody else can have claimed a later term without being heard of.
+            // The answer came late. A later claim would have been heard of.
             (Some(epoch), State::Following { epoch: followed, .. }) if epoch > *followed => {
                 out.push(Output::Leave);
                 self.lead(now, sent, epoch, out);

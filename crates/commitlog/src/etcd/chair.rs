@@ -5,7 +5,7 @@
 //! after a claim. Leases of etcd play no part: their shortest life is too long, and none of them is needed for safety.
 //!
 //! ```text
-//! a: read -> nobody leads, revision 0        b: read -> nobody leads, revision 0
+//! a: read -> no leader, revision 0           b: read -> no leader, revision 0
 //! a: claim(0) -> Won, epoch 1                b: claim(0) -> Lost to a
 //! ```
 //!
@@ -36,7 +36,7 @@ pub trait Chair: Send + Sync + fmt::Debug {
     /// Who leads now.
     fn read(&self) -> Result<Reading, ChairError>;
 
-    /// Takes the chair, if nobody has taken it since that reading. The epoch is above that of the former leader, and above `above`.
+    /// Takes the chair, unless another node has taken it since that reading. The epoch is above that of the former leader, and above `above`.
     fn claim(&self, expected: &Reading, above: Epoch) -> Result<Claimed, ChairError>;
 
     /// Whether the claim is still in force. The answer was true at some moment after [`Confirmed::sent_at`].

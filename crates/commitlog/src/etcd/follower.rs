@@ -1,6 +1,6 @@
 //! A follower's copy: a thread reads what the leader appends, and tells how far this node has it on its disk.
 //!
-//! Whoever hears of new batches by another way gives a hint; without hints the thread looks every so often.
+//! A caller that hears of new batches by another way gives a hint; without hints the thread looks every so often.
 //!
 //! ```text
 //! let follower = Follower::start(etcd, LogCopy::open(dir, cluster)?, "b")?;

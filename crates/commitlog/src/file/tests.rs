@@ -37,7 +37,7 @@ impl Default for Folder {
     }
 }
 
-/// A log in files with tiny segments, that runs and tells nobody.
+/// A log in files with tiny segments, whose notices are dropped.
 pub(crate) fn open_file_log(dir: &Path) -> (FileLog, Recovered) {
     let (log, recovered) = FileLog::open_at(dir, BEGINNING, TINY).unwrap();
     log.start(Notices { durable: Box::new(|_| {}), failed: Box::new(|failure| panic!("{failure}")) })

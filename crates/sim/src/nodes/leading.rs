@@ -61,7 +61,7 @@ impl World {
     /// The chair is this node's: opens the term. The log is read where the fence record is appended.
     pub(super) fn lead(&mut self, node: usize, epoch: Epoch) {
         let now = self.now(node);
-        // As the answer to the claim said; a revision of 0 is nobody's, if it was replaced already.
+        // As the answer to the claim said; a revision of 0 belongs to no claim, if it was replaced already.
         let holder = self.chair.reading.holder.filter(|holder| holder.epoch == epoch);
         let revision = holder.map_or(0, |_| self.chair.reading.revision);
         let first = Version(self.chair.log.len() as u64 + 1);

@@ -8,7 +8,7 @@ use crate::time::Time;
 pub struct Reading {
     /// Counts its changes; a claim names the one that it read.
     pub revision: u64,
-    /// Who has claimed it last, if anyone has.
+    /// The last claim; `None` before the first one.
     pub holder: Option<Holder>,
 }
 

@@ -50,7 +50,7 @@ fn a_claim_whose_answer_was_lost_is_known_as_ours() {
         let etcd = etcd_of(Arc::new(Fake::with(seed, faults, None)));
         let chair = EtcdChair::new(etcd.store, etcd.keys, "a", "");
         let Ok(reading) = chair.read() else { continue };
-        // Nobody else claims.
+        // No other node claims.
         if let Ok(claimed) = chair.claim(&reading, Epoch(0)) {
             assert!(matches!(claimed, Claimed::Won(_)), "{claimed:?}");
         }

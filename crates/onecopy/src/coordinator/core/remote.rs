@@ -137,7 +137,7 @@ impl RemoteCore {
         }
     }
 
-    /// The link has ended: nobody answers any more.
+    /// The link has ended: no answer comes any more.
     pub(in crate::coordinator) fn lose_link(&self) {
         self.asked().clear();
     }
