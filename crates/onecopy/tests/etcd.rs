@@ -144,6 +144,7 @@ async fn etcd_is_away(world: &World, mut id: u32) -> u32 {
         assert!(Instant::now() < deadline, "commits are refused still");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    assert!(said(&world.first).contains("etcd answers again"), "{}", said(&world.first));
     // What was refused while it waited for the lease is over for the core, too.
     let admin = connect("127.0.0.1", world.first.port, "onecopy").await.unwrap();
     let stats = table(&admin, "SHOW STATS").await;

@@ -109,11 +109,15 @@ impl Sequencer {
         let lead = self.shared.etcd.keys.lead();
         let txn = Txn { then: vec![Operation::Read(Range::key(lead))], ..Txn::default() };
         let sent_at = Instant::now();
-        if let Ok(answer) = self.shared.etcd.store.txn(&txn, self.pace.first_deadline) {
-            return self.must_lead(answer.key(0), sent_at);
+        match self.shared.etcd.store.txn(&txn, self.pace.first_deadline) {
+            Ok(answer) => self.must_lead(answer.key(0), sent_at),
+            Err(error) => {
+                if self.shared.note_unanswered(sent_at) {
+                    tracing::warn!("{error}; no statement runs until it answers");
+                }
+                Ok(())
+            }
         }
-        self.shared.note_unanswered(sent_at);
-        Ok(())
     }
 
     /// The claim must be in force, by what was read of the key.
@@ -225,7 +229,7 @@ impl Sequencer {
                 StoreError::NoSpace => self.shared.append_found_no_space.store(true, Ordering::Relaxed),
                 StoreError::Refused { reason, .. } => return Err(LogFailure::Refused { reason }),
                 StoreError::Unreachable { .. } | StoreError::Damaged { .. } => {
-                    self.shared.note_unanswered(sent_at);
+                    let _ = self.shared.note_unanswered(sent_at);
                 }
             }
             if let Some(failure) = self.shared.take_copy_failure() {

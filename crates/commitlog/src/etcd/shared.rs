@@ -224,12 +224,17 @@ impl Shared {
     pub(super) fn note_confirmed(&self, sent_at: Instant) {
         let mut contact = self.contact();
         contact.confirmed_at = contact.confirmed_at.max(sent_at);
-        contact.unanswered_since = None;
+        if let Some(since) = contact.unanswered_since.take() {
+            tracing::warn!(away_ms = since.elapsed().as_millis(), "etcd answers again");
+        }
     }
 
-    /// A call that was sent then has no answer.
-    pub(super) fn note_unanswered(&self, sent_at: Instant) {
-        self.contact().unanswered_since.get_or_insert(sent_at);
+    /// A call that was sent then has no answer. Returns whether the one before it had.
+    pub(super) fn note_unanswered(&self, sent_at: Instant) -> bool {
+        let mut contact = self.contact();
+        let is_first = contact.unanswered_since.is_none();
+        contact.unanswered_since.get_or_insert(sent_at);
+        is_first
     }
 
     pub(super) fn confirmed_at(&self) -> Instant {
