@@ -126,6 +126,47 @@ async fn servers_that_exist_are_adopted() {
     assert!(setup.refused().await.contains("ships statements"), "the other kind of node takes the folder");
 }
 
+/// Until when a server comes to run a statement, or its replica to take part.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Waits for this state of the second replica.
+async fn second_is(admin: &Client, state: &str) {
+    let deadline = Instant::now() + WITHIN;
+    while rows(admin, "SHOW REPLICAS").await[1]["state"] != state {
+        assert!(Instant::now() < deadline, "the second replica is not {state}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What a replica lacks when it joins is over for the others, but VERIFY has to wait for it.
+#[tokio::test]
+async fn a_comparison_waits_for_what_a_replica_still_lacks() {
+    let (a, mut b) = (Plain::start().await, Plain::start().await);
+    let setup = Setup::new(&[&a, &b], "protocol = \"eager\"");
+    let node = setup.serve(&[]).await;
+    let client = cluster::connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    let admin = cluster::connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    run(&client, "CREATE TABLE early (i int PRIMARY KEY); CREATE TABLE late (i int PRIMARY KEY)").await;
+    b.stop();
+    second_is(&admin, "down").await;
+    run(&client, "INSERT INTO early SELECT count(*) FROM generate_series(1, 9000000)").await;
+    b.start_again().await;
+    // While it runs that, another one is begun, and over.
+    let beside = cluster::connect("127.0.0.1", b.port, "template1").await.unwrap();
+    let runs = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onecopy agent' AND query LIKE '%INTO early%'";
+    let deadline = Instant::now() + WITHIN;
+    while value(&beside, runs).await == "0" {
+        assert!(Instant::now() < deadline, "the replica runs nothing of what it lacks");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    run(&client, "INSERT INTO late SELECT count(*) FROM generate_series(1, 3000000)").await;
+    second_is(&admin, "up").await;
+    let compared = rows(&admin, "VERIFY").await;
+    assert!(compared.iter().all(|row| row["result"] == "identical"), "{compared:?}");
+    assert_eq!(value(&b.client().await, "SELECT count(*) FROM late").await, "1");
+    node.stop();
+}
+
 async fn statements(client: &Client) {
     run(client, "INSERT INTO item (name, r) VALUES ('a', random()), (gen_random_uuid()::text, 0.5)").await;
     run(client, "UPDATE item SET at = now(), r = 0.25 WHERE id = 2").await;

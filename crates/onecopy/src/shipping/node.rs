@@ -215,9 +215,12 @@ impl Shipping {
         self.changed();
     }
 
-    /// Whether all transactions are over.
+    /// Whether all transactions are over at all replicas that take part.
     pub(super) fn is_idle(&self) -> bool {
-        self.lock().scheduler.active() == 0
+        let state = self.lock();
+        // A replica that has joined may still run what it lacked, which is over for all others.
+        state.scheduler.active() == 0
+            && state.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
     }
 
     /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
