@@ -127,7 +127,7 @@ async fn servers_that_exist_are_adopted() {
 }
 
 /// Until when a server comes to run a statement, or its replica to take part.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 /// Waits for this state of the second replica.
 async fn second_is(admin: &Client, state: &str) {
