@@ -312,8 +312,9 @@ impl World {
 
     /// The term is over for the sessions of this node.
     pub(super) fn leave(&mut self, node: usize) {
+        // An attempt is over, too, whose answer has not come yet: the leader takes no notice of it a second time.
+        self.nodes[node].join += 1;
         if self.nodes[node].joined.take().is_some() {
-            self.nodes[node].join += 1;
             for effect in self.nodes[node].ledger.lost() {
                 self.effect(node, &effect);
             }
