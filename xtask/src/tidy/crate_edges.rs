@@ -9,7 +9,7 @@ use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("chart", &[]),
     ("wire", &[]),
     ("sql", &[]),
@@ -17,6 +17,7 @@ const EDGES: [(&str, &[&str]); 16] = [
     ("owner_only", &[]),
     ("etcdserver", &[]),
     ("commitlog", &["cluster", "etcdserver", "owner_only"]),
+    ("peers", &["cluster"]),
     ("pgserver", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
@@ -29,7 +30,8 @@ const EDGES: [(&str, &[&str]); 16] = [
 ];
 
 /// The crates that may depend on tokio and what is built on it.
-const ASYNCHRONOUS: [&str; 6] = ["commitlog", "pgserver", "onecopy", "testbed", "conformance", "bench"];
+const ASYNCHRONOUS: [&str; 7] =
+    ["commitlog", "peers", "pgserver", "onecopy", "testbed", "conformance", "bench"];
 
 /// Crates that a pure crate must not depend on, except in its tests.
 const IMPURE: [&str; 7] = ["getrandom", "libc", "mio", "nix", "rand", "rustix", "socket2"];
