@@ -78,6 +78,10 @@ impl Line {
         }
     }
 
+    fn has_newer(&self) -> bool {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     async fn accepted(&self) -> Connected {
         loop {
             let arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -118,6 +122,10 @@ where
         let (node, link, run) = (line.node, next_link(), connected.run);
         let outbox = Arc::new(Outbox::new(link, &shared.limits));
         line.set(Some(Arc::clone(&outbox)));
+        if line.has_newer() {
+            // It came before the queue could be told.
+            outbox.end(DownReason::Replaced);
+        }
         let served = async {
             reports.send(PeerEvent::Up { node, link, run }, 0).await?;
             serve(&line, &outbox, connected.stream, &reports).await
