@@ -166,7 +166,7 @@ impl Link {
 
     /// Hands over the event that ends an exchange with the core.
     pub(crate) fn end_exchange(&self, event: Event) {
-        self.worker.coordinator.core.end_exchange(self.id, &self.session_registration.mailbox, event);
+        self.worker.coordinator.core.end_exchange(&self.session_registration.mailbox, event);
     }
 
     /// The coordinator.

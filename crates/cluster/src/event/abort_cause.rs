@@ -20,6 +20,16 @@ pub enum AbortCause {
     Impatience(Rival),
 }
 
+impl AbortCause {
+    /// The other transaction, if there is one.
+    pub fn rival_mut(&mut self) -> Option<&mut Rival> {
+        match self {
+            Self::Conflict(rival) | Self::Deadlock(rival) | Self::Impatience(rival) => Some(rival),
+            Self::HomeLost | Self::NotHeld => None,
+        }
+    }
+}
+
 /// The other transaction of a conflict, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rival {

@@ -28,6 +28,7 @@ use super::mailbox::Mailbox;
 use super::node_link::{Answer, Question};
 
 pub(crate) use local::LocalCore;
+pub(super) use local::NotJoined;
 pub(super) use outputs::Outputs;
 pub(super) use remote::{News, RemoteCore};
 
@@ -62,10 +63,10 @@ impl Core {
 
     /// Hands over the event that ends an exchange of this session with the core: no effect of what came before reaches its mailbox
     /// any more.
-    pub(crate) fn end_exchange(&self, session: SessionId, mailbox: &Mailbox, event: Event) {
+    pub(crate) fn end_exchange(&self, mailbox: &Mailbox, event: Event) {
         match self {
             Self::Here(core) => core.tell(event),
-            Self::There(core) => core.end_exchange(session, event),
+            Self::There(core) => core.tell(event),
         }
         mailbox.clear();
     }

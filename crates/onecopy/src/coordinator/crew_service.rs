@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::CrewId;
+use cluster::event::Event;
+use cluster::ids::{CrewId, Identity, SessionId, Version};
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
+use super::core::NotJoined;
 use super::following::NodeEnd;
 use super::node_kind::NodeKind;
 use super::node_link::{Answer, Intake, QUEUE_MAX, Question, ToLeader, ToNode, ViewChange};
@@ -17,32 +19,55 @@ use super::{Coordinator, Leader};
 
 /// The pause between two reports of what changes all the time.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
+/// The pause before the log is read again that could not be.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Leader {
-    /// The coordinator of sessions in this process that reach the core over a link.
-    pub(crate) fn link_sessions(self: &Arc<Self>, kind: Arc<dyn NodeKind>, crew: CrewId) -> Arc<Coordinator> {
-        let (out, events) = mpsc::channel(QUEUE_MAX);
-        let (queue, news) = mpsc::channel(QUEUE_MAX);
-        let coordinator = Coordinator::following(self, kind, crew, out.clone());
-        tokio::spawn(Arc::clone(&coordinator).follow(NodeEnd { out, news }));
-        tokio::spawn(Arc::clone(self).serve_crew(crew, events, queue));
+    /// The coordinator of sessions in this process that reach the core over a link. With a time, the link breaks whenever it has
+    /// lasted for so long, and what is under way on it is lost.
+    pub(crate) fn link_sessions(
+        self: &Arc<Self>,
+        kind: Arc<dyn NodeKind>,
+        lasts: Option<Duration>,
+    ) -> Arc<Coordinator> {
+        tracing::warn!("sessions reach the core over a link, for tests");
+        self.mailboxes.number_for_leader();
+        let coordinator = Coordinator::following(self, kind);
+        let (leader, linked) = (Arc::clone(self), Arc::clone(&coordinator));
+        tokio::spawn(async move { while leader.link(&linked, lasts).await.is_ok() {} });
         coordinator
     }
 
-    /// Serves a crew until its link ends.
-    async fn serve_crew(
-        self: Arc<Self>,
-        crew: CrewId,
-        mut events: mpsc::Receiver<ToLeader>,
-        queue: mpsc::Sender<ToNode>,
-    ) {
-        self.core.join(crew, queue);
+    /// Links the sessions of a coordinator until the link breaks.
+    async fn link(&self, coordinator: &Coordinator, lasts: Option<Duration>) -> Result<(), NotJoined> {
+        let (out, events) = mpsc::channel(QUEUE_MAX);
+        let (queue, news) = mpsc::channel(QUEUE_MAX);
+        let crew = self.core.join(queue)?;
+        self.core.own(crew);
+        let broken = async {
+            match lasts {
+                Some(lasts) => tokio::time::sleep(lasts).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.hear_all(crew, events) => {}
+            () = coordinator.follow(NodeEnd { out, news }) => {}
+            () = broken => {}
+        }
+        // Nothing that was said before can reach the core after this. So a question for an outcome, on the next link, is answered right.
+        self.core.leave(crew);
+        coordinator.lose_link();
+        Ok(())
+    }
+
+    async fn hear_all(&self, crew: CrewId, mut events: mpsc::Receiver<ToLeader>) {
         let mut reports = tokio::time::interval(REPORT_EVERY);
         let mut reported = Reported::default();
         loop {
             tokio::select! {
                 message = events.recv() => match message {
-                    Some(message) => self.take(crew, message),
+                    Some(message) => self.take(crew, message).await,
                     None => return,
                 },
                 _ = reports.tick() => self.report(crew, &mut reported),
@@ -50,24 +75,43 @@ impl Leader {
         }
     }
 
-    fn take(&self, crew: CrewId, message: ToLeader) {
+    async fn take(&self, crew: CrewId, message: ToLeader) {
         match message {
-            ToLeader::Event { exchange, event } => self.core.tell_from(exchange, *event),
+            ToLeader::Said(said) => {
+                if let Some((session, identity)) = self.core.hear(crew, said) {
+                    let version = self.version_of(identity).await;
+                    self.core.tell(Event::Outcome { session, version });
+                }
+            }
+            ToLeader::Reported(event) => self.core.tell(*event),
             ToLeader::Ask { number, question } => {
-                let answer = self.answer(question);
+                let answer = self.answer(crew, question);
                 self.crews.tell(crew, ToNode::Answer { number, answer });
             }
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
-            ToLeader::Closed { session } => self.crews.forget(session),
         }
     }
 
-    fn answer(&self, question: Question) -> Answer {
+    /// The version of a transaction, if it is in the log. There is no answer as long as the log cannot be read.
+    async fn version_of(&self, identity: Identity) -> Option<Version> {
+        loop {
+            match self.identities.version_of(identity, &self.log).await {
+                Ok(version) => return version,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look up the outcome of a transaction; trying again");
+                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, crew: CrewId, question: Question) -> Answer {
+        let here = |session: SessionId| SessionId::of(crew, session.counter());
         match question {
             Question::EffectsSoFar => Answer::Done,
-            Question::WaitOf { session } => Answer::Wait(self.core.wait_of(session).map(Box::new)),
+            Question::WaitOf { session } => Answer::Wait(self.core.wait_of(here(session)).map(Box::new)),
             Question::EarlierWriter { session, claims } => {
-                Answer::Writer(self.core.earlier_writer(session, &claims))
+                Answer::Writer(self.core.earlier_writer(here(session), &claims))
             }
             Question::Redefines { since, database, mentioned } => {
                 Answer::YesOrNo(self.core.redefines(since, database, &mentioned))

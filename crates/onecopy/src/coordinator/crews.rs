@@ -12,12 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{CrewId, Incarnation, ReplicaId, SessionId, Version};
+use cluster::nodes::ledger::{Question, Said};
+use cluster::nodes::roster::{Roster, TooManyCrews};
 use cluster::placement::{Edition, Placement};
-use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 
 use super::RunProof;
-use super::node_link::{Exchange, ToNode, ViewChange};
+use super::mailboxes::LEADER_NUMBERS;
+use super::node_link::{ToNode, ViewChange};
 
 /// One crew.
 #[derive(Debug)]
@@ -25,14 +27,15 @@ struct Crew {
     id: CrewId,
     /// `None` once it was full, or its node is gone.
     queue: Option<mpsc::Sender<ToNode>>,
-    /// The present exchange of its sessions that have ended one, as far as the leader has heard.
-    exchanges: FxHashMap<SessionId, Exchange>,
 }
 
 /// The crews, and what they were told last.
 #[derive(Debug, Default)]
 struct Present {
     crews: Vec<Crew>,
+    roster: Roster,
+    /// The crew of this process's own sessions, if they are linked.
+    own: Option<CrewId>,
     durable: Version,
     last_ddl: Version,
     /// The servers that agents vouch for.
@@ -48,11 +51,17 @@ pub(crate) struct Crews {
 }
 
 impl Crews {
-    /// A crew whose node reads this queue. It is told what is, and every change from now on. Only the holder of the core's lock may
-    /// call this.
-    pub(super) fn join(&self, id: CrewId, queue: mpsc::Sender<ToNode>, core: &Cluster, anchor: ReplicaId) {
+    /// A new crew, whose node reads this queue. It is told what is, and every change from now on. Only the holder of the core's lock
+    /// may call this.
+    pub(super) fn join(
+        &self,
+        queue: mpsc::Sender<ToNode>,
+        core: &Cluster,
+        anchor: ReplicaId,
+    ) -> Result<CrewId, TooManyCrews> {
         let mut present = self.present();
-        let mut crew = Crew { id, queue: Some(queue), exchanges: FxHashMap::default() };
+        let id = present.roster.join()?;
+        let mut crew = Crew { id, queue: Some(queue) };
         let (durable, last_ddl) = (core.durable(), core.last_ddl());
         for change in
             [ViewChange::Anchor(anchor), ViewChange::Versions { durable, last_ddl }, placement(core)]
@@ -65,6 +74,32 @@ impl Crews {
         }
         present.crews.push(crew);
         self.has_any.store(true, Ordering::Release);
+        Ok(id)
+    }
+
+    /// The sessions of a crew are those of this process.
+    pub(super) fn own(&self, id: CrewId) {
+        self.present().own = Some(id);
+    }
+
+    /// A session of this process, as the core numbers it.
+    pub(super) fn in_core(&self, session: SessionId) -> SessionId {
+        match self.present().own {
+            Some(own) if session.0 < LEADER_NUMBERS => SessionId::of(own, session.counter()),
+            _ => session,
+        }
+    }
+
+    /// A session of the core, as this process numbers it: without its crew, if it is one of this process.
+    pub(super) fn at_node(&self, session: SessionId) -> SessionId {
+        as_seen_by(self.present().own, session)
+    }
+
+    /// The link of a crew has ended. Returns the event for the core, once.
+    pub(super) fn leave(&self, id: CrewId) -> Option<Event> {
+        let mut present = self.present();
+        present.crews.retain(|crew| crew.id != id);
+        present.roster.leave(id)
     }
 
     /// The agent of a replica is connected to this run of its server.
@@ -82,27 +117,22 @@ impl Crews {
     }
 
     /// An effect for a session of a crew.
-    pub(super) fn deliver(&self, session: SessionId, effect: Effect) {
+    pub(super) fn deliver(&self, effect: Effect) {
         let mut present = self.present();
-        let Some(crew) = present.crew(session.crew()) else { return };
-        let exchange = crew.exchanges.get(&session).copied().unwrap_or_default();
-        crew.send(ToNode::Effect { exchange, effect });
-    }
-
-    /// The session of an event has come to this exchange.
-    pub(super) fn note_exchange(&self, event: &Event, exchange: Exchange) {
-        let Some(session) = event.session().filter(|_| exchange != Exchange::default()) else { return };
-        let mut present = self.present();
-        if let Some(crew) = present.crew(session.crew()) {
-            crew.exchanges.insert(session, exchange);
+        let Some((id, mut heard)) = present.roster.address(effect) else { return };
+        if let Effect::Abort { cause, .. } = &mut heard.effect
+            && let Some(session) = cause.rival_mut().and_then(|rival| rival.session.as_mut())
+        {
+            *session = as_seen_by(Some(id), *session);
+        }
+        if let Some(crew) = present.crew(id) {
+            crew.send(ToNode::Heard(heard));
         }
     }
 
-    /// The session has ended.
-    pub(super) fn forget(&self, session: SessionId) {
-        if let Some(crew) = self.present().crew(session.crew()) {
-            crew.exchanges.remove(&session);
-        }
+    /// What a session of a crew has said, as a question for the core or the log. Only the holder of the core's lock may call this.
+    pub(super) fn hear(&self, id: CrewId, said: Said) -> Option<Question> {
+        self.present().roster.hear(id, said)
     }
 
     /// Tells one crew.
@@ -148,6 +178,11 @@ fn placement(core: &Cluster) -> ViewChange {
         is_partial: core.is_partial(),
         edition: known.map_or_else(Edition::default, Placement::edition),
     }
+}
+
+/// A session of the core as its messages name it to a crew: a session of that crew by the number that its node gave it.
+pub(super) fn as_seen_by(crew: Option<CrewId>, session: SessionId) -> SessionId {
+    if crew == Some(session.crew()) { SessionId(session.counter()) } else { session }
 }
 
 impl Present {

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{CrewId, ReplicaId};
+use cluster::ids::ReplicaId;
 use tokio::sync::{Notify, mpsc};
 
 use super::core::{Core, News, RemoteCore};
-use super::mailboxes::Mailboxes;
+use super::mailboxes::{Mailboxes, OWN_CREW};
 use super::node_kind::NodeKind;
 use super::node_link::{Intake, ToLeader, ToNode, ViewChange};
 use super::performances::Performances;
@@ -29,17 +29,12 @@ pub(super) struct NodeEnd {
 impl Coordinator {
     /// The coordinator of sessions whose core is that of this leader. The leader runs in the same process, and shares with the
     /// sessions what belongs to the process: the database, the state of the node, and who was evicted at a server.
-    pub(super) fn following(
-        leader: &Leader,
-        kind: Arc<dyn NodeKind>,
-        crew: CrewId,
-        out: mpsc::Sender<ToLeader>,
-    ) -> Arc<Self> {
-        let mailboxes = Arc::new(Mailboxes::of(crew));
+    pub(super) fn following(leader: &Leader, kind: Arc<dyn NodeKind>) -> Arc<Self> {
+        let mailboxes = Arc::new(Mailboxes::of(OWN_CREW));
         let view = Arc::new(View::new(leader.view.anchor(), leader.view.durable()));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        let core = RemoteCore::new(out, Arc::clone(&view), Arc::clone(&mailboxes), news);
+        let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news);
         let seats = leader.seats.iter().map(Seat::of_session).collect();
         Arc::new(Self {
             cluster_id: leader.cluster_id,
@@ -58,34 +53,36 @@ impl Coordinator {
         })
     }
 
-    /// Takes what the leader tells, until the link ends. Returns then.
-    pub(super) async fn follow(self: Arc<Self>, link: NodeEnd) {
-        self.hear_all(link).await;
+    /// Takes what the leader tells, until the link ends. [`Self::lose_link`] has to follow.
+    pub(super) async fn follow(&self, link: NodeEnd) {
+        if let Core::There(core) = &self.core {
+            core.join(link.out);
+            self.hear_all(core, link.news).await;
+        }
+    }
+
+    /// The link to the leader has ended.
+    pub(super) fn lose_link(&self) {
         if let Core::There(core) = &self.core {
             core.lose_link();
         }
     }
 
-    async fn hear_all(&self, mut link: NodeEnd) {
+    async fn hear_all(&self, core: &RemoteCore, mut news: mpsc::Receiver<ToNode>) {
         loop {
             tokio::select! {
-                message = link.news.recv() => match message {
-                    Some(message) => self.hear(message),
+                message = news.recv() => match message {
+                    Some(message) => self.hear(core, message),
                     None => return,
                 },
-                () = self.deadlock_search.notified() => {
-                    if link.out.try_send(ToLeader::SearchDeadlocks).is_err() {
-                        return;
-                    }
-                }
+                () = self.deadlock_search.notified() => core.search_deadlocks(),
             }
         }
     }
 
-    fn hear(&self, message: ToNode) {
-        let Core::There(core) = &self.core else { return };
+    fn hear(&self, core: &RemoteCore, message: ToNode) {
         match message {
-            ToNode::Effect { exchange, effect } => core.receive(exchange, effect),
+            ToNode::Heard(heard) => core.hear(heard),
             ToNode::Answer { number, answer } => core.answered(number, answer),
             ToNode::View(change) => {
                 let moves = matches!(change, ViewChange::Anchor(_));

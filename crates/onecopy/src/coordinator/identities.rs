@@ -215,6 +215,15 @@ impl Identities {
         Ok(AppliedVerdict { first, last, missing, strangers })
     }
 
+    /// The version of a transaction; `None` if the log does not have it.
+    pub(crate) async fn version_of(
+        &self,
+        identity: Identity,
+        log: &impl Records,
+    ) -> Result<Option<Version>, LogError> {
+        Ok(self.find(&[identity], log).await?.get(&identity).copied())
+    }
+
     async fn find(
         &self,
         wanted: &[Identity],

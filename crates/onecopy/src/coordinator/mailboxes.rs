@@ -15,6 +15,8 @@ use super::performances::PerformanceQueue;
 
 /// The crew of the sessions that reach a core of their own node directly.
 pub(super) const OWN_CREW: CrewId = CrewId(0);
+/// The leader's own sessions have numbers from here on, if clients have sessions that are linked to it.
+pub(super) const LEADER_NUMBERS: u64 = 1 << 40;
 
 /// The mailboxes of the open sessions.
 #[derive(Debug)]
@@ -28,6 +30,11 @@ impl Mailboxes {
     /// No mailboxes yet. The sessions will be of this crew.
     pub(super) fn of(crew: CrewId) -> Self {
         Self { crew, open: Mutex::default(), next: AtomicU64::new(1) }
+    }
+
+    /// Gives sessions numbers from now on that no client of this process has.
+    pub(super) fn number_for_leader(&self) {
+        self.next.fetch_max(LEADER_NUMBERS, Ordering::Relaxed);
     }
 
     /// A new session and its mailbox. Its transactions are performed elsewhere through this queue.

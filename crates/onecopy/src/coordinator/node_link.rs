@@ -2,22 +2,23 @@
 //!
 //! ```text
 //! node                                     leader
-//!  Event { Begin }            ->
-//!                             <-  View { durable: 7 }, Effect { Execute }
-//!  Event { Finish }           ->
-//!                             <-  View { durable: 8 }, Effect { Acknowledge }, Effect { Commit }
-//!  Event { Committed }        ->
+//!  Said { Begin }             ->
+//!                             <-  View { durable: 7 }, Heard { Execute }
+//!  Said { Finish }            ->
+//!                             <-  View { durable: 8 }, Heard { Acknowledge }, Heard { Commit }
+//!  Said { Committed }         ->
 //! ```
 //!
 //! Invariant: a change of the view is sent before any effect that it belongs to. So what a session has received is never
 //! ahead of what its node knows.
 //!
-//! An effect can be under way when its session has gone on to another exchange. So each event carries how many exchanges its
-//! session has ended, and each effect the number that the leader heard last; the node drops what is of an earlier exchange.
+//! An effect can be under way when its session has gone on to something else. So each event carries the progress of its session,
+//! and each effect the progress that the leader heard of last ([`cluster::nodes::ledger`]); the node drops what is late.
 
 use cluster::claims::Claims;
-use cluster::event::{Effect, Event, Rival};
+use cluster::event::{Event, Rival};
 use cluster::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
+use cluster::nodes::ledger::{Heard, Said};
 use cluster::placement::{Edition, Placement};
 use cluster::protocols::{ReplicaStatus, Waiting};
 use commitlog::LogRefusal;
@@ -27,25 +28,17 @@ use super::{ReplicaAddress, RunProof};
 /// Messages that can wait in one direction. A link with more breaks.
 pub(crate) const QUEUE_MAX: usize = 1 << 16;
 
-/// How many exchanges with the core a session has ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Exchange(pub(crate) u64);
-
 /// From a node to the leader.
 #[derive(Debug)]
 pub(crate) enum ToLeader {
-    /// An event of a session.
-    Event {
-        /// The session's present exchange.
-        exchange: Exchange,
-        event: Box<Event>,
-    },
+    /// A session says something.
+    Said(Said),
+    /// An event that is not of one session.
+    Reported(Box<Event>),
     /// A question, answered in its turn.
     Ask { number: u64, question: Question },
     /// A session waits for long, so the servers are to be asked for their lock waits.
     SearchDeadlocks,
-    /// The session has ended.
-    Closed { session: SessionId },
 }
 
 /// From the leader to a node.
@@ -54,11 +47,7 @@ pub(crate) enum ToNode {
     /// What the node knows of the cluster changes.
     View(ViewChange),
     /// An effect for a session of the node.
-    Effect {
-        /// The session's exchange when the leader last heard of it.
-        exchange: Exchange,
-        effect: Effect,
-    },
+    Heard(Heard),
     /// The answer to a question.
     Answer { number: u64, answer: Answer },
     /// The agent of a replica is connected to this run of its server.

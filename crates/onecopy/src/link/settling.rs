@@ -18,14 +18,13 @@ impl Link {
                 Note::Effect(Effect::Commit { .. }) => {
                     let committed = self.send_commit(home).await;
                     self.settling = None;
-                    let event = match committed {
-                        Ok(()) => Event::Committed { session: self.id },
+                    match committed {
+                        Ok(()) => self.end_exchange(Event::Committed { session: self.id }),
                         Err(incarnation) => {
                             self.servers.close(home);
-                            Event::ReplicaLost { replica: home, incarnation }
+                            self.report_loss(home, incarnation).await;
                         }
-                    };
-                    self.end_exchange(event);
+                    }
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
                     self.servers.close(home);
@@ -38,6 +37,14 @@ impl Link {
         }
         self.tenancy = None;
         self.session_registration.progress.set_phase(Phase::None);
+    }
+
+    /// Says that the home did not confirm a COMMIT. What the session is told for that would come too late for it.
+    async fn report_loss(&self, replica: ReplicaId, incarnation: Incarnation) {
+        let core = &self.worker.coordinator.core;
+        core.tell(Event::ReplicaLost { replica, incarnation });
+        core.effects_so_far().await;
+        self.session_registration.mailbox.clear();
     }
 
     /// Sends COMMIT. The error is the incarnation of a home that did not confirm it.

@@ -4,9 +4,10 @@
 //! coordinator exists. So an earlier run of the node can append nothing after it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use cluster::Cluster;
-use cluster::ids::{CrewId, ReplicaId, Version};
+use cluster::ids::{ReplicaId, Version};
 use cluster::placement::Placement;
 use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
@@ -31,8 +32,6 @@ use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
 
 /// Lets sessions reach the core as those of another node do, for tests.
 const LINK_VARIABLE: &str = "ONECOPY_TEST_LINKED_SESSIONS";
-/// The crew of such sessions.
-const LINKED_CREW: CrewId = CrewId(1);
 
 /// A log that this node has opened and fenced.
 struct FencedLog {
@@ -199,17 +198,35 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     }
     let orders = members.into_iter().zip(queues).collect();
     let chores = Arc::clone(&kind).start(&leader, orders)?;
-    let coordinator = if links_sessions(leader.as_ref()) {
-        leader.link_sessions(Arc::clone(&kind) as Arc<_>, LINKED_CREW)
-    } else {
-        Arc::clone(&leader.coordinator)
+    let coordinator = match links_sessions(leader.as_ref())? {
+        Linking::Here => Arc::clone(&leader.coordinator),
+        Linking::Linked { lasts } => leader.link_sessions(Arc::clone(&kind) as Arc<_>, lasts),
     };
     Ok(Node::new(Shared { leader, coordinator, pools, kind }, chores, plan.start_patience))
 }
 
-/// Whether sessions reach the core over a link although it is in this process.
-fn links_sessions(leader: &Leader) -> bool {
-    leader.kind.choices().is_some() && std::env::var_os(LINK_VARIABLE).is_some()
+/// How sessions reach the core.
+enum Linking {
+    /// Directly.
+    Here,
+    /// Over a link, although it is in this process, for tests. The link breaks after this time, again and again.
+    Linked { lasts: Option<Duration> },
+}
+
+/// As [`LINK_VARIABLE`] says: milliseconds until the link breaks, or `forever`.
+fn links_sessions(leader: &Leader) -> Result<Linking, OpenError> {
+    let Ok(lasts) = std::env::var(LINK_VARIABLE) else { return Ok(Linking::Here) };
+    let lasts = match lasts.as_str() {
+        "forever" => None,
+        time_ms => match time_ms.parse() {
+            Ok(time_ms) => Some(Duration::from_millis(time_ms)),
+            Err(_) => {
+                let wanted = "milliseconds, or forever";
+                return Err(OpenError::TestVariable { name: LINK_VARIABLE, value: lasts, wanted });
+            }
+        },
+    };
+    Ok(if leader.kind.choices().is_some() { Linking::Linked { lasts } } else { Linking::Here })
 }
 
 /// Starts the writer of the log. Its first report is about the fence and comes before the coordinator exists. All

@@ -253,7 +253,9 @@ impl ReplicaDriver {
                 self.quarantine(&reason, lasting);
             }
             AgentEvent::BlocksApply { session } => {
-                self.leader.core.tell(Event::BlocksApply { session, replica, incarnation: self.incarnation });
+                let core = &self.leader.core;
+                let session = core.named(session);
+                core.tell(Event::BlocksApply { session, replica, incarnation: self.incarnation });
             }
             AgentEvent::PerformerBlocks { performance } => {
                 self.leader.core.tell(performance.reports(Performance::Blocks));

@@ -91,7 +91,7 @@ async fn look(leader: &Leader, connections: &mut Connections) {
         if let Some(Occupant::Performer(performance)) = seat.evictions.occupant(holder) {
             leader.core.tell(performance.reports(Performance::Blocks));
         } else if let Some(holder) = session(seat, holder) {
-            edges.push((waiter, holder));
+            edges.push((leader.core.named(waiter), leader.core.named(holder)));
         }
     }
     if !edges.is_empty() {

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{CrewId, SessionId};
+use cluster::ids::{CrewId, Identity, SessionId};
 use cluster::nodes::lease::Grants;
+use cluster::nodes::ledger::{Question, Said};
+use cluster::nodes::roster::TooManyCrews;
 use cluster::nodes::{Rules, Timing};
 use cluster::time::Time;
 use tokio::sync::mpsc;
@@ -24,7 +26,7 @@ use tokio::sync::mpsc;
 use super::clock::Clock;
 use super::outputs::Outputs;
 use crate::coordinator::crews::Crews;
-use crate::coordinator::node_link::{Exchange, ToNode};
+use crate::coordinator::node_link::ToNode;
 use crate::coordinator::view::View;
 
 /// The pause between two looks whether the log has confirmed the term.
@@ -90,17 +92,42 @@ impl LocalCore {
         self.carry_on(&mut self.state(), own, event)
     }
 
-    /// Hands over an event of another node's session, which has come to this exchange.
-    pub(in crate::coordinator) fn tell_from(&self, exchange: Exchange, event: Event) {
+    /// Hands over what a session of another node has said. If that was a question for the log, returns its session and its
+    /// transaction.
+    pub(in crate::coordinator) fn hear(&self, crew: CrewId, said: Said) -> Option<(SessionId, Identity)> {
         let mut state = self.state();
-        self.outputs.crews.note_exchange(&event, exchange);
-        self.carry_on(&mut state, None, event);
+        match self.outputs.crews.hear(crew, said)? {
+            Question::Event(event) => {
+                self.carry_on(&mut state, None, *event);
+                None
+            }
+            Question::Outcome { session, identity } => Some((session, identity)),
+        }
     }
 
     /// The sessions of another node join: from now on everything that they have to know enters this queue.
-    pub(in crate::coordinator) fn join(&self, crew: CrewId, queue: mpsc::Sender<ToNode>) {
-        if let Some(cluster) = &self.state().cluster {
-            self.outputs.crews.join(crew, queue, cluster, self.outputs.view.anchor());
+    pub(in crate::coordinator) fn join(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, NotJoined> {
+        let state = self.state();
+        let cluster = state.cluster.as_ref().ok_or(NotJoined::NoCore)?;
+        let joined = self.outputs.crews.join(queue, cluster, self.outputs.view.anchor());
+        joined.map_err(|TooManyCrews| NotJoined::TooManyCrews)
+    }
+
+    /// The sessions of a crew are those of this process.
+    pub(in crate::coordinator) fn own(&self, crew: CrewId) {
+        self.outputs.crews.own(crew);
+    }
+
+    /// A session of this process, as events name it that others tell of it.
+    pub(crate) fn named(&self, session: SessionId) -> SessionId {
+        self.outputs.crews.in_core(session)
+    }
+
+    /// The link of a crew has ended, and so has what its sessions were doing.
+    pub(in crate::coordinator) fn leave(&self, crew: CrewId) {
+        let mut state = self.state();
+        if let Some(lost) = self.outputs.crews.leave(crew) {
+            self.carry_on(&mut state, None, lost);
         }
     }
 
@@ -196,6 +223,15 @@ impl LocalCore {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why the sessions of a node cannot join a leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::coordinator) enum NotJoined {
+    /// This kind of node orders transactions by itself.
+    NoCore,
+    /// Nodes have joined too often in this term. The next term begins anew.
+    TooManyCrews,
 }
 
 /// Whether the session no longer wants the statement to run that it has asked for.

@@ -74,7 +74,7 @@ impl Outputs {
                 if session.crew() == OWN_CREW {
                     self.mailboxes.deliver(session, other);
                 } else {
-                    self.crews.deliver(session, other);
+                    self.crews.deliver(other);
                 }
             }
         }

@@ -14,6 +14,7 @@ use cluster::time::Time;
 use commitlog::LogRefusal;
 
 use super::local::LocalCore;
+use crate::coordinator::crews::as_seen_by;
 
 impl LocalCore {
     /// The members, in the order of their numbers.
@@ -90,12 +91,15 @@ impl LocalCore {
 
     /// The statements that wait for transactions of other homes at this moment.
     pub(crate) fn waiting(&self) -> Vec<Waiting> {
-        self.query(Cluster::waiting)
+        let at_node = |session| self.outputs.crews.at_node(session);
+        let waiting = self.query(Cluster::waiting).into_iter();
+        waiting.map(|waiting| numbered(waiting, at_node)).collect()
     }
 
     /// The wait of a session for transactions of other homes, if it waits.
     pub(in crate::coordinator) fn wait_of(&self, session: SessionId) -> Option<Waiting> {
-        self.waiting().into_iter().find(|waiting| waiting.session == session)
+        let waiting = self.query(Cluster::waiting).into_iter().find(|waiting| waiting.session == session)?;
+        Some(numbered(waiting, |other| as_seen_by(Some(session.crew()), other)))
     }
 
     /// The chains of transactions that are known as a whole.
@@ -125,12 +129,15 @@ impl LocalCore {
 
     /// For each open update transaction, a version that its snapshot includes.
     pub(crate) fn snapshots(&self) -> BTreeMap<SessionId, Version> {
-        self.query(Cluster::snapshots)
+        let snapshots = self.query(Cluster::snapshots).into_iter();
+        snapshots.map(|(session, version)| (self.outputs.crews.at_node(session), version)).collect()
     }
 
     /// A transaction of another home that has written some of these claims since the session's transaction began.
     pub(crate) fn earlier_writer(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
-        self.query(|core| core.earlier_writer(session, claims))
+        let mut rival = self.query(|core| core.earlier_writer(session, claims))?;
+        rival.session = rival.session.map(|other| as_seen_by(Some(session.crew()), other));
+        Some(rival)
     }
 
     /// Whether the log has room for another record; asked before a transaction begins to commit.
@@ -147,4 +154,10 @@ impl LocalCore {
     pub(crate) fn age_s(&self, since: Time) -> f64 {
         Duration::from_micros(self.clock.now().since_us(since)).as_secs_f64()
     }
+}
+
+/// A wait, with the sessions in it as a node numbers them.
+fn numbered(waiting: Waiting, number: impl Fn(SessionId) -> SessionId) -> Waiting {
+    let rivals = waiting.rivals.into_iter().map(&number).collect();
+    Waiting { session: number(waiting.session), rivals, ..waiting }
 }

@@ -1,23 +1,24 @@
 //! The core at the leader, as the sessions of a node see it: events go out on the link, effects come back on it.
 //!
-//! Invariant: of an exchange that a session has ended, no effect reaches its mailbox any more ([`Exchange`]). The session
-//! clears its mailbox when it ends one, and an effect is let through under the same lock under which exchanges end.
+//! What a session is owed when its link ends is in the ledger ([`cluster::nodes::ledger`]). While there is no link, questions that can
+//! be asked again wait in it. So a session does not notice the end of a link, unless it has a transaction open.
 //!
-//! Non-goal: what becomes of sessions when the link breaks.
+//! Invariant: what sessions say goes out in the order in which the ledger notes it, and no effect reaches the mailbox of a session
+//! that has gone on, since both happen under one lock.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::event::{Effect, Event};
 use cluster::ids::SessionId;
+use cluster::nodes::Rules;
+use cluster::nodes::ledger::{Heard, Ledger};
 use cluster::placement::Placement;
 use cluster::protocols::ReplicaStatus;
-use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::coordinator::mailboxes::Mailboxes;
-use crate::coordinator::node_link::{Answer, Exchange, Intake, Question, ToLeader, ViewChange};
+use crate::coordinator::node_link::{Answer, Intake, Question, ToLeader, ViewChange};
 use crate::coordinator::view::View;
 
 /// What the node knows of the cluster beside its [`View`].
@@ -30,71 +31,79 @@ pub(crate) struct News {
 
 /// The way to the core at the leader.
 pub(crate) struct RemoteCore {
-    out: mpsc::Sender<ToLeader>,
-    /// The present exchange of each session that has ended one.
-    exchanges: Mutex<FxHashMap<SessionId, Exchange>>,
-    asked: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
-    next_question: AtomicU64,
+    way: Mutex<Way>,
     news: Mutex<News>,
     view: Arc<View>,
     mailboxes: Arc<Mailboxes>,
 }
 
-impl RemoteCore {
-    /// Events go out by `out`.
-    pub(in crate::coordinator) fn new(
-        out: mpsc::Sender<ToLeader>,
-        view: Arc<View>,
-        mailboxes: Arc<Mailboxes>,
-        news: News,
-    ) -> Self {
-        Self {
-            out,
-            exchanges: Mutex::default(),
-            asked: Mutex::default(),
-            next_question: AtomicU64::new(0),
-            news: Mutex::new(news),
-            view,
-            mailboxes,
+/// What goes over the link, and what is owed if it ends.
+struct Way {
+    ledger: Ledger,
+    /// `None` while there is no leader.
+    out: Option<mpsc::Sender<ToLeader>>,
+    asked: BTreeMap<u64, oneshot::Sender<Answer>>,
+    next_question: u64,
+}
+
+impl Way {
+    /// Whether the message is on its way. A link that is full ends: its other end notices that, and so does the task that hears it.
+    fn send(&mut self, message: ToLeader) -> bool {
+        let Some(out) = &self.out else { return false };
+        let sent = out.try_send(message);
+        if let Err(error) = &sent {
+            tracing::error!(%error, "the link to the leader ends");
+            self.out = None;
         }
+        sent.is_ok()
+    }
+}
+
+impl RemoteCore {
+    /// The core of a leader that is not known yet.
+    pub(in crate::coordinator) fn new(view: Arc<View>, mailboxes: Arc<Mailboxes>, news: News) -> Self {
+        let (ledger, asked) = (Ledger::new(Rules::default()), BTreeMap::new());
+        let way = Way { ledger, out: None, asked, next_question: 0 };
+        Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes }
     }
 
-    /// Hands one event to the leader.
+    /// Hands one event to the leader, now or when there is one.
     pub(super) fn tell(&self, event: Event) {
-        let known = event.session().and_then(|session| self.exchanges().get(&session).copied());
-        self.send_event(known.unwrap_or_default(), event);
-    }
-
-    /// Hands over an event that ends an exchange of a session.
-    pub(super) fn end_exchange(&self, session: SessionId, event: Event) {
-        let exchange = {
-            let mut exchanges = self.exchanges();
-            let exchange = exchanges.entry(session).or_default();
-            exchange.0 += 1;
-            *exchange
-        };
-        self.send_event(exchange, event);
-    }
-
-    fn send_event(&self, exchange: Exchange, event: Event) {
-        self.send(ToLeader::Event { exchange, event: Box::new(event) });
+        let mut way = self.way();
+        if event.session().is_none() {
+            way.send(ToLeader::Reported(Box::new(event)));
+        } else if let Some(said) = way.ledger.say(event) {
+            way.send(ToLeader::Said(said));
+        }
     }
 
     /// Asks the leader. `None` if there is none to answer.
     pub(super) async fn question(&self, question: Question) -> Option<Answer> {
         let (sender, answer) = oneshot::channel();
-        let number = self.next_question.fetch_add(1, Ordering::Relaxed);
-        self.asked().insert(number, sender);
-        if !self.send(ToLeader::Ask { number, question }) {
-            self.asked().remove(&number);
-        }
+        self.ask(question, sender);
         answer.await.ok()
+    }
+
+    fn ask(&self, question: Question, sender: oneshot::Sender<Answer>) {
+        let mut way = self.way();
+        let number = way.next_question;
+        way.next_question += 1;
+        if way.send(ToLeader::Ask { number, question }) {
+            way.asked.insert(number, sender);
+        }
+    }
+
+    /// A session waits for long, so the servers are to be asked for their lock waits.
+    pub(in crate::coordinator) fn search_deadlocks(&self) {
+        self.way().send(ToLeader::SearchDeadlocks);
     }
 
     /// The session has ended.
     pub(in crate::coordinator) fn close(&self, session: SessionId) {
-        self.exchanges().remove(&session);
-        self.send(ToLeader::Closed { session });
+        let mut way = self.way();
+        if let Some(said) = way.ledger.close(session) {
+            way.send(ToLeader::Said(said));
+        }
     }
 
     /// What is known of the cluster.
@@ -102,18 +111,42 @@ impl RemoteCore {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A leader hears by this queue what sessions say, and first what they have said to the one before.
+    pub(in crate::coordinator) fn join(&self, out: mpsc::Sender<ToLeader>) {
+        let mut way = self.way();
+        way.out = Some(out);
+        for said in way.ledger.joined() {
+            way.send(ToLeader::Said(said));
+        }
+    }
+
+    /// The link has ended: no answer comes any more, and sessions get what they are owed for it.
+    pub(in crate::coordinator) fn lose_link(&self) {
+        let mut way = self.way();
+        way.out = None;
+        way.asked.clear();
+        for effect in way.ledger.lost() {
+            self.deliver(effect);
+        }
+    }
+
     /// An effect has arrived.
-    pub(in crate::coordinator) fn receive(&self, exchange: Exchange, effect: Effect) {
-        let Some(session) = effect.session() else { return };
-        let exchanges = self.exchanges();
-        if exchange >= exchanges.get(&session).copied().unwrap_or_default() {
+    pub(in crate::coordinator) fn hear(&self, heard: Heard) {
+        let mut way = self.way();
+        if let Some(effect) = way.ledger.hear(heard) {
+            self.deliver(effect);
+        }
+    }
+
+    fn deliver(&self, effect: Effect) {
+        if let Some(session) = effect.session() {
             self.mailboxes.deliver(session, effect);
         }
     }
 
     /// An answer has arrived.
     pub(in crate::coordinator) fn answered(&self, number: u64, answer: Answer) {
-        if let Some(asked) = self.asked().remove(&number) {
+        if let Some(asked) = self.way().asked.remove(&number) {
             // A session that has gone on waits for it no longer.
             let _ = asked.send(answer);
         }
@@ -137,79 +170,103 @@ impl RemoteCore {
         }
     }
 
-    /// The link has ended: no answer comes any more.
-    pub(in crate::coordinator) fn lose_link(&self) {
-        self.asked().clear();
-    }
-
-    /// Whether the message is on its way.
-    fn send(&self, message: ToLeader) -> bool {
-        let sent = self.out.try_send(message);
-        if let Err(error) = &sent {
-            tracing::error!(%error, "the leader cannot be reached");
-        }
-        sent.is_ok()
-    }
-
-    fn exchanges(&self) -> MutexGuard<'_, FxHashMap<SessionId, Exchange>> {
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use cluster::ids::{CrewId, Incarnation, ReplicaId, Version};
+    use cluster::event::{Home, Level, Reads};
+    use cluster::ids::{Incarnation, ReplicaId, Version};
+    use cluster::nodes::Progress;
+    use cluster::nodes::ledger::Said;
+    use cluster::placement::Touches;
 
     use super::*;
-
-    const CREW: CrewId = CrewId(1);
+    use crate::coordinator::mailbox::Note;
+    use crate::coordinator::mailboxes::OWN_CREW;
 
     fn remote() -> (RemoteCore, Arc<Mailboxes>, mpsc::Receiver<ToLeader>) {
         let (out, sent) = mpsc::channel(8);
-        let mailboxes = Arc::new(Mailboxes::of(CREW));
+        let mailboxes = Arc::new(Mailboxes::of(OWN_CREW));
         let view = Arc::new(View::new(ReplicaId(0), Version::ZERO));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        (RemoteCore::new(out, view, Arc::clone(&mailboxes), news), mailboxes, sent)
+        let core = RemoteCore::new(view, Arc::clone(&mailboxes), news);
+        core.join(out);
+        (core, mailboxes, sent)
     }
 
-    fn execute(session: SessionId) -> Effect {
+    fn read(session: SessionId) -> Event {
+        let (reads, touches, catalogue) = (Reads::All, Touches::Anything, Version::ZERO);
+        Event::Read { session, reads, touches, at: None, cost_us: 1, near: None, catalogue, kind: None }
+    }
+
+    fn execute(session: SessionId, progress: Progress) -> Heard {
         let (replica, incarnation) = (ReplicaId(0), Incarnation(1));
-        Effect::Execute { session, replica, incarnation, identity: None, applied: Version::ZERO }
+        let effect =
+            Effect::Execute { session, replica, incarnation, identity: None, applied: Version::ZERO };
+        Heard { progress, effect }
     }
 
-    /// The exchange of the last event that was sent.
-    fn last_exchange(sent: &mut mpsc::Receiver<ToLeader>) -> Option<Exchange> {
+    /// The progress with the last event that was sent.
+    fn last_progress(sent: &mut mpsc::Receiver<ToLeader>) -> Option<Progress> {
         let mut last = None;
         while let Ok(message) = sent.try_recv() {
-            if let ToLeader::Event { exchange, .. } = message {
-                last = Some(exchange);
+            if let ToLeader::Said(Said::Event { progress, .. }) = message {
+                last = Some(progress);
             }
         }
         last
     }
 
     #[test]
-    fn no_effect_of_an_exchange_that_has_ended_reaches_a_session() {
+    fn no_effect_of_what_a_session_has_ended_reaches_it() {
         let (core, mailboxes, mut sent) = remote();
         let (session, mailbox) = mailboxes.open(Arc::default());
-        core.tell(Event::Executed { session });
-        let first = last_exchange(&mut sent).expect("it was sent");
-        core.receive(first, execute(session));
-        assert!(mailbox.try_next().is_some(), "it is of the present exchange");
-        core.end_exchange(session, Event::End { session });
-        core.receive(first, execute(session));
+        core.tell(read(session));
+        let first = last_progress(&mut sent).expect("it was sent");
+        core.hear(execute(session, first));
+        assert!(mailbox.try_next().is_some(), "it is the answer");
+        core.tell(Event::End { session });
+        core.tell(read(session));
+        core.hear(execute(session, first));
         assert!(mailbox.try_next().is_none(), "it was under way when the session went on");
-        core.tell(Event::Executed { session });
-        let second = last_exchange(&mut sent).expect("it was sent");
-        core.receive(second, execute(session));
+        let second = last_progress(&mut sent).expect("it was sent");
+        core.hear(execute(session, second));
         assert!(mailbox.try_next().is_some());
-        core.close(session);
-        assert!(core.exchanges().is_empty(), "a session that has ended takes no memory");
+    }
+
+    #[test]
+    fn a_question_waits_for_the_next_leader_and_an_open_transaction_ends() {
+        let (core, mailboxes, sent) = remote();
+        let ((reader, read_answer), (writer, aborted)) =
+            (mailboxes.open(Arc::default()), mailboxes.open(Arc::default()));
+        core.tell(begin(writer));
+        core.hear(execute(writer, Progress::default()));
+        assert!(aborted.try_next().is_some());
+        core.lose_link();
+        drop(sent);
+        assert!(matches!(aborted.try_next(), Some(Note::Effect(Effect::Abort { .. }))));
+        core.tell(read(reader));
+        assert!(read_answer.try_next().is_none());
+        let (out, mut sent) = mpsc::channel(8);
+        core.join(out);
+        let progress = last_progress(&mut sent).expect("the question is asked again");
+        core.hear(execute(reader, progress));
+        assert!(read_answer.try_next().is_some());
+    }
+
+    fn begin(session: SessionId) -> Event {
+        use cluster::claims::Claims;
+        use cluster::event::{Foreseen, Needs};
+        use cluster::ids::Nonce;
+        let (reads, touches, catalogue) = (Reads::All, Touches::Anything, Version::ZERO);
+        let writes = Claims::default();
+        let needs = Needs { reads, touches, writes, cost_us: 1, near: None, catalogue, kind: None };
+        let (level, home, foreseen) = (Level::ReadCommitted, Home::Any, Foreseen::default());
+        Event::Begin { session, level, nonce: Nonce(1), home, needs, foreseen }
     }
 
     #[tokio::test]
@@ -225,7 +282,6 @@ mod tests {
             core.lose_link();
         });
         assert!(answer.is_none(), "the link was lost meanwhile");
-        drop(sent);
         assert!(core.question(Question::EffectsSoFar).await.is_none(), "there is no link");
     }
 }
