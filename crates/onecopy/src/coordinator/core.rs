@@ -64,10 +64,7 @@ impl Core {
     /// Hands over the event that ends an exchange of this session with the core: no effect of what came before reaches its mailbox
     /// any more.
     pub(crate) fn end_exchange(&self, mailbox: &Mailbox, event: Event) {
-        match self {
-            Self::Here(core) => core.tell(event),
-            Self::There(core) => core.tell(event),
-        }
+        self.tell(event);
         mailbox.clear();
     }
 

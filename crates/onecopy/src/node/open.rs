@@ -30,7 +30,7 @@ use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
 
-/// Lets sessions reach the core as those of another node do, for tests.
+/// Lets sessions reach the core as those of another node do, for tests: `forever`, or the milliseconds after which the link breaks.
 const LINK_VARIABLE: &str = "ONECOPY_TEST_LINKED_SESSIONS";
 
 /// A log that this node has opened and fenced.
@@ -213,18 +213,16 @@ enum Linking {
     Linked { lasts: Option<Duration> },
 }
 
-/// As [`LINK_VARIABLE`] says: milliseconds until the link breaks, or `forever`.
+/// As [`LINK_VARIABLE`] says.
 fn links_sessions(leader: &Leader) -> Result<Linking, OpenError> {
     let Ok(lasts) = std::env::var(LINK_VARIABLE) else { return Ok(Linking::Here) };
-    let lasts = match lasts.as_str() {
-        "forever" => None,
-        time_ms => match time_ms.parse() {
-            Ok(time_ms) => Some(Duration::from_millis(time_ms)),
-            Err(_) => {
-                let wanted = "milliseconds, or forever";
-                return Err(OpenError::TestVariable { name: LINK_VARIABLE, value: lasts, wanted });
-            }
-        },
+    let lasts = if lasts == "forever" {
+        None
+    } else if let Ok(time_ms) = lasts.parse() {
+        Some(Duration::from_millis(time_ms))
+    } else {
+        let wanted = "milliseconds, or forever";
+        return Err(OpenError::TestVariable { name: LINK_VARIABLE, value: lasts, wanted });
     };
     Ok(if leader.kind.choices().is_some() { Linking::Linked { lasts } } else { Linking::Here })
 }
