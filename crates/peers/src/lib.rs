@@ -12,8 +12,8 @@
 //! while the link is up; the loss is told by `Down`, after the last message of that link and before the next `Up` of that node.
 //! A link that cannot take a message breaks instead of dropping it.
 //!
-//! Everything is bounded. If the consumer stops taking events, reading stops, for all peers; the queues of the other nodes
-//! fill then, and *their* sends break the links. So a node that hangs costs its links, and nobody's memory.
+//! Everything is bounded. If the consumer stops taking events, nothing is read from any peer. Then the queues of the other nodes
+//! fill, and they break their links to this node. So a node that hangs loses its links, and takes no memory of the others.
 //!
 //! Not here: what messages mean, beats, retransmission over a new link. A link that hangs is found by the beats of its users,
 //! who end it with [`Peers::break_link`].

@@ -23,7 +23,7 @@ use crate::options::{Options, PeersError, number};
 use crate::outbox::NotSent;
 use crate::tls::Security;
 
-/// The last link of all connections of the process.
+/// The number of the newest link in the process.
 static LAST_LINK: AtomicU64 = AtomicU64::new(0);
 
 /// A number for a new link.
@@ -137,7 +137,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
         outbox.push(frame)
     }
 
-    /// Ends this link, if it is the present one; for a user who has received nonsense, or hears nothing.
+    /// Ends this link, if it is the present one. A consumer calls this when the peer has sent nonsense, or is silent for too long.
     pub fn break_link(&self, node: NodeId, link: LinkId) {
         let outbox = self.by_node.get(&node).and_then(|line| line.present());
         if let Some(outbox) = outbox.filter(|outbox| outbox.link == link) {
