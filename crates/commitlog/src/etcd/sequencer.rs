@@ -229,7 +229,8 @@ impl Sequencer {
                 StoreError::NoSpace => self.shared.append_found_no_space.store(true, Ordering::Relaxed),
                 StoreError::Refused { reason, .. } => return Err(LogFailure::Refused { reason }),
                 StoreError::Unreachable { .. } | StoreError::Damaged { .. } => {
-                    let _ = self.shared.note_unanswered(sent_at);
+                    // It was logged above, with what becomes of the append.
+                    let _is_first = self.shared.note_unanswered(sent_at);
                 }
             }
             if let Some(failure) = self.shared.take_copy_failure() {
