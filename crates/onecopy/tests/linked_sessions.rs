@@ -37,6 +37,44 @@ async fn linked_sessions_get_the_same_answers() {
     cluster.stop().await;
 }
 
+/// The link breaks after so many messages, again and again, and what is under way on it is lost.
+const BREAKING: (&str, &str) = ("ONECOPY_TEST_LINKED_SESSIONS", "100");
+/// Each client commits at least so often.
+const BREAKING_COMMITS_MIN: u64 = 30;
+
+#[tokio::test]
+async fn a_link_that_breaks_leaves_no_outcome_unknown() {
+    let mut cluster = Cluster::start_with(3, &[BREAKING]).await;
+    let client = cluster.client().await;
+    let setup = "create table t (k int primary key, v int not null); insert into t select g, 0 from generate_series(1, 6) g";
+    run_patiently(&client, setup).await;
+    are_linked(&cluster);
+    let load = Arc::new(Load::default());
+    let mut running = Vec::new();
+    for number in 0..CLIENTS {
+        let (load, client) = (Arc::clone(&load), cluster.client().await);
+        running.push(tokio::spawn(count_up(load, client, number)));
+    }
+    load.reaches(BREAKING_COMMITS_MIN).await;
+    load.is_over.store(true, Ordering::SeqCst);
+    for client in running {
+        let unexpected = client.await.unwrap();
+        assert!(unexpected.is_empty(), "{unexpected:?}");
+    }
+    let found: u64 = value(&client, "select sum(v) from t").await.parse().unwrap();
+    assert_eq!(found, load.acknowledged(), "each commit adds one");
+    cluster.caught_up().await;
+    cluster.stop().await;
+}
+
+/// Runs statements until they are not aborted because the link broke.
+async fn run_patiently(client: &Client, statements: &str) {
+    let deadline = Instant::now() + WITHIN;
+    while let Err(error) = client.batch_execute(statements).await {
+        assert!(code(&error) == "40001" && Instant::now() < deadline, "{error:?}");
+    }
+}
+
 fn code(error: &Error) -> &str {
     error.code().map_or("", |code| code.code())
 }
@@ -135,6 +173,10 @@ struct Load {
 }
 
 impl Load {
+    fn acknowledged(&self) -> u64 {
+        self.commits.iter().map(|commits| commits.load(Ordering::SeqCst)).sum()
+    }
+
     async fn reaches(&self, least: u64) {
         let deadline = Instant::now() + WITHIN;
         while self.commits.iter().any(|commits| commits.load(Ordering::SeqCst) < least) {
@@ -162,9 +204,8 @@ async fn nothing_is_lost_under_load(cluster: &mut Cluster) {
         let unexpected = client.await.unwrap();
         assert!(unexpected.is_empty(), "{unexpected:?}");
     }
-    let acknowledged: u64 = load.commits.iter().map(|commits| commits.load(Ordering::SeqCst)).sum();
     let found: u64 = value(&client, "select sum(v) from t where k <= 6").await.parse().unwrap();
-    assert_eq!(found, acknowledged, "each commit adds one");
+    assert_eq!(found, load.acknowledged(), "each commit adds one");
     cluster.caught_up().await;
     cluster.verify().await;
 }

@@ -23,37 +23,30 @@ const REPORT_EVERY: Duration = Duration::from_millis(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Leader {
-    /// The coordinator of sessions in this process that reach the core over a link. With a time, the link breaks whenever it has
-    /// lasted for so long, and what is under way on it is lost.
+    /// The coordinator of sessions in this process that reach the core over a link. With a number, the link breaks whenever the leader
+    /// has taken so many messages from it, and what is under way on it is lost.
     pub(crate) fn link_sessions(
         self: &Arc<Self>,
         kind: Arc<dyn NodeKind>,
-        lasts: Option<Duration>,
+        breaks_after: Option<u64>,
     ) -> Arc<Coordinator> {
         tracing::warn!("sessions reach the core over a link, for tests");
         self.mailboxes.number_for_leader();
         let coordinator = Coordinator::following(self, kind);
         let (leader, linked) = (Arc::clone(self), Arc::clone(&coordinator));
-        tokio::spawn(async move { while leader.link(&linked, lasts).await.is_ok() {} });
+        tokio::spawn(async move { while leader.link(&linked, breaks_after).await.is_ok() {} });
         coordinator
     }
 
     /// Links the sessions of a coordinator until the link breaks.
-    async fn link(&self, coordinator: &Coordinator, lasts: Option<Duration>) -> Result<(), NotJoined> {
+    async fn link(&self, coordinator: &Coordinator, breaks_after: Option<u64>) -> Result<(), NotJoined> {
         let (out, events) = mpsc::channel(QUEUE_MAX);
         let (queue, news) = mpsc::channel(QUEUE_MAX);
         let crew = self.core.join(queue)?;
         self.core.own(crew);
-        let broken = async {
-            match lasts {
-                Some(lasts) => tokio::time::sleep(lasts).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = self.hear_all(crew, events) => {}
+            () = self.hear_all(crew, events, breaks_after) => {}
             () = coordinator.follow(NodeEnd { out, news }) => {}
-            () = broken => {}
         }
         // Nothing that was said before can reach the core after this. So a question for an outcome, on the next link, is answered right.
         self.core.leave(crew);
@@ -61,17 +54,23 @@ impl Leader {
         Ok(())
     }
 
-    async fn hear_all(&self, crew: CrewId, mut events: mpsc::Receiver<ToLeader>) {
+    /// Takes so many messages of a crew, or all until its link ends.
+    async fn hear_all(&self, crew: CrewId, mut events: mpsc::Receiver<ToLeader>, count: Option<u64>) {
         let mut reports = tokio::time::interval(REPORT_EVERY);
         let mut reported = Reported::default();
-        loop {
+        let mut taken = 0;
+        while count.is_none_or(|count| taken < count) {
             tokio::select! {
                 message = events.recv() => match message {
                     Some(message) => self.take(crew, message).await,
                     None => return,
                 },
-                _ = reports.tick() => self.report(crew, &mut reported),
+                _ = reports.tick() => {
+                    self.report(crew, &mut reported);
+                    continue;
+                }
             }
+            taken += 1;
         }
     }
 

@@ -4,7 +4,6 @@
 //! coordinator exists. So an earlier run of the node can append nothing after it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::ids::{ReplicaId, Version};
@@ -30,7 +29,7 @@ use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
 
-/// Lets sessions reach the core as those of another node do, for tests: `forever`, or the milliseconds after which the link breaks.
+/// Lets sessions reach the core as those of another node do, for tests: `forever`, or the number of messages after which the link breaks.
 const LINK_VARIABLE: &str = "ONECOPY_TEST_LINKED_SESSIONS";
 
 /// A log that this node has opened and fenced.
@@ -200,7 +199,7 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
     let chores = Arc::clone(&kind).start(&leader, orders)?;
     let coordinator = match links_sessions(leader.as_ref())? {
         Linking::Here => Arc::clone(&leader.coordinator),
-        Linking::Linked { lasts } => leader.link_sessions(Arc::clone(&kind) as Arc<_>, lasts),
+        Linking::Linked { breaks_after } => leader.link_sessions(Arc::clone(&kind) as Arc<_>, breaks_after),
     };
     Ok(Node::new(Shared { leader, coordinator, pools, kind }, chores, plan.start_patience))
 }
@@ -209,22 +208,22 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
 enum Linking {
     /// Directly.
     Here,
-    /// Over a link, although it is in this process, for tests. The link breaks after this time, again and again.
-    Linked { lasts: Option<Duration> },
+    /// Over a link, although it is in this process, for tests. The link breaks after so many messages, again and again.
+    Linked { breaks_after: Option<u64> },
 }
 
 /// As [`LINK_VARIABLE`] says.
 fn links_sessions(leader: &Leader) -> Result<Linking, OpenError> {
-    let Ok(lasts) = std::env::var(LINK_VARIABLE) else { return Ok(Linking::Here) };
-    let lasts = if lasts == "forever" {
+    let Ok(value) = std::env::var(LINK_VARIABLE) else { return Ok(Linking::Here) };
+    let breaks_after = if value == "forever" {
         None
-    } else if let Ok(time_ms) = lasts.parse() {
-        Some(Duration::from_millis(time_ms))
+    } else if let Ok(count) = value.parse() {
+        Some(count)
     } else {
-        let wanted = "milliseconds, or forever";
-        return Err(OpenError::TestVariable { name: LINK_VARIABLE, value: lasts, wanted });
+        let wanted = "a number of messages, or forever";
+        return Err(OpenError::TestVariable { name: LINK_VARIABLE, value, wanted });
     };
-    Ok(if leader.kind.choices().is_some() { Linking::Linked { lasts } } else { Linking::Here })
+    Ok(if leader.kind.choices().is_some() { Linking::Linked { breaks_after } } else { Linking::Here })
 }
 
 /// Starts the writer of the log. Its first report is about the fence and comes before the coordinator exists. All
