@@ -124,12 +124,25 @@ impl Session {
         }
     }
 
+    /// Connects to the home, and reads the settings that a session begins with. If the connection is lost meanwhile, tries again.
+    async fn first_settings(&mut self) -> Result<(ReplicaId, Vec<String>), Fault> {
+        let started = Instant::now();
+        loop {
+            let anchor = self.connect_first().await?;
+            match self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor)) {
+                Err(Fault::Lost(_)) if started.elapsed() < crate::link::wait::WAIT_MAX => {
+                    self.link.servers.close(anchor);
+                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
+                }
+                defaults => return Ok((anchor, defaults?.into_iter().flatten().flatten().collect())),
+            }
+        }
+    }
+
     /// Connects to the home and sends its settings to the client.
     async fn greet(&mut self) -> Result<(), Fault> {
         self.link.session_registration.entry.tell_beginning();
-        let anchor = self.connect_first().await?;
-        let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
-        let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
+        let (anchor, defaults) = self.first_settings().await?;
         self.link.settings.begin_with(&defaults);
         let useless = self.placer().begin_with_own()?;
         let connection = &self.link.servers.get(anchor).connection;
