@@ -127,3 +127,28 @@ impl<M> Reports<M> {
         self.queue.send((event, permit)).await.map_err(|_| NoConsumer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_waits_until_the_bytes_before_it_are_taken() {
+        let limits = Limits { events: 16, event_bytes: 1_000, ..Limits::default() };
+        let (reports, mut events) = Reports::<u8>::new(&limits);
+        let message = |message| PeerEvent::Message { node: NodeId(0), link: LinkId(1), message };
+        reports.send(message(1), 600).await.unwrap();
+        let mut second = std::pin::pin!(reports.send(message(2), 600));
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("there is no room for its bytes"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(matches!(events.recv().await, Some(PeerEvent::Message { message: 1, .. })));
+        second.await.unwrap();
+        assert!(matches!(events.recv().await, Some(PeerEvent::Message { message: 2, .. })));
+        // One that is longer than all of the room takes all of it.
+        reports.send(message(3), 5_000).await.unwrap();
+        assert!(matches!(events.try_recv(), Some(PeerEvent::Message { message: 3, .. })));
+    }
+}

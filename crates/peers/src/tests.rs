@@ -217,8 +217,7 @@ async fn frames_that_are_too_long_or_nonsense_end_the_link() {
 async fn strangers_are_refused_with_the_reason() {
     let [a, b] = pair();
     let address = a.listen.clone();
-    let limits = Limits { unauthenticated: 2, ..Limits::default() };
-    let a: Node = Peers::start_within(a, limits).await.unwrap();
+    let a: Node = start(a).await;
     let hello = Hello::new(&b, "a", None);
     let others = [
         (Hello { cluster: "bank".into(), ..hello.clone() }.frame(LINK_VERSION), "cluster \"bank\""),
@@ -233,15 +232,26 @@ async fn strangers_are_refused_with_the_reason() {
         stream.write_all(&frame.unwrap()).await.unwrap();
         complains(&a, reason).await;
     }
+    let mut silent = TcpStream::connect(&address).await.unwrap();
+    assert_eq!(timeout(PATIENCE, silent.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
+    complains(&a, "did not say who it is").await;
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_a_node_out() {
+    let [a, b] = pair();
+    let address = a.listen.clone();
+    let limits = Limits { unauthenticated: 2, handshake: Duration::from_hours(1), ..Limits::default() };
+    let mut a: Node = Peers::start_within(a, limits).await.unwrap();
     let mut silent = Vec::new();
     for _ in 0..3 {
         silent.push(TcpStream::connect(&address).await.unwrap());
     }
-    // The oldest one gives way at once, the others at the deadline.
-    for stream in &mut silent {
-        assert_eq!(timeout(PATIENCE, stream.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
-    }
-    complains(&a, "did not say who it is").await;
+    let mut read = [0];
+    let closed = timeout(PATIENCE, silent[0].read(&mut read)).await.expect("the oldest one gives way");
+    assert_eq!(closed.unwrap_or(0), 0);
+    let _b = start(b).await;
+    up(&mut a).await;
 }
 
 fn certify(folder: &Path, authority: &CertifiedIssuer<'_, KeyPair>, file: &str, name: &str) {
