@@ -26,6 +26,7 @@ mod error;
 mod follower;
 mod gateway;
 mod keys;
+mod register;
 mod rows;
 mod sequencer;
 mod shared;
@@ -43,6 +44,7 @@ pub use error::EtcdError;
 pub use follower::{Ending, Follower};
 pub use gateway::{ClientIdentity, Gateway, MemberStatus, TlsError, TlsFiles};
 pub use keys::Keys;
+pub use register::EtcdRegister;
 pub use store::{
     Compare, KeyValue, Operation, Range, Revision, SpaceUsed, Store, StoreError, Txn, TxnAnswer,
 };

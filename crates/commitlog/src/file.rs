@@ -28,6 +28,7 @@ mod disk;
 mod engine;
 mod inspect;
 mod recover;
+mod register;
 mod ring;
 mod scan;
 mod segment;
@@ -54,6 +55,7 @@ use crate::engine::{Notices, Recovered};
 use crate::error::LogError;
 
 pub use inspect::{Contents, Found, Inspected, RowCounts, inspect};
+pub use register::FileRegister;
 pub use spill::SpillFolder;
 
 /// How large a segment is, unless a single record needs more.

@@ -9,10 +9,14 @@
 //! | `part/<first version>/<epoch>/<k>` | a piece of a batch that is too large for one value |
 //! | `rows/<identity>/<k>` | a piece of the spilled rows of a transaction |
 //! | `node/<name>` | the version up to which the node has the log on its disk |
+//! | `member`, `seal`, `placement`, `usage`, `quarantine/<replica>`, `parked/<replica>` | the register ([`super::register`]) |
+//! | `turn` | the last change of the register: epoch, nonce, number |
 //!
 //! Numbers are hexadecimal with all their zeros, so that keys sort as versions do.
 
 use cluster::ids::{Epoch, Identity, Version};
+
+use crate::register::Entry;
 
 /// The keys of one cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +99,15 @@ impl Keys {
     /// The first and the last end of the keys of nodes.
     pub(super) fn nodes(&self) -> (String, String) {
         (self.at("node/"), self.at("node0"))
+    }
+
+    /// An entry of the register.
+    pub(super) fn entry(&self, entry: &Entry) -> String {
+        self.at(&entry.to_string())
+    }
+
+    pub(super) fn turn(&self) -> String {
+        self.at("turn")
     }
 
     fn at(&self, name: &str) -> String {

@@ -3,6 +3,7 @@
 mod fake;
 mod faults;
 mod real;
+mod register;
 mod terms;
 
 use std::path::Path;

@@ -44,6 +44,7 @@ struct Inner {
     late: Vec<Txn>,
     is_full: bool,
     is_away: bool,
+    loses_writes: bool,
     mutant: Option<Mutant>,
     /// Keys of appends that were not answered.
     unanswered: BTreeSet<String>,
@@ -72,6 +73,11 @@ impl Fake {
 
     pub(super) fn set_away(&self, is_away: bool) {
         self.inner().is_away = is_away;
+    }
+
+    /// Requests that would write are lost.
+    pub(super) fn lose_writes(&self, loses: bool) {
+        self.inner().loses_writes = loses;
     }
 
     pub(super) fn set_faults(&self, faults: Faults) {
@@ -199,7 +205,8 @@ impl Inner {
 impl Store for Fake {
     fn txn(&self, txn: &Txn, _: Duration) -> Result<TxnAnswer, StoreError> {
         let mut inner = self.inner();
-        if inner.is_away {
+        let writes = txn.then.iter().any(|operation| !matches!(operation, Operation::Read(_)));
+        if inner.is_away || (inner.loses_writes && writes) {
             return Err(Inner::unreachable());
         }
         let faults = inner.faults;
