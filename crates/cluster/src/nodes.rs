@@ -85,6 +85,12 @@ impl Timing {
         (self.lease_us * (100 + self.drift_percent)).div_ceil(100 - self.drift_percent)
     }
 
+    /// A confirmation that is not answered for so long is sent again. Half the deadline: one answer that gets lost must not make a leader
+    /// look cut off.
+    pub fn confirms_again_after_us(&self) -> u64 {
+        self.leader_deadline_us / 2
+    }
+
     /// A leader that has confirmed nothing for so long resigns: 2 D.
     pub fn resigns_after_us(&self) -> u64 {
         2 * self.lease_us

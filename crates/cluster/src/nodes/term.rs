@@ -181,7 +181,15 @@ impl Term {
     ) {
         let is_silence =
             self.rules.beats_tell_of_the_chair && unconfirmed_us >= self.timing.leader_deadline_us;
-        if epoch < self.epoch || is_silence {
+        if epoch < self.epoch {
+            return;
+        }
+        if is_silence {
+            let is_followed = matches!(&self.state, State::Following { leader, epoch: followed, .. }
+                if (*leader, *followed) == (from, epoch));
+            if is_followed {
+                self.give_up(now, out);
+            }
             return;
         }
         match &mut self.state {
@@ -387,7 +395,8 @@ impl Term {
         if now >= self.beat_at {
             self.beat_at = now.after_us(self.timing.beat_us);
             out.push(Output::Beat { epoch: *epoch, unconfirmed_us });
-            let is_due = confirming.is_none_or(|sent| now.since_us(sent) >= self.timing.leader_deadline_us);
+            let is_due =
+                confirming.is_none_or(|sent| now.since_us(sent) >= self.timing.confirms_again_after_us());
             if is_due && unconfirmed_us >= self.timing.beat_us {
                 *confirming = Some(now);
                 out.push(Output::Confirm { sent: now });
