@@ -53,7 +53,9 @@ fuzz: setup
 sim: setup
 	cargo xtask sim --seeds 10000 $(ARGS)
 	cargo xtask sim --protocol c-jdbc --seeds 10000
+	cargo xtask sim --nodes --seeds 10000
 	cargo xtask sim --mutants --seeds 12000
+	cargo xtask sim --nodes --mutants
 
 chaos: setup-test
 	cargo xtask chaos $(if $(ARGS),$(ARGS),--seconds 600)

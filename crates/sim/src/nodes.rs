@@ -9,6 +9,7 @@
 
 mod chair;
 mod clients;
+mod faults;
 mod judge;
 mod leading;
 pub mod mutants;
@@ -30,6 +31,8 @@ pub struct Switches {
     pub incarnations_tell_terms: bool,
     /// The backends of a lost node are ended.
     pub backends_of_the_lost_end: bool,
+    /// An append without an answer is sent again under the same key.
+    pub retries_keep_the_key: bool,
 }
 
 impl Default for Switches {
@@ -40,11 +43,19 @@ impl Default for Switches {
             fenced_before_applied: true,
             incarnations_tell_terms: true,
             backends_of_the_lost_end: true,
+            retries_keep_the_key: true,
         }
     }
 }
 
 /// Runs a seed. Returns what is wrong, and the trace if it was asked for.
 pub fn run_seed(seed: u64, switches: Switches, is_traced: bool) -> (Vec<String>, Vec<String>) {
-    world::World::new(seed, switches, is_traced).run()
+    // A failed assertion of the core is a finding, too.
+    let run = std::panic::catch_unwind(|| world::World::new(seed, switches, is_traced).run());
+    run.unwrap_or_else(|cause| (vec![format!("a check of the core fails: {}", text_of(&*cause))], Vec::new()))
+}
+
+fn text_of(cause: &(dyn std::any::Any + Send)) -> &str {
+    let text = cause.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("no text")
 }

@@ -56,12 +56,13 @@ impl Chair {
             Request::Confirm { revision } => Answer::Confirmed(self.reading.revision == revision),
             Request::Append { revision, first, identities } => {
                 let at = first.0 as usize - 1;
+                // Before the log is looked at: an earlier try that is there must not confirm a term that is over.
+                if compares && self.reading.revision != revision {
+                    return Answer::Appended(Appended::Replaced);
+                }
                 if self.log.get(at..at + identities.len()) == Some(&identities[..]) {
                     // An earlier try of the same append, whose answer was lost.
                     return Answer::Appended(Appended::Done);
-                }
-                if compares && self.reading.revision != revision {
-                    return Answer::Appended(Appended::Replaced);
                 }
                 if self.log.len() != at {
                     return Answer::Appended(Appended::Taken);

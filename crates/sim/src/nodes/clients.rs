@@ -88,7 +88,8 @@ impl World {
     /// The client sends its next request, or has waited for too long.
     pub(super) fn client(&mut self, node: usize, session: usize, number: u64) {
         let floor = self.judge.floor;
-        let is_update = self.dice.percent(50);
+        // The first client of a node mostly reads, so it goes on when nothing can be committed.
+        let is_update = self.dice.percent(if session == 0 { 5 } else { 50 });
         let this = self.session(node, session);
         match this.phase {
             Phase::Idle if this.left > 0 => {
@@ -170,11 +171,12 @@ impl World {
         this.phase = Phase::Running;
         this.line = Some((replica, backend, incarnation));
         this.identity = identity;
+        let is_update = this.is_update;
         if let Some(identity) = identity {
             let request = self.request(node, session);
             self.judge.begun(request, identity);
         }
-        self.call_of(node, session, replica, What::Run { incarnation, backend });
+        self.call_of(node, session, replica, What::Run { incarnation, backend, is_update });
     }
 
     fn call_of(&mut self, node: usize, session: usize, replica: usize, what: What) {

@@ -21,6 +21,8 @@ use super::world::{Happening, Message, NETWORK_US, TIMING, World};
 #[derive(Clone, Debug)]
 struct Append {
     first: Version,
+    /// Its place in the log, which is another one only under a mutant.
+    key: Version,
     identities: Vec<Identity>,
     /// When it was sent last.
     sent: Time,
@@ -80,7 +82,7 @@ impl World {
             serves: false,
             waiting: VecDeque::new(),
             queue: VecDeque::new(),
-            appending: Some(Append { first, identities: vec![fence], sent: now }),
+            appending: Some(Append { first, key: first, identities: vec![fence], sent: now }),
             last: first,
             versions: BTreeMap::new(),
             incarnations: vec![before; self.servers.len()],
@@ -95,8 +97,8 @@ impl World {
         let Some(lead) = &mut self.nodes[node].lead else { return };
         let Some(append) = &mut lead.appending else { return };
         append.sent = sent;
-        let Append { first, identities, .. } = append.clone();
-        let request = Request::Append { revision: lead.revision, first, identities };
+        let Append { key, identities, .. } = append.clone();
+        let request = Request::Append { revision: lead.revision, first: key, identities };
         self.ask_chair(node, request, sent);
     }
 
@@ -124,12 +126,13 @@ impl World {
                     }
                     Appended::Replaced => self.confirmed(node, sent, false),
                     Appended::Taken => self.taken(node, sent),
-                    Appended::Unknown => self.send_append(node),
+                    Appended::Unknown => self.append_again(node),
                 }
             }
             None => {
                 self.hear(node, Input::Read { sent, reading: None });
                 self.hear(node, Input::Claimed { sent, epoch: None });
+                self.hear(node, Input::Confirmed { sent, is_ours: None });
             }
         }
     }
@@ -143,13 +146,25 @@ impl World {
         }
     }
 
+    /// There was no answer, so the append may be in the log: the same one again. The mutant takes a new place.
+    fn append_again(&mut self, node: usize) {
+        let next = Version(self.chair.log.len() as u64 + 1);
+        if let Some(lead) = &mut self.nodes[node].lead
+            && let Some(append) = &mut lead.appending
+            && !self.switches.retries_keep_the_key
+        {
+            append.key = next;
+        }
+        self.send_append(node);
+    }
+
     /// The place in the log is another's. Only mutants come here while they have the chair.
     fn taken(&mut self, node: usize, sent: Time) {
         let next = Version(self.chair.log.len() as u64 + 1);
         let Some(lead) = &mut self.nodes[node].lead else { return };
         if lead.cluster.is_none() || !self.switches.appends_compare {
             if let Some(append) = &mut lead.appending {
-                (append.first, lead.last) = (next, next);
+                (append.first, append.key, lead.last) = (next, next, next);
             }
             self.send_append(node);
         } else {
@@ -414,7 +429,9 @@ impl World {
         if lead.appending.is_none() && !lead.queue.is_empty() {
             let identities: Vec<Identity> = lead.queue.drain(..).collect();
             let first = Version(lead.last.0 + 1 - identities.len() as u64);
-            lead.appending = Some(Append { first, identities, sent: Time::default() });
+            let next = Version(self.chair.log.len() as u64 + 1);
+            let key = if self.switches.retries_keep_the_key { first } else { next };
+            lead.appending = Some(Append { first, key, identities, sent: Time::default() });
             self.send_append(node);
         }
     }

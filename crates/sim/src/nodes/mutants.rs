@@ -22,4 +22,5 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "applies before it has fenced", switch: |s| s.fenced_before_applied = false },
     Mutant { name: "incarnations count from 0", switch: |s| s.incarnations_tell_terms = false },
     Mutant { name: "a dead node's backends stay", switch: |s| s.backends_of_the_lost_end = false },
+    Mutant { name: "retries an append under a new key", switch: |s| s.retries_keep_the_key = false },
 ];

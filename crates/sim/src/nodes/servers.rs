@@ -6,6 +6,11 @@ use cluster::ids::{Epoch, Incarnation, Version};
 
 use super::world::{Happening, NETWORK_US, World};
 
+/// A statement that waits for a row looks again after this time.
+const LOOKS_AGAIN_US: u64 = 200;
+/// A slow statement of an update runs for up to this time.
+const SLOW_US: u64 = 3_000;
+
 /// One server.
 #[derive(Debug, Default)]
 pub(super) struct Server {
@@ -15,6 +20,10 @@ pub(super) struct Server {
     pub(super) shown: BTreeSet<u64>,
     /// By number: the session that owns it.
     pub(super) backends: BTreeMap<u64, Owner>,
+    /// Backends that hold the row of their session.
+    locks: BTreeSet<u64>,
+    /// Connections that were closed before their statement arrived.
+    closed: BTreeSet<u64>,
     /// Until when a node cannot reach it.
     pub(super) cut: BTreeMap<usize, u64>,
 }
@@ -42,6 +51,7 @@ pub(super) enum What {
     Run {
         incarnation: Incarnation,
         backend: u64,
+        is_update: bool,
     },
     Commit {
         backend: u64,
@@ -61,6 +71,12 @@ pub(super) enum Reply {
 }
 
 impl Server {
+    /// Whose backend holds the row of this session: one of an earlier transaction, or of an earlier run of its node.
+    fn holder(&self, of: Owner) -> Option<Owner> {
+        let mut holders = self.locks.iter().filter_map(|backend| self.backends.get(backend));
+        holders.find(|holder| (holder.node, holder.session) == (of.node, of.session)).copied()
+    }
+
     /// It shows every version up to this one.
     pub(super) fn prefix(&self) -> u64 {
         self.shown.iter().zip(1..).take_while(|(shown, dense)| *shown == dense).count() as u64
@@ -80,10 +96,28 @@ impl World {
             self.agenda.enter(cut_us - self.agenda.now_us(), Happening::Server(call));
             return;
         }
+        let of = &self.nodes[owner.node];
+        let is_alive = of.is_up && of.run == owner.run;
         let server = &mut self.servers[replica];
         let reply = match what {
-            What::Run { incarnation, backend } if server.incarnation == incarnation => {
+            What::Run { incarnation, backend, is_update } if server.incarnation == incarnation => {
+                // The connection of a dead node, or one that was closed, brings nothing more.
+                if !is_alive || server.closed.remove(&backend) {
+                    return;
+                }
+                if is_update && let Some(holder) = server.holder(owner) {
+                    if holder.run != owner.run {
+                        // It was let run by a leader that has lost the earlier run.
+                        self.judge
+                            .find(format!("a row is locked at replica {replica} by a dead node: {holder:?}"));
+                    }
+                    self.agenda.enter(LOOKS_AGAIN_US, Happening::Server(call));
+                    return;
+                }
                 server.backends.insert(backend, owner);
+                if is_update {
+                    server.locks.insert(backend);
+                }
                 Reply::Done { seen: Version(server.prefix()) }
             }
             What::Commit { backend, version } if server.backends.contains_key(&backend) => {
@@ -97,17 +131,25 @@ impl World {
                 }
             }
             What::Close { backend } => {
-                server.backends.remove(&backend);
+                if server.backends.remove(&backend).is_none() {
+                    server.closed.insert(backend);
+                }
                 return;
             }
             What::Run { .. } | What::Commit { .. } => Reply::Lost,
         };
-        self.reply_later(owner, reply);
+        let is_slow = matches!(what, What::Run { is_update: true, .. }) && self.dice.percent(25);
+        let after = if is_slow { self.dice.below(SLOW_US) } else { 0 };
+        self.reply_after(after, owner, reply);
     }
 
     pub(super) fn reply_later(&mut self, owner: Owner, reply: Reply) {
+        self.reply_after(0, owner, reply);
+    }
+
+    fn reply_after(&mut self, runs_us: u64, owner: Owner, reply: Reply) {
         let Owner { node, run, session, number } = owner;
-        let after = self.dice.delay(NETWORK_US);
+        let after = runs_us + self.dice.delay(NETWORK_US);
         self.agenda.enter(after, Happening::Reply { node, run, session, number, reply });
     }
 

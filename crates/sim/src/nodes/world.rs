@@ -60,12 +60,13 @@ pub(super) enum Happening {
     Agent { node: usize, run: u64, epoch: Epoch, work: super::leading::Work },
     Fault,
     Start { node: usize },
+    Watched { revision: u64 },
 }
 
 #[derive(Debug, Default)]
-struct Path {
-    messages: VecDeque<(Message, u64)>,
-    cut_until_us: u64,
+pub(super) struct Path {
+    pub(super) messages: VecDeque<(Message, u64)>,
+    pub(super) cut_until_us: u64,
 }
 
 /// One node.
@@ -75,8 +76,8 @@ pub(super) struct Node {
     pub(super) is_up: bool,
     /// Thousandths of real time.
     rate: u64,
-    paused_until_us: u64,
-    chair_cut_until_us: u64,
+    pub(super) paused_until_us: u64,
+    pub(super) chair_cut_until_us: u64,
     nonce: Nonce,
     pub(super) term: Term,
     pub(super) ledger: Ledger,
@@ -95,12 +96,14 @@ pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) switches: Switches,
     pub(super) chair: Chair,
-    leaderless_until_us: u64,
+    pub(super) leaderless_until_us: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) servers: Vec<super::servers::Server>,
-    paths: BTreeMap<(usize, usize), Path>,
+    pub(super) paths: BTreeMap<(usize, usize), Path>,
     pub(super) judge: super::judge::Judge,
-    faults_left: u64,
+    pub(super) faults_left: u64,
+    /// The revision of a leader that was cut off from the chair, while no other fault hinders its replacement.
+    pub(super) watched: Option<u64>,
     pub(super) backends: u64,
     pub(super) trace: Option<Vec<String>>,
 }
@@ -119,6 +122,7 @@ impl World {
             paths: BTreeMap::new(),
             judge: super::judge::Judge::default(),
             faults_left: dice.below(7),
+            watched: None,
             backends: 0,
             trace: is_traced.then(Vec::new),
             dice,
@@ -239,6 +243,7 @@ impl World {
             Happening::Agent { node, epoch, work, .. } => self.work(node, epoch, work),
             Happening::Fault => self.fault(),
             Happening::Start { node } => self.start(node),
+            Happening::Watched { revision } => self.watched(revision),
         }
     }
 
@@ -336,19 +341,30 @@ impl World {
         self.agenda.enter(after, Happening::Deliver { from, to });
     }
 
+    /// Takes every message that is due, in order: one event for each would leave a path late for ever if a pause, or a cut, ends early.
     fn deliver(&mut self, from: usize, to: usize) {
+        while let Some(message) = self.next_due(from, to) {
+            // A node that is down hears nothing.
+            if self.nodes[to].is_up {
+                self.receive(from, to, message);
+            }
+        }
+    }
+
+    fn next_due(&mut self, from: usize, to: usize) -> Option<Message> {
         let now_us = self.agenda.now_us();
-        let Some(path) = self.paths.get_mut(&(from, to)) else { return };
-        let Some((_, due_us)) = path.messages.front() else { return };
-        let at_us = path.cut_until_us.max(*due_us).max(self.nodes[to].paused_until_us);
+        let Node { is_up, paused_until_us, .. } = self.nodes[to];
+        let path = self.paths.get_mut(&(from, to))?;
+        let (_, due_us) = path.messages.front()?;
+        let at_us = path.cut_until_us.max(*due_us).max(if is_up { paused_until_us } else { 0 });
         if at_us > now_us {
             self.agenda.enter(at_us - now_us, Happening::Deliver { from, to });
-            return;
+            return None;
         }
-        let Some((message, _)) = path.messages.pop_front() else { return };
-        if !self.nodes[to].is_up {
-            return;
-        }
+        path.messages.pop_front().map(|(message, _)| message)
+    }
+
+    fn receive(&mut self, from: usize, to: usize, message: Message) {
         match message {
             Message::Term(input) => self.hear(to, input),
             Message::Hello { epoch, join } => self.hello(to, (from, join), epoch),
@@ -379,7 +395,7 @@ impl World {
     }
 
     /// A link is reset: what was under way is lost, and both ends notice.
-    fn reset_link(&mut self, one: usize, other: usize) {
+    pub(super) fn reset_link(&mut self, one: usize, other: usize) {
         for (from, to) in [(one, other), (other, one)] {
             if let Some(path) = self.paths.get_mut(&(from, to)) {
                 path.messages.clear();
@@ -411,6 +427,9 @@ impl World {
         let is_done = !is_lost || !is_cut && self.dice.percent(50);
         let answer = is_done.then(|| self.chair.handle(request.clone(), self.switches.appends_compare));
         let answer = answer.filter(|_| !is_lost && !is_cut && !self.dice.percent(2));
+        if answer.is_none() && !is_cut {
+            self.watched = None;
+        }
         let after = if answer.is_some() { self.dice.delay(150) } else { PATIENCE_US };
         let is_append = matches!(request, Request::Append { .. });
         let answer = answer.or_else(|| is_append.then_some(Answer::Appended(Appended::Unknown)));
@@ -423,67 +442,5 @@ impl World {
         let fresh = self.fresh(node, count, rate, left);
         self.nodes[node] = fresh;
         self.begin(node);
-    }
-
-    fn fault(&mut self) {
-        if self.faults_left == 0 {
-            return;
-        }
-        self.faults_left -= 1;
-        let node = self.dice.index(self.nodes.len());
-        // Mostly the one that leads.
-        let leader = self.nodes.iter().position(|node| node.lead.is_some()).filter(|_| self.dice.percent(70));
-        let node = leader.unwrap_or(node);
-        let other = (node + 1 + self.dice.index(self.nodes.len() - 1)) % self.nodes.len();
-        let until_us = self.agenda.now_us() + self.dice.between(500, 25_000);
-        let kind = self.dice.below(8);
-        self.say(|| format!("fault {kind} at node {node}, other {other}, until {until_us}"));
-        match kind {
-            0 => self.nodes[node].paused_until_us = until_us,
-            1 => self.kill(node, until_us),
-            2 => self.nodes[node].chair_cut_until_us = until_us,
-            // The same, and only this node reaches a server: what a lease is for.
-            3 => {
-                self.nodes[node].chair_cut_until_us = until_us;
-                let server = self.dice.index(self.servers.len());
-                for other in (0..self.nodes.len()).filter(|other| *other != node) {
-                    self.servers[server].cut.insert(other, until_us);
-                    for pair in [(node, other), (other, node)] {
-                        self.paths.entry(pair).or_default().cut_until_us = until_us;
-                    }
-                }
-            }
-            4 => self.paths.entry((node, other)).or_default().cut_until_us = until_us,
-            5 => {
-                for pair in [(node, other), (other, node)] {
-                    self.paths.entry(pair).or_default().cut_until_us = until_us;
-                }
-            }
-            6 => self.reset_link(node, other),
-            _ if self.dice.percent(50) => self.leaderless_until_us = self.agenda.now_us() + 3_000,
-            _ => {
-                let server = self.dice.index(self.servers.len());
-                self.servers[server].cut.insert(node, until_us);
-            }
-        }
-        let after = self.dice.between(1_000, 30_000);
-        self.agenda.enter(after, Happening::Fault);
-    }
-
-    fn kill(&mut self, node: usize, until_us: u64) {
-        self.nodes[node].is_up = false;
-        self.nodes[node].lead = None;
-        self.nodes[node].joined = None;
-        let resets = self.dice.percent(50);
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            for pair in [(node, other), (other, node)] {
-                self.paths.entry(pair).or_default().messages.clear();
-            }
-            // A machine that dies sends no FIN.
-            if resets && self.nodes[other].is_up {
-                self.reset_link(node, other);
-            }
-        }
-        self.agenda.enter(until_us - self.agenda.now_us(), Happening::Start { node });
     }
 }

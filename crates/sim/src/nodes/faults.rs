@@ -1,0 +1,114 @@
+//! What goes wrong in the world of several nodes.
+
+use super::world::{Happening, World};
+
+/// A leader that is cut off from the chair and nothing else is replaced within this time: the deadline by a slow clock, a beat, a round of
+/// votes, the stagger and two requests.
+const HEALTHY_LOOKS_US: u64 = 13_500;
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.faults_left == 0 {
+            return;
+        }
+        self.faults_left -= 1;
+        self.watched = None;
+        let node = self.dice.index(self.nodes.len());
+        // Mostly the one that leads.
+        let leader = self.nodes.iter().position(|node| node.lead.is_some()).filter(|_| self.dice.percent(70));
+        let node = leader.unwrap_or(node);
+        let other = (node + 1 + self.dice.index(self.nodes.len() - 1)) % self.nodes.len();
+        let until_us = self.agenda.now_us() + self.dice.between(500, 25_000);
+        let kind = self.dice.below(11);
+        self.say(|| format!("fault {kind} at node {node}, other {other}, until {until_us}"));
+        match kind {
+            0 => self.nodes[node].paused_until_us = until_us,
+            1 => self.kill(node, until_us),
+            2 => self.nodes[node].chair_cut_until_us = until_us,
+            // The same, and only this node reaches a server: what a lease is for.
+            3 => self.isolate(node, until_us),
+            // The others notice at once, so the lease is young when they claim.
+            8 | 10 => {
+                for other in (0..self.nodes.len()).filter(|other| *other != node) {
+                    self.reset_link(node, other);
+                }
+                self.isolate(node, until_us);
+            }
+            // Cut off from the chair for long, while everything else works.
+            9 => {
+                let until_us = self.agenda.now_us() + HEALTHY_LOOKS_US + 5_000;
+                self.nodes[node].chair_cut_until_us = until_us;
+                self.watch(node);
+            }
+            4 => self.paths.entry((node, other)).or_default().cut_until_us = until_us,
+            5 => {
+                for pair in [(node, other), (other, node)] {
+                    self.paths.entry(pair).or_default().cut_until_us = until_us;
+                }
+            }
+            6 => self.reset_link(node, other),
+            _ if self.dice.percent(50) => self.leaderless_until_us = self.agenda.now_us() + 3_000,
+            _ => {
+                let server = self.dice.index(self.servers.len());
+                self.servers[server].cut.insert(node, until_us);
+            }
+        }
+        let after = self.dice.between(1_000, 30_000);
+        self.agenda.enter(after, Happening::Fault);
+    }
+
+    /// A node reaches neither the chair nor a node, and it alone reaches a server: what a lease is for.
+    fn isolate(&mut self, node: usize, until_us: u64) {
+        self.nodes[node].chair_cut_until_us = until_us;
+        let server = self.dice.index(self.servers.len());
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.servers[server].cut.insert(other, until_us);
+            for pair in [(node, other), (other, node)] {
+                self.paths.entry(pair).or_default().cut_until_us = until_us;
+            }
+        }
+    }
+
+    /// A leader is cut off from the chair alone: another node has to claim the chair in time, if nothing else hinders it.
+    fn watch(&mut self, node: usize) {
+        let now_us = self.agenda.now_us();
+        let leads = self.nodes[node].term.leads();
+        let is_held = self.chair.reading.holder.map(|holder| holder.epoch) == leads && leads.is_some();
+        let are_well = self.nodes.iter().enumerate().all(|(at, one)| {
+            let follows = one.term.follows().map(|(leader, _)| usize::from(leader.0)) == Some(node);
+            one.is_up
+                && one.paused_until_us <= now_us
+                && (at == node || follows && one.chair_cut_until_us <= now_us)
+        });
+        let are_linked = self.paths.values().all(|path| path.cut_until_us <= now_us);
+        if is_held && are_well && are_linked && self.leaderless_until_us <= now_us {
+            self.watched = Some(self.chair.reading.revision);
+            let revision = self.chair.reading.revision;
+            self.agenda.enter(HEALTHY_LOOKS_US, Happening::Watched { revision });
+        }
+    }
+
+    pub(super) fn watched(&mut self, revision: u64) {
+        if self.watched.take() == Some(revision) && self.chair.reading.revision == revision {
+            self.judge
+                .find(format!("a leader without the chair is not replaced within {HEALTHY_LOOKS_US} us"));
+        }
+    }
+
+    fn kill(&mut self, node: usize, until_us: u64) {
+        self.nodes[node].is_up = false;
+        self.nodes[node].lead = None;
+        self.nodes[node].joined = None;
+        let resets = self.dice.percent(50);
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            for pair in [(node, other), (other, node)] {
+                self.paths.entry(pair).or_default().messages.clear();
+            }
+            // A machine that dies sends no FIN.
+            if resets && self.nodes[other].is_up {
+                self.reset_link(node, other);
+            }
+        }
+        self.agenda.enter(until_us - self.agenda.now_us(), Happening::Start { node });
+    }
+}
