@@ -62,6 +62,12 @@ impl Model {
                 s.txns[t].phase = Phase::Sent;
                 self.set_base(s, t, 0, 0);
             }
+            Step::LeaseOver => {
+                s.is_leased = false;
+                if self.rules.old_leader_stops {
+                    s.old = None;
+                }
+            }
             Step::Execute(t) => self.execute(s, t as usize),
             Step::Certify(t) => self.certify(s, t as usize),
             Step::Durable => {

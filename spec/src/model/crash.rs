@@ -71,9 +71,8 @@ impl Model {
 
     pub(super) fn restart(&self, s: &mut State, keep: usize) {
         s.restarts -= 1;
-        if !self.rules.old_leader_stops {
-            s.old = Some(s.marked);
-        }
+        s.old = Some(s.marked);
+        s.is_leased = true;
         s.log.truncate(keep);
         s.durable = keep as u8;
         let logged = self.assigned(s);

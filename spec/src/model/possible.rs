@@ -4,6 +4,9 @@ use super::*;
 
 impl Model {
     pub(super) fn commit_allowed(&self, s: &State, r: usize, t: u8) -> bool {
+        if s.is_leased && self.rules.commits_after_lease {
+            return false;
+        }
         let list = self.relevant(s, r);
         let Some(i) = list.iter().position(|&x| x == t) else { return false };
         let known = s.replicas[r].known;
@@ -24,6 +27,9 @@ impl Model {
     pub fn steps(&self, s: &State) -> Vec<Step> {
         let mut v = Vec::with_capacity(16);
         let n = self.sc.programs.len();
+        if s.is_leased {
+            v.push(Step::LeaseOver);
+        }
         for t in 0..n {
             let x = &s.txns[t];
             match x.phase {
@@ -41,6 +47,7 @@ impl Model {
                         }
                     }
                 }
+                Phase::Ready if s.is_leased && self.rules.serves_after_lease => {}
                 Phase::Ready => {
                     for r in 0..self.sc.holds.len() {
                         if x.home.map_or(true, |h| h as usize == r)
