@@ -1,8 +1,8 @@
 //! The register: what a leader has to know of its cluster beside the log, by name.
 //!
 //! [`FileRegister`](crate::FileRegister) keeps it in files of the data folder, [`EtcdRegister`](crate::EtcdRegister) under keys of
-//! etcd, for nodes with data folders of their own. The value of an entry is what its file holds, byte for byte. For example,
-//! `Quarantine("replica-2")` is the file `log/quarantine-replica-2`, or the key `quarantine/replica-2`.
+//! etcd, for nodes with data folders of their own, and a copy in files. The value of an entry is what its file holds, byte for byte.
+//! For example, `Quarantine("replica-2")` is the file `log/quarantine-replica-2`, or the key `quarantine/replica-2`.
 //!
 //! Invariant: a change that has returned without an error is durable, and one that has not is either there as a whole or not at all.
 //!
@@ -56,6 +56,12 @@ pub trait Register: Send + Sync + fmt::Debug {
 
     /// Gives an entry this value, or removes it, durably.
     fn change(&self, entry: &Entry, value: Option<&[u8]>) -> Result<(), RegisterError>;
+
+    /// The file or the key of an entry, for messages.
+    fn location(&self, entry: &Entry) -> String;
+
+    /// The node stops: changes that wait for an answer are given up.
+    fn close(&self) {}
 }
 
 /// Why the register was not read or changed.
@@ -79,6 +85,11 @@ pub enum RegisterError {
     Store(StoreError),
     /// The node stops while etcd does not answer. The change may be there or not.
     InDoubt {
+        /// The entry.
+        entry: Entry,
+    },
+    /// Another node has changed the entry since it was read without a claim.
+    Outdated {
         /// The entry.
         entry: Entry,
     },
@@ -111,6 +122,9 @@ impl fmt::Display for RegisterError {
                 f,
                 "the node stopped while etcd did not answer; the entry {entry} may have changed or not"
             ),
+            Self::Outdated { entry } => {
+                write!(f, "another node has changed the entry {entry} meanwhile; start this node again")
+            }
             Self::Fenced { by, node } => {
                 write!(f, "node {node} has taken over the log with epoch {by}; nothing has changed")
             }

@@ -12,7 +12,8 @@
 //! answer that, the change fails and nothing was sent.
 //!
 //! A register without `member` was not begun. It takes the entries of the node's files, `member` as the last one, so that a crash in
-//! between leaves one that is begun again. Once it has `member`, the files count no more.
+//! between leaves one that is begun again. Once it has `member`, the files are a copy of it, for the day when etcd is lost: each
+//! change goes there when it is durable.
 //!
 //! Invariant: after a claim, no node of an earlier term changes the register.
 
@@ -40,6 +41,7 @@ const REPLICA_ENTRIES_MAX: usize = 1_000;
 pub struct EtcdRegister {
     etcd: EtcdKeys,
     claim: Claim,
+    files: FileRegister,
     /// How long etcd may be away before a change fails that was not sent yet.
     patience: Duration,
     is_closed: AtomicBool,
@@ -65,32 +67,35 @@ impl EtcdRegister {
         Ok(answer.key(0).map(|kv| kv.value.clone()))
     }
 
-    /// Opens the register for the term of this claim. One that was not begun takes what the files hold.
+    /// Opens the register for the term of this claim. One that was not begun takes what the files hold; then the files take what it
+    /// holds. `members`: that entry, as [`Self::peek`] has read it before the claim.
     ///
     /// Ordering duty: the claim was answered before.
     pub fn open(
         etcd: EtcdKeys,
         claim: Claim,
-        files: &FileRegister,
+        files: FileRegister,
+        members: Option<&[u8]>,
         patience: Duration,
     ) -> Result<Self, RegisterError> {
         let state = load(&etcd, &claim, patience)?;
-        let is_begun = state.entries.contains_key(&Entry::Members);
+        let found = state.entries.get(&Entry::Members).map(Vec::as_slice);
+        if found != members {
+            return Err(RegisterError::Outdated { entry: Entry::Members });
+        }
+        let is_begun = found.is_some();
         let is_closed = AtomicBool::new(false);
-        let register = Self { etcd, claim, patience, is_closed, state: Mutex::new(state) };
-        if !is_begun {
-            register.begin(files)?;
+        let register = Self { etcd, claim, files, patience, is_closed, state: Mutex::new(state) };
+        if is_begun {
+            register.copy_all()?;
+        } else {
+            register.begin()?;
         }
         Ok(register)
     }
 
-    /// Changes that etcd does not answer are given up.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    fn begin(&self, files: &FileRegister) -> Result<(), RegisterError> {
-        let found = files.entries()?;
+    fn begin(&self) -> Result<(), RegisterError> {
+        let found = self.files.entries()?;
         let left: Vec<Entry> = self.state().entries.keys().cloned().collect();
         for entry in left.iter().filter(|entry| !found.contains(entry)) {
             self.change(entry, None)?;
@@ -98,7 +103,21 @@ impl EtcdRegister {
         let (members, others): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|entry| *entry == Entry::Members);
         for entry in others.iter().chain(&members) {
-            self.change(entry, files.read(entry)?.as_deref())?;
+            self.change(entry, self.files.read(entry)?.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Has the files hold what etcd does.
+    fn copy_all(&self) -> Result<(), RegisterError> {
+        let state = self.state();
+        for entry in self.files.entries()?.iter().filter(|entry| !state.entries.contains_key(entry)) {
+            self.files.change(entry, None)?;
+        }
+        for (entry, value) in &state.entries {
+            if self.files.read(entry)?.as_ref() != Some(value) {
+                self.files.change(entry, Some(value))?;
+            }
         }
         Ok(())
     }
@@ -184,7 +203,18 @@ impl Register for EtcdRegister {
             Some(value) => drop(state.entries.insert(entry.clone(), value.to_vec())),
             None => drop(state.entries.remove(entry)),
         }
+        if let Err(error) = self.files.change(entry, value) {
+            tracing::warn!(%error, "the copy of an entry that etcd has cannot be written");
+        }
         Ok(())
+    }
+
+    fn location(&self, entry: &Entry) -> String {
+        format!("the key {} of etcd", self.etcd.keys.entry(entry))
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
     }
 }
 

@@ -85,6 +85,10 @@ impl Register for FileRegister {
         };
         changed.map_err(|source| RegisterError::Io { path, source })
     }
+
+    fn location(&self, entry: &Entry) -> String {
+        self.path(entry).display().to_string()
+    }
 }
 
 fn write(path: &Path, value: &[u8]) -> io::Result<()> {

@@ -22,7 +22,8 @@ fn open(etcd: &EtcdKeys, node: &str, data: &Path) -> EtcdRegister {
 
 fn open_patiently(etcd: &EtcdKeys, node: &str, data: &Path, patience: Duration) -> EtcdRegister {
     let files = FileRegister::in_folder(data);
-    EtcdRegister::open(etcd.clone(), claim(etcd, node), &files, patience).unwrap()
+    let members = EtcdRegister::peek(etcd, &Entry::Members, patience).unwrap();
+    EtcdRegister::open(etcd.clone(), claim(etcd, node), files, members.as_deref(), patience).unwrap()
 }
 
 fn quarantine(replica: u32) -> Entry {
@@ -54,13 +55,21 @@ fn a_successor_finds_what_was_changed(etcd: &EtcdKeys) {
         (Entry::Seal, Some("s")),
         (Entry::Members, Some("m")),
         (Entry::Placement, Some("p")),
-        (parked, Some("7")),
+        (parked.clone(), Some("7")),
         (quarantine(2), None),
         (Entry::Usage, None),
     ];
     for (entry, value) in &expected {
         assert_eq!(second.read(entry).unwrap().as_deref(), value.map(str::as_bytes), "{entry}");
     }
+    // The files are the copy of what it has, from the start and after a change.
+    second.change(&Entry::Usage, Some(b"u")).unwrap();
+    second.change(&parked, None).unwrap();
+    let copy = FileRegister::in_folder(of_b.path());
+    let mut copied = copy.entries().unwrap();
+    copied.sort();
+    assert_eq!(copied, [Entry::Members, Entry::Seal, Entry::Placement, Entry::Usage]);
+    assert_eq!(copy.read(&Entry::Seal).unwrap().unwrap(), b"s");
     // The first one is superseded.
     let refused = first.change(&Entry::Placement, Some(b"late")).unwrap_err();
     assert!(matches!(&refused, RegisterError::Fenced { node, .. } if node == "b"), "{refused}");
@@ -156,7 +165,7 @@ fn a_register_that_was_not_begun_to_the_end_is_begun_again() {
     // One of the files cannot be read.
     let damaged = folder.path().join("log/quarantine-replica-1");
     std::fs::create_dir_all(&damaged).unwrap();
-    assert!(EtcdRegister::open(etcd.clone(), claim(&etcd, "a"), &files, PATIENCE).is_err());
+    assert!(EtcdRegister::open(etcd.clone(), claim(&etcd, "a"), files, None, PATIENCE).is_err());
     assert_eq!(
         EtcdRegister::peek(&etcd, &Entry::Members, PATIENCE).unwrap(),
         None,
@@ -167,4 +176,25 @@ fn a_register_that_was_not_begun_to_the_end_is_begun_again() {
     assert_eq!(register.read(&Entry::Seal).unwrap().unwrap(), b"s");
     assert_eq!(register.read(&quarantine(9)).unwrap(), None);
     assert_eq!(fake.keys("quarantine"), Vec::<String>::new());
+}
+
+#[test]
+fn members_that_changed_before_the_claim_are_noticed() {
+    let (fake, of_a, of_b) = (Arc::<Fake>::default(), Folder::default(), Folder::default());
+    let etcd = etcd_of(Arc::clone(&fake) as Arc<_>);
+    let files = FileRegister::in_folder(of_a.path());
+    files.change(&Entry::Members, Some(b"m")).unwrap();
+    let first = open(&etcd, "a", of_a.path());
+    let peeked = EtcdRegister::peek(&etcd, &Entry::Members, PATIENCE).unwrap();
+    first.change(&Entry::Members, Some(b"m, n")).unwrap();
+    let late = |peeked: Option<&[u8]>| {
+        let files = FileRegister::in_folder(of_b.path());
+        EtcdRegister::open(etcd.clone(), claim(&etcd, "b"), files, peeked, PATIENCE)
+    };
+    for before in [None, peeked.as_deref()] {
+        let refused = late(before).unwrap_err();
+        assert!(matches!(refused, RegisterError::Outdated { entry: Entry::Members }), "{refused}");
+    }
+    assert_eq!(FileRegister::in_folder(of_b.path()).entries().unwrap(), []);
+    assert!(late(Some(b"m, n")).is_ok());
 }
