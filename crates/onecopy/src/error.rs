@@ -1,7 +1,7 @@
 //! Errors of a session, grouped by the reaction that they need. Only this file turns them into SQLSTATEs.
 
 use cluster::ids::ReplicaId;
-use commitlog::LogRefusal;
+use commitlog::{LogRefusal, RegisterError, StoreError};
 use wire::{encode, sqlstate};
 
 use crate::backend::BackendError;
@@ -69,6 +69,21 @@ impl Refusal {
     pub(crate) fn write(&self, out: &mut Vec<u8>, severity: &str) {
         let more = (self.detail.as_deref(), self.hint.as_deref());
         encode::error_in_detail(out, severity, self.sqlstate, &self.message, more);
+    }
+}
+
+/// The SQLSTATE of a command that was to change the register.
+pub(crate) fn register_sqlstate(error: &RegisterError) -> &'static str {
+    match error {
+        RegisterError::Store(StoreError::NoSpace) => sqlstate::DISK_FULL,
+        RegisterError::Store(StoreError::Unreachable { .. })
+        | RegisterError::InDoubt { .. }
+        | RegisterError::Fenced { .. } => sqlstate::CANNOT_CONNECT_NOW,
+        RegisterError::Io { .. }
+        | RegisterError::TooLarge { .. }
+        | RegisterError::Store(_)
+        | RegisterError::Outdated { .. }
+        | RegisterError::Malformed { .. } => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
     }
 }
 

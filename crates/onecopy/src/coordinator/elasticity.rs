@@ -4,22 +4,20 @@
 //! read it. Example: three servers that run for 20 minutes are one replica-hour, and with a price of 0.12 an hour they cost
 //! 0.12. A parked replica costs nothing; one that is down does, since its server is still there.
 //!
-//! The usage since the folder of the cluster was made is kept in a file, which is written every minute and at the stop.
+//! The usage since the cluster was made is kept in the register, which is written every minute and at the stop.
 //! A crash loses what came after that.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use cluster::ids::ReplicaId;
 use cluster::parts::elastic::{Sample, Settings};
+use commitlog::Entry;
 use serde::{Deserialize, Serialize};
 
-/// The name of the file.
-const USAGE_FILE: &str = "usage.json";
+use super::register::TermRegister;
+
 /// The number of decisions that SHOW ELASTIC shows.
 const DECISIONS_MAX: usize = 50;
 
@@ -102,36 +100,6 @@ impl Usage {
     }
 }
 
-/// The file of the usage since the folder of the cluster was made.
-#[derive(Debug)]
-pub(crate) struct UsageFile {
-    folder: PathBuf,
-}
-
-impl UsageFile {
-    /// The file in this folder.
-    pub(crate) fn in_folder(folder: PathBuf) -> Self {
-        Self { folder }
-    }
-
-    fn read(&self) -> io::Result<Option<Usage>> {
-        match fs::read(self.folder.join(USAGE_FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn write(&self, usage: &Usage) -> io::Result<()> {
-        let unfinished = self.folder.join("usage.json.new");
-        let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-        file.write_all(&serde_json::to_vec(usage)?)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, self.folder.join(USAGE_FILE))?;
-        File::open(&self.folder)?.sync_all()
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
     loads: BTreeMap<ReplicaId, Sample>,
@@ -146,23 +114,28 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Elasticity {
     settings: OnceLock<ElasticSettings>,
-    file: UsageFile,
+    register: Arc<TermRegister>,
     /// The usage before the node started.
     before: Option<Usage>,
     state: Mutex<State>,
 }
 
 impl Elasticity {
-    /// Nothing was decided yet. An unreadable file is replaced, with a warning.
-    pub(super) fn new(file: UsageFile) -> Self {
-        let before = file.read().unwrap_or_else(|error| {
+    /// Nothing was decided yet. An unreadable usage is replaced, with a warning.
+    pub(super) fn new(register: Arc<TermRegister>) -> Self {
+        let unread = |error: &dyn std::fmt::Display| {
             tracing::warn!(%error, "the usage of the servers so far cannot be read; it is counted anew");
             None
-        });
+        };
+        let before = match register.read(&Entry::Usage) {
+            Ok(None) => None,
+            Ok(Some(value)) => serde_json::from_slice(&value).map_or_else(|error| unread(&error), Some),
+            Err(error) => unread(&error),
+        };
         let began_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let usage = Usage { began_s, ..Usage::default() };
         let state = State { usage, ..State::default() };
-        Self { settings: OnceLock::new(), file, before, state: Mutex::new(state) }
+        Self { settings: OnceLock::new(), register, before, state: Mutex::new(state) }
     }
 
     /// Sets the operator's wishes, once.
@@ -244,16 +217,22 @@ impl Elasticity {
         self.state().usage
     }
 
-    /// The usage since the folder of the cluster was made, or since this was first counted.
+    /// The usage since the cluster was made, or since this was first counted.
     pub(crate) fn since_boot(&self) -> Usage {
         let now = self.since_start();
         self.before.map_or(now, |before| before.and(now))
     }
 
-    /// Writes the usage to its file.
-    pub(crate) fn write(&self) {
-        if let Err(error) = self.file.write(&self.since_boot()) {
-            tracing::warn!(%error, "the usage of the servers cannot be written");
+    /// Writes the usage to the register.
+    pub(crate) async fn write(&self) {
+        let written = match serde_json::to_vec(&self.since_boot()) {
+            Ok(value) => {
+                self.register.change(Entry::Usage, Some(value)).await.map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = written {
+            tracing::warn!(error, "the usage of the servers cannot be written");
         }
     }
 
@@ -266,14 +245,14 @@ impl Elasticity {
 mod tests {
     use super::*;
 
-    #[test]
-    fn usage_goes_on_after_a_restart() {
+    #[tokio::test]
+    async fn usage_goes_on_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || Elasticity::new(UsageFile::in_folder(folder.path().to_owned()));
+        let open = || Elasticity::new(TermRegister::in_folder(folder.path()));
         let first = open();
         first.count(3, Duration::from_mins(20), 7, 90);
         assert!((first.since_boot().replica_hours() - 1.0).abs() < 1e-9);
-        first.write();
+        first.write().await;
         let second = open();
         assert_eq!(second.since_start().replica_ms, 0);
         second.count(2, Duration::from_mins(30), 1, 10);
@@ -281,16 +260,16 @@ mod tests {
         assert!((boot.replica_hours() - 2.0).abs() < 1e-9);
         assert_eq!((boot.commits, boot.transactions), (8, 100));
         assert_eq!(boot.began_s, first.since_start().began_s);
-        second.write();
+        second.write().await;
         assert_eq!(open().since_boot().commits, 8);
-        fs::write(folder.path().join(USAGE_FILE), "{").unwrap();
+        std::fs::write(folder.path().join("log/usage.json"), "{").unwrap();
         assert_eq!(open().since_boot().commits, 0, "a damaged file is counted anew");
     }
 
     #[test]
     fn the_last_decisions_are_remembered_with_their_outcome() {
         let folder = tempfile::tempdir().unwrap();
-        let elasticity = Elasticity::new(UsageFile::in_folder(folder.path().to_owned()));
+        let elasticity = Elasticity::new(TermRegister::in_folder(folder.path()));
         for number in 0..=DECISIONS_MAX {
             let at = SystemTime::UNIX_EPOCH;
             let (change, reason) = (Change::Wake, number.to_string());

@@ -8,18 +8,18 @@
 //!
 //! Non-goal: followers. They come with the links between nodes.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::ids::{ClusterId, Epoch};
+use cluster::ids::Epoch;
 use cluster::nodes::Timing;
 use commitlog::{
-    Chair, ChairError, Claim, Claimed, EtcdChair, EtcdError, EtcdKeys, EtcdLog, EtcdOptions, Gateway, Keys,
-    LogCopy, LogEngine, LogError, Recovered,
+    Chair, ChairError, Claim, Claimed, Entry, EtcdChair, EtcdError, EtcdKeys, EtcdLog, EtcdOptions,
+    EtcdRegister, FileRegister, Gateway, Keys, LogCopy, LogEngine, LogError, Recovered,
 };
 
 use super::open_error::OpenError;
+use super::register::TermRegister;
 use crate::config::log::EtcdPlace;
 
 /// Nodes that claim at the same time overtake each other at most so often.
@@ -29,6 +29,7 @@ const CLAIMS: u32 = 20;
 pub(crate) struct OpenedLog {
     pub(crate) log: Arc<dyn LogEngine>,
     pub(crate) recovered: Recovered,
+    pub(crate) register: Arc<TermRegister>,
     /// Nothing is served or applied before; `None` if no other node can have a lease.
     pub(crate) serve_from: Option<Instant>,
 }
@@ -38,19 +39,36 @@ pub(crate) fn gateway(place: &EtcdPlace) -> Result<Arc<Gateway>, OpenError> {
     Ok(Arc::new(Gateway::new(&place.urls, &place.tls).map_err(OpenError::kind)?))
 }
 
-/// Blocks on the network and on the disk.
-pub(super) fn open(place: &EtcdPlace, dir: &Path, cluster: ClusterId) -> Result<OpenedLog, OpenError> {
-    let etcd = EtcdKeys { store: gateway(place)?, keys: Keys::new(&place.cluster_name) };
-    // Before the claim: a copy that cannot be opened costs another node nothing.
-    let copy = LogCopy::open(dir, cluster)?;
+/// The entry of the members as it is now. Blocks on the network.
+pub(crate) fn members(place: &EtcdPlace) -> Result<Option<Vec<u8>>, OpenError> {
+    Ok(EtcdRegister::peek(&keys(place)?, &Entry::Members, place.patience)?)
+}
+
+fn keys(place: &EtcdPlace) -> Result<EtcdKeys, OpenError> {
+    Ok(EtcdKeys { store: gateway(place)?, keys: Keys::new(&place.cluster_name) })
+}
+
+/// Claims the log, with its register. `members`: that entry as it was read before. Blocks on the network and on the disk.
+///
+/// Ordering duty: the copy was opened before, so one that cannot be costs another node nothing.
+pub(super) fn open(
+    place: &EtcdPlace,
+    copy: LogCopy,
+    files: FileRegister,
+    members: Option<&[u8]>,
+) -> Result<OpenedLog, OpenError> {
+    let etcd = keys(place)?;
     let claim = claim(&etcd, place, copy.last_epoch())?;
     let serve_from = claim.before.as_ref().map(|_| claim.answered_at + leases_run_out());
     let epoch = claim.epoch;
     let options = EtcdOptions { node: place.node.clone(), patience: place.patience };
-    let (log, mut recovered) = EtcdLog::open(etcd, claim, copy, &options)?;
+    let (log, mut recovered) = EtcdLog::open(etcd.clone(), claim.clone(), copy, &options)?;
+    // After the log: it has found that etcd is of this cluster.
+    let register = EtcdRegister::open(etcd, claim, files, members, place.patience)?;
     // The record that opens the term has the epoch of the claim, which is above that of all records.
     recovered.last_epoch = Epoch(epoch.0 - 1);
-    Ok(OpenedLog { log: Arc::new(log), recovered, serve_from })
+    let register = TermRegister::new(Arc::new(register));
+    Ok(OpenedLog { log: Arc::new(log), recovered, register, serve_from })
 }
 
 /// After this no lease of a former leader is in force, whichever clock is fast.
@@ -76,4 +94,50 @@ fn claim(etcd: &EtcdKeys, place: &EtcdPlace, above: Epoch) -> Result<Claim, Open
     }
     let (by, node) = reading.leader.map_or_else(Default::default, |leader| (leader.epoch, leader.node));
     Err(OpenError::Log(LogError::Etcd(EtcdError::Fenced { by, node })))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cluster::ids::ClusterId;
+    use commitlog::{Register, RegisterError, TlsFiles};
+    use etcdserver::Etcd;
+
+    use super::*;
+
+    fn open_in(
+        data: &Path,
+        place: &EtcdPlace,
+        cluster: u128,
+        members: Option<&[u8]>,
+    ) -> Result<OpenedLog, OpenError> {
+        let copy = LogCopy::open(&data.join("log"), ClusterId(cluster))?;
+        open(place, copy, FileRegister::in_folder(data), members)
+    }
+
+    #[test]
+    fn a_node_that_has_read_outdated_members_reads_them_again_and_opens() {
+        let (etcd, data, foreign) =
+            (Etcd::start(1), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = EtcdPlace {
+            urls: etcd.urls(),
+            tls: TlsFiles::default(),
+            node: "a".to_owned(),
+            cluster_name: "main".to_owned(),
+            patience: Duration::from_secs(10),
+        };
+        FileRegister::in_folder(data.path()).change(&Entry::Members, Some(b"m")).unwrap();
+        assert_eq!(members(&place).unwrap(), None);
+        drop(open_in(data.path(), &place, 1, None).unwrap());
+        let refused = open_in(data.path(), &place, 1, None).err().unwrap();
+        assert!(matches!(refused, OpenError::Register(RegisterError::Outdated { .. })), "{refused}");
+        // The files of the copy are free again.
+        let read = members(&place).unwrap();
+        assert_eq!(read.as_deref(), Some(&b"m"[..]));
+        drop(open_in(data.path(), &place, 1, read.as_deref()).unwrap());
+        let refused = open_in(foreign.path(), &place, 2, read.as_deref()).err().unwrap();
+        assert!(refused.to_string().contains("cluster"), "{refused}");
+        assert_eq!(FileRegister::in_folder(foreign.path()).read(&Entry::Members).unwrap(), None);
+    }
 }

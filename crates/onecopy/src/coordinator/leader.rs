@@ -1,6 +1,6 @@
 //! The leader of a cluster: a coordinator, and the state that only the leader has.
 //!
-//! That is the log with the identities in it, which records each replica still needs, what the files beside the log say of the
+//! That is the log with the identities in it, which records each replica still needs, what the register says of the
 //! members, and the drivers of the replicas' agents. Sessions have none of it: they reach the leader by events to the core.
 //!
 //! Invariant: a leader lives for one term ([`super::term`]).
@@ -17,13 +17,13 @@ use super::checkpoints::Checkpoints;
 use super::core::{Core, LocalCore, Outputs};
 use super::crews::Crews;
 use super::drivers::Drivers;
-use super::elasticity::{Elasticity, UsageFile};
+use super::elasticity::Elasticity;
 use super::identities::Identities;
 use super::log_retention::{LogRetention, Retention};
 use super::mailboxes::{Mailboxes, OWN_CREW};
 use super::messages::Messages;
 use super::node_kind::NodeKind;
-use super::parking::{ParkedFiles, Parking};
+use super::parking::Parking;
 use super::performances::Performances;
 use super::placement_file::PlacementFile;
 use super::quarantines::Quarantines;
@@ -54,26 +54,12 @@ pub(crate) struct LeaderOptions {
     pub(crate) identities: Identities,
     /// Proves to the servers that a connection is Onecopy's.
     pub(crate) voucher: Voucher,
-    /// What the files beside the log say of the members.
-    pub(crate) files: MemberFiles,
+    /// The checkpoints.
+    pub(crate) checkpoints: Checkpoints,
     /// The operator's limits.
     pub(crate) limits: Limits,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
-}
-
-/// The files about the members, beside the log.
-pub(crate) struct MemberFiles {
-    /// The quarantines that outlive a restart.
-    pub(crate) quarantines: Quarantines,
-    /// The files of parked replicas.
-    pub(crate) parked: ParkedFiles,
-    /// The file of what each replica holds.
-    pub(crate) placement: PlacementFile,
-    /// The file of what the servers have cost.
-    pub(crate) usage: UsageFile,
-    /// The checkpoints.
-    pub(crate) checkpoints: Checkpoints,
 }
 
 /// A coordinator with the state of the leader. It is used like the coordinator itself: `leader.core.tell(event)`.
@@ -100,7 +86,7 @@ pub(crate) struct Leader {
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Which replicas are parked.
     pub(crate) parking: Parking,
-    /// The file of what each replica holds. Held while that changes.
+    /// The entry of what each replica holds. Held while that changes.
     pub(super) placement: std::sync::Mutex<PlacementFile>,
     /// How large the cluster is, and why.
     pub(crate) elasticity: Elasticity,
@@ -114,10 +100,12 @@ impl Leader {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: LeaderOptions) -> Arc<Self> {
         let LeaderOptions { kind, core, anchor, database, term, identities, .. } = options;
-        let LeaderOptions { voucher, files, limits, local, .. } = options;
+        let LeaderOptions { voucher, checkpoints, limits, local, .. } = options;
+        let register = Arc::clone(&term.register);
         let seats = Arc::new(Seats::new(seats, limits.reader_patience));
         let members = seats.iter().map(|seat| seat.replica);
-        let retention = Retention::new(LogRetention::of(members), files.quarantines, limits);
+        let retention =
+            Retention::new(LogRetention::of(members), Quarantines::of(Arc::clone(&register)), limits);
         let (view, mailboxes) =
             (Arc::new(View::new(anchor, log.durable())), Arc::new(Mailboxes::of(OWN_CREW)));
         let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
@@ -161,10 +149,10 @@ impl Leader {
             voucher,
             drivers: Drivers::in_this_runtime(),
             retention,
-            checkpoints: Arc::new(files.checkpoints),
-            parking: Parking::new(files.parked),
-            placement: std::sync::Mutex::new(files.placement),
-            elasticity: Elasticity::new(files.usage),
+            checkpoints: Arc::new(checkpoints),
+            parking: Parking::new(Arc::clone(&register)),
+            placement: std::sync::Mutex::new(PlacementFile::of(&register)),
+            elasticity: Elasticity::new(register),
             registry: OnceLock::new(),
             verification: Mutex::default(),
         });

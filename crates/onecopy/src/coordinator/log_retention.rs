@@ -15,7 +15,7 @@
 //!   dropped. The other replicas must then be rebuilt.
 //!   When they come back, the first missing version shows it.
 //!
-//! A quarantine that the log cannot explain is also kept in a file ([`super::quarantines`]): a record that did not fit,
+//! A quarantine that the log cannot explain is also kept in the register ([`super::quarantines`]): a record that did not fit,
 //! or data that was changed behind Onecopy's back.
 
 use std::collections::BTreeMap;

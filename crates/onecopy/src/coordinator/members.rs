@@ -1,5 +1,7 @@
 //! Replicas join, drain and leave. This file keeps their seats, their drivers and the records about them.
 
+use std::sync::Arc;
+
 use cluster::event::Event;
 use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::mpsc;
@@ -27,7 +29,7 @@ impl Leader {
     }
 
     /// A replica is no longer a member. Its open transactions are rolled back, and no list shows it any more.
-    pub(crate) fn leave(&self, replica: ReplicaId) {
+    pub(crate) async fn leave(self: &Arc<Self>, replica: ReplicaId) {
         let seat = &self.seats[replica];
         self.core.tell(Event::Left { replica });
         seat.order(AgentOrder::Leave);
@@ -39,10 +41,10 @@ impl Leader {
         if let Err(error) = self.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
         }
-        if let Err(error) = self.parking.lift(replica, &seat.name, ParkingState::Awake) {
+        if let Err(error) = self.parking.lift(replica, &seat.name, ParkingState::Awake).await {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will be parked after a restart");
         }
-        self.holds_nothing(replica);
+        self.holds_nothing(replica).await;
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }
 

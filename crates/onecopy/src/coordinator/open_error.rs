@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cluster::record::TooLarge;
-use commitlog::{LogError, LogFailure};
+use commitlog::{LogError, LogFailure, RegisterError};
 
 use crate::security::seal::SealError;
 
@@ -12,6 +12,8 @@ use crate::security::seal::SealError;
 pub(crate) enum OpenError {
     /// The log cannot be opened or started.
     Log(LogError),
+    /// What the leader has to know of its cluster cannot be read or written.
+    Register(RegisterError),
     /// The record that opens the new epoch was not written.
     Fence(FenceError),
     /// The key beside the log cannot be used.
@@ -55,15 +57,16 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(error) => error.fmt(f),
+            Self::Register(error) => error.fmt(f),
             Self::Fence(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
             Self::Random(error) => write!(f, "no random number: {error}"),
             Self::NoReplicas => f.write_str("there are no replicas"),
             Self::NoHolder { table } => {
-                write!(f, "no replica holds {table}, says the file `placement` beside the log")
+                write!(f, "no replica holds {table}, says the list of placed tables, `placement`")
             }
             Self::NoFullReplica => {
-                f.write_str("no replica holds every table, says the file `placement` beside the log")
+                f.write_str("no replica holds every table, says the list of placed tables, `placement`")
             }
             Self::HighNumber { number } => write!(f, "replica number {number} is too high"),
             Self::Kind(error) => error.fmt(f),
@@ -90,6 +93,12 @@ impl std::error::Error for FenceError {}
 impl From<LogError> for OpenError {
     fn from(error: LogError) -> Self {
         Self::Log(error)
+    }
+}
+
+impl From<RegisterError> for OpenError {
+    fn from(error: RegisterError) -> Self {
+        Self::Register(error)
     }
 }
 

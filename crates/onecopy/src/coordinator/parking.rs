@@ -1,26 +1,26 @@
-//! Which replicas are parked, also over a restart: one small file for each.
+//! Which replicas are parked, also over a restart: one small entry of the register for each.
 //!
-//! A parked replica takes no statements, its server is stopped and its data is kept. The file holds the version that is
+//! A parked replica takes no statements, its server is stopped and its data is kept. The entry holds the version that is
 //! durable there, so that the next start knows how much of the log the replica needs without reaching its server.
 //!
-//! For example, `parked-replica-3` with `4711` in it: replica-3 is not started, and the log keeps what comes after
+//! For example, the file `parked-replica-3` with `4711` in it: replica-3 is not started, and the log keeps what comes after
 //! version 4711 for it, up to a limit of its own.
 //!
-//! Invariant: the file appears after the server has stopped, and is gone before the server starts. So a crash at any
+//! Invariant: the entry appears after the server has stopped, and is gone before the server starts. So a crash at any
 //! moment leaves a parked replica with a stopped server, or an ordinary member that the next start starts.
 //!
 //! Non-goal: how a replica is parked or woken ([`crate::elastic`]).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::num::ParseIntError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{ReplicaId, Version};
+use commitlog::{Entry, RegisterError};
+use tokio::task::spawn_blocking;
 
-/// A file's name is this prefix and the name of the replica.
-const FILE_PREFIX: &str = "parked-";
+use super::register::TermRegister;
 
 /// Whether a replica is parked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,83 +46,63 @@ impl ParkingState {
     }
 }
 
-/// The files of one cluster.
-#[derive(Debug)]
-pub(crate) struct ParkedFiles {
-    folder: PathBuf,
-}
-
-impl ParkedFiles {
-    /// The files in this folder.
-    pub(crate) fn in_folder(folder: PathBuf) -> Self {
-        Self { folder }
-    }
-
-    /// The version that is durable at a parked replica; `None` if the replica is not parked.
-    pub(crate) fn read(&self, replica: &str) -> io::Result<Option<Version>> {
-        let text = match fs::read_to_string(self.path(replica)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let version = text.trim().parse();
-        version.map(|version| Some(Version(version))).map_err(|error| {
-            let text = format!("{} holds no version: {error}", self.path(replica).display());
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        })
-    }
-
-    /// The replica is parked from now on.
-    fn keep(&self, replica: &str, durable: Version) -> io::Result<()> {
-        let unfinished = self.folder.join(format!("{FILE_PREFIX}{replica}.new"));
-        let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-        writeln!(file, "{durable}")?;
-        file.sync_all()?;
-        fs::rename(&unfinished, self.path(replica))?;
-        self.sync()
-    }
-
-    /// The replica is not parked any more. It need not have been.
-    pub(crate) fn lift(&self, replica: &str) -> io::Result<()> {
-        match fs::remove_file(self.path(replica)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => self.sync(),
-        }
-    }
-
-    fn path(&self, replica: &str) -> PathBuf {
-        self.folder.join(format!("{FILE_PREFIX}{replica}"))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        File::open(&self.folder)?.sync_all()
-    }
-}
-
 /// The parking states of all replicas.
 #[derive(Debug)]
 pub(crate) struct Parking {
-    files: ParkedFiles,
-    states: Mutex<BTreeMap<ReplicaId, ParkingState>>,
+    register: Arc<TermRegister>,
+    states: Arc<States>,
     /// Held while a replica is parked or woken, so that one such change runs at a time.
     pub(crate) change: tokio::sync::Mutex<()>,
 }
 
+type States = Mutex<BTreeMap<ReplicaId, ParkingState>>;
+
+/// The version that is durable at a parked replica; `None` if the replica is not parked.
+pub(crate) fn parked_at(register: &TermRegister, replica: &str) -> Result<Option<Version>, ParkedError> {
+    let entry = Entry::Parked(replica.to_owned());
+    let Some(value) = register.read(&entry).map_err(ParkedError::Register)? else { return Ok(None) };
+    match String::from_utf8_lossy(&value).trim().parse() {
+        Ok(version) => Ok(Some(Version(version))),
+        Err(source) => Err(ParkedError::NoVersion { location: register.location(&entry), source }),
+    }
+}
+
+/// Whether a replica is parked cannot be read.
+#[derive(Debug)]
+pub(crate) enum ParkedError {
+    Register(RegisterError),
+    /// The entry holds something else than a version.
+    NoVersion {
+        location: String,
+        source: ParseIntError,
+    },
+}
+
+impl fmt::Display for ParkedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register(error) => error.fmt(f),
+            Self::NoVersion { location, source } => write!(f, "{location} holds no version: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ParkedError {}
+
 impl Parking {
     /// All replicas are awake until [`Self::restore`] finds otherwise.
-    pub(super) fn new(files: ParkedFiles) -> Self {
-        Self { files, states: Mutex::default(), change: tokio::sync::Mutex::default() }
+    pub(super) fn new(register: Arc<TermRegister>) -> Self {
+        Self { register, states: Arc::default(), change: tokio::sync::Mutex::default() }
     }
 
     /// The state of a replica.
     pub(crate) fn state(&self, replica: ReplicaId) -> ParkingState {
-        self.states().get(&replica).copied().unwrap_or_default()
+        states(&self.states).get(&replica).copied().unwrap_or_default()
     }
 
-    /// The state that the last run of the node has left. Returns the durable version of a parked replica.
-    pub(super) fn restore(&self, replica: ReplicaId, name: &str) -> io::Result<Option<Version>> {
-        let durable = self.files.read(name)?;
+    /// The state that the last term has left. Returns the durable version of a parked replica.
+    pub(super) fn restore(&self, replica: ReplicaId, name: &str) -> Result<Option<Version>, ParkedError> {
+        let durable = parked_at(&self.register, name)?;
         if let Some(durable) = durable {
             self.set(replica, ParkingState::Parked { durable });
         }
@@ -131,26 +111,52 @@ impl Parking {
 
     /// Notes a state that a restart does not see.
     pub(crate) fn set(&self, replica: ReplicaId, state: ParkingState) {
-        self.states().insert(replica, state);
+        states(&self.states).insert(replica, state);
     }
 
     /// The replica is parked, also after a restart. Its server has stopped.
-    pub(crate) fn park(&self, replica: ReplicaId, name: &str, durable: Version) -> io::Result<()> {
-        self.files.keep(name, durable)?;
-        self.set(replica, ParkingState::Parked { durable });
-        Ok(())
+    pub(crate) async fn park(
+        &self,
+        replica: ReplicaId,
+        name: &str,
+        durable: Version,
+    ) -> Result<(), RegisterError> {
+        let value = format!("{durable}\n").into_bytes();
+        self.write(replica, name, Some(value), ParkingState::Parked { durable }).await
     }
 
-    /// The replica is an ordinary member after a restart. Its server has not been started yet.
-    pub(crate) fn lift(&self, replica: ReplicaId, name: &str, next: ParkingState) -> io::Result<()> {
-        self.files.lift(name)?;
-        self.set(replica, next);
-        Ok(())
+    /// The replica is an ordinary member after a restart. It need not have been parked. Its server has not been started yet.
+    pub(crate) async fn lift(
+        &self,
+        replica: ReplicaId,
+        name: &str,
+        next: ParkingState,
+    ) -> Result<(), RegisterError> {
+        self.write(replica, name, None, next).await
     }
 
-    fn states(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, ParkingState>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the entry and the state, both also if the caller goes meanwhile.
+    async fn write(
+        &self,
+        replica: ReplicaId,
+        name: &str,
+        value: Option<Vec<u8>>,
+        state: ParkingState,
+    ) -> Result<(), RegisterError> {
+        let (register, noted) = (Arc::clone(&self.register), Arc::clone(&self.states));
+        let entry = Entry::Parked(name.to_owned());
+        let changed = entry.clone();
+        let written = spawn_blocking(move || {
+            register.change_now(&changed, value.as_deref())?;
+            states(&noted).insert(replica, state);
+            Ok(())
+        });
+        written.await.unwrap_or(Err(RegisterError::InDoubt { entry }))
     }
+}
+
+fn states(states: &States) -> MutexGuard<'_, BTreeMap<ReplicaId, ParkingState>> {
+    states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -159,28 +165,29 @@ mod tests {
 
     const B: ReplicaId = ReplicaId(1);
 
-    #[test]
-    fn a_parked_replica_is_parked_after_a_restart_until_it_is_woken() {
+    #[tokio::test]
+    async fn a_parked_replica_is_parked_after_a_restart_until_it_is_woken() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || Parking::new(ParkedFiles::in_folder(folder.path().to_owned()));
+        let open = || Parking::new(TermRegister::in_folder(folder.path()));
         let parking = open();
         assert_eq!((parking.restore(B, "b").unwrap(), parking.state(B)), (None, ParkingState::Awake));
         parking.set(B, ParkingState::Parking);
         assert_eq!(open().restore(B, "b").unwrap(), None, "a crash before the server has stopped");
-        parking.park(B, "b", Version(4_711)).unwrap();
+        parking.park(B, "b", Version(4_711)).await.unwrap();
         let parking = open();
         assert_eq!(parking.restore(B, "b").unwrap(), Some(Version(4_711)));
         assert!(parking.state(B).is_parked());
-        parking.lift(B, "b", ParkingState::Waking).unwrap();
+        parking.lift(B, "b", ParkingState::Waking).await.unwrap();
         assert_eq!(open().restore(B, "b").unwrap(), None, "a crash before the server was started");
-        parking.lift(B, "b", ParkingState::Awake).unwrap();
+        parking.lift(B, "b", ParkingState::Awake).await.unwrap();
     }
 
     #[test]
     fn a_damaged_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("parked-b"), "soon").unwrap();
-        let read = ParkedFiles::in_folder(folder.path().to_owned()).read("b");
-        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        std::fs::create_dir(folder.path().join("log")).unwrap();
+        std::fs::write(folder.path().join("log/parked-b"), "soon").unwrap();
+        let error = parked_at(&TermRegister::in_folder(folder.path()), "b").unwrap_err().to_string();
+        assert!(error.contains("log/parked-b holds no version"), "{error}");
     }
 }

@@ -1,33 +1,33 @@
-//! Which tables, or parts of tables, only some replicas hold, over a restart: one file beside the log.
+//! Which tables, or parts of tables, only some replicas hold, over a restart: one entry of the register, a file beside the log or a
+//! key of etcd.
 //!
 //! Example: `{"version":1,"tables":[{"table":7,"name":"public.audit","holders":["replica-1","replica-3"]}]}`. Every replica holds
 //! what is not listed. A split table has `column` and `parts`, a list of holders for each part; `masters` has the tables whose updates
 //! begin at some replicas. Tables go by the numbers that Onecopy gives them, which outlive a change of their names; the name is for
-//! people who read the file.
+//! people who read it.
 //!
-//! Invariant: a replica in the file has the rows of the table. One that is left out may have some; its agent empties the table there
-//! before the replica serves. So the file changes after a new holder has its rows, and before the core hears of the change.
+//! Invariant: a replica in the entry has the rows of the table. One that is left out may have some; its agent empties the table there
+//! before the replica serves. So the entry changes after a new holder has its rows, and before the core hears of the change.
 //!
 //! Non-goal: who may hold what ([`crate::membership::place_table`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::fmt;
+use std::sync::Arc;
 
 use cluster::ids::{DatabaseId, ReplicaId};
 use cluster::placement::{Copies, PARTS_MAX, Placement};
+use commitlog::{Entry, RegisterError};
 use serde::{Deserialize, Serialize};
 
 use super::ReplicaAddress;
 use super::open_error::OpenError;
+use super::register::TermRegister;
 
-/// The file's name.
-const FILE: &str = "placement";
-/// The version of its form.
+/// The version of the entry's form.
 const VERSION: u32 = 1;
 
-/// The version of a file with parts or masters. One without is still of the first, so that earlier releases read it.
+/// The version of an entry with parts or masters. One without is still of the first, so that earlier releases read it.
 const VERSION_WITH_PARTS: u32 = 2;
 
 /// Names of replicas.
@@ -36,7 +36,7 @@ type Names = BTreeSet<String>;
 /// The holders of the tables that only some replicas hold, by the number of the table.
 pub(crate) type Restricted = BTreeMap<u32, PlacedTable>;
 
-/// What the file says.
+/// What the entry says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Placed {
     /// The tables that only some replicas hold.
@@ -50,7 +50,7 @@ pub(crate) struct Placed {
 /// A table that only some replicas hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PlacedTable {
-    /// Its name when the file was written.
+    /// Its name when the entry was written.
     pub(crate) name: String,
     /// The names of its holders.
     pub(crate) holders: Holders,
@@ -112,46 +112,66 @@ struct Contents {
     parts: Vec<Names>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     masters: BTreeMap<u32, Names>,
-    tables: Vec<Entry>,
+    tables: Vec<TableEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct TableEntry {
     table: u32,
     name: String,
     #[serde(flatten)]
     holders: Holders,
 }
 
-/// The file of one cluster.
+/// What each replica holds cannot be read or written.
 #[derive(Debug)]
+pub(crate) enum PlacementError {
+    Register(RegisterError),
+    /// The entry is no placement that this release knows.
+    Damaged {
+        location: String,
+        what: String,
+    },
+}
+
+impl fmt::Display for PlacementError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register(error) => error.fmt(f),
+            Self::Damaged { location, what } => {
+                write!(f, "{location} says which replica holds which table, and cannot be read: {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlacementError {}
+
+impl From<RegisterError> for PlacementError {
+    fn from(error: RegisterError) -> Self {
+        Self::Register(error)
+    }
+}
+
+/// The entry of one cluster. Its calls may wait for etcd.
+#[derive(Clone, Debug)]
 pub(crate) struct PlacementFile {
-    folder: PathBuf,
+    register: Arc<TermRegister>,
 }
 
 impl PlacementFile {
-    /// The file in this folder, which exists.
-    pub(crate) fn in_folder(folder: PathBuf) -> Self {
-        Self { folder }
+    /// The entry in this register.
+    pub(crate) fn of(register: &Arc<TermRegister>) -> Self {
+        Self { register: Arc::clone(register) }
     }
 
-    /// Reads it. Without the file every replica holds everything.
-    pub(crate) fn read(&self) -> io::Result<Placed> {
-        let path = self.folder.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Placed::default()),
-            Err(error) => return Err(error),
-        };
-        let damaged = |what: String| {
-            let text = format!(
-                "{} says which replica holds which table, and cannot be read: {what}",
-                path.display()
-            );
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        };
+    /// Reads it. Without the entry every replica holds everything.
+    pub(crate) fn read(&self) -> Result<Placed, PlacementError> {
+        let Some(value) = self.register.read(&Entry::Placement)? else { return Ok(Placed::default()) };
+        let location = self.register.location(&Entry::Placement);
+        let damaged = |what: String| PlacementError::Damaged { location: location.clone(), what };
         let mut contents: Contents =
-            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+            serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
         if !matches!(contents.version, VERSION | VERSION_WITH_PARTS) {
             return Err(damaged(format!(
                 "it has version {}, and this is a release for versions up to {VERSION_WITH_PARTS}",
@@ -166,7 +186,7 @@ impl PlacementFile {
         if contents.parts.len() > usize::from(PARTS_MAX) || contents.parts.iter().any(BTreeSet::is_empty) {
             return Err(damaged("a part has no holder, or there are too many parts".to_owned()));
         }
-        let table = |Entry { table, name, holders }| (table, PlacedTable { name, holders });
+        let table = |TableEntry { table, name, holders }| (table, PlacedTable { name, holders });
         let tables = contents.tables.into_iter().map(table).collect();
         Ok(Placed { tables, parts: contents.parts, masters: contents.masters })
     }
@@ -210,8 +230,8 @@ impl PlacementFile {
     }
 
     /// Replaces it, durably.
-    pub(crate) fn write(&self, placed: &Placed) -> io::Result<()> {
-        let entry = |(table, placed): (&u32, &PlacedTable)| Entry {
+    pub(crate) fn write(&self, placed: &Placed) -> Result<(), PlacementError> {
+        let entry = |(table, placed): (&u32, &PlacedTable)| TableEntry {
             table: *table,
             name: placed.name.clone(),
             holders: placed.holders.clone(),
@@ -223,24 +243,27 @@ impl PlacementFile {
         let tables = placed.tables.iter().map(entry).collect();
         let (parts, masters) = (placed.parts.clone(), placed.masters.clone());
         let contents = Contents { version, parts, masters, tables };
-        let text = serde_json::to_string_pretty(&contents)?;
-        let unfinished = self.folder.join(format!("{FILE}.new"));
-        let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-        writeln!(file, "{text}")?;
-        file.sync_all()?;
-        fs::rename(&unfinished, self.folder.join(FILE))?;
-        File::open(&self.folder)?.sync_all()
+        let mut text = serde_json::to_string_pretty(&contents).map_err(|error| {
+            let location = self.register.location(&Entry::Placement);
+            PlacementError::Damaged { location, what: error.to_string() }
+        })?;
+        text.push('\n');
+        Ok(self.register.change_now(&Entry::Placement, Some(text.as_bytes()))?)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    const FILE: &str = "log/placement";
 
     #[test]
     fn what_is_written_is_read_and_a_damaged_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let file = PlacementFile::in_folder(folder.path().to_owned());
+        let file = PlacementFile::of(&TermRegister::in_folder(folder.path()));
         assert_eq!(file.read().unwrap(), Placed::default());
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Names>();
         let whole = Holders::Whole { holders: names(&["replica-1", "replica-3"]) };
@@ -268,7 +291,7 @@ mod tests {
             "{\"version\":2,\"tables\":[{\"table\":7,\"name\":\"t\"}]}",
         ] {
             fs::write(folder.path().join(FILE), damaged).unwrap();
-            assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::InvalidData, "{damaged}");
+            assert!(matches!(file.read().unwrap_err(), PlacementError::Damaged { .. }), "{damaged}");
         }
     }
 }

@@ -1,20 +1,32 @@
-//! Changes what each replica holds, in the file and in the core.
+//! Changes what each replica holds, in the register and in the core.
+//!
+//! Each change runs to its end on a thread for blocking work, so the two never differ because the command that asked for it has gone.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use cluster::event::Event;
 use cluster::ids::{ReplicaId, TableId};
 use cluster::placement::{Copies, ReplicaSet};
+use commitlog::{Entry, RegisterError};
+use tokio::task::spawn_blocking;
 
 use super::Leader;
-use super::placement_file::{Holders, Placed, PlacedTable, PlacementFile};
+use super::placement_file::{Holders, Placed, PlacedTable, PlacementError, PlacementFile};
 
 impl Leader {
-    /// Other replicas hold a table, or parts of it, from now on: first in the file, then in the core. Those that are new or left out are
-    /// down, and new ones have its rows.
-    pub(crate) fn place(&self, table: TableId, copies: &Copies) -> io::Result<()> {
+    /// Other replicas hold a table, or parts of it, from now on: first in the register, then in the core. Those that are new or left
+    /// out are down, and new ones have its rows.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        table: TableId,
+        copies: &Copies,
+    ) -> Result<(), PlacementError> {
+        let copies = copies.clone();
+        self.change_placement(move |leader| leader.place_now(table, &copies)).await
+    }
+
+    fn place_now(&self, table: TableId, copies: &Copies) -> Result<(), PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let mut restricted = self.core.restricted();
         restricted.retain(|(other, _)| *other != table);
@@ -24,15 +36,19 @@ impl Leader {
         Ok(())
     }
 
-    /// Replaces the restricted tables in the file, durably.
-    pub(crate) fn write_placement(&self, restricted: &[(TableId, Copies)]) -> io::Result<()> {
+    /// Replaces the restricted tables in the register, durably. For kinds of node with the log in files: it waits for the disk only.
+    pub(crate) fn write_placement(&self, restricted: &[(TableId, Copies)]) -> Result<(), PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(&file, restricted)
     }
 
     /// Replicas that have yet to join will hold a table, too. Returns false, and changes nothing, if one has joined meanwhile that does
-    /// not hold it. Here the core comes first: with the table in the file, a later replica holds less than it could.
-    pub(crate) fn lift(&self, table: TableId) -> io::Result<bool> {
+    /// not hold it. Here the core comes first: with the table in the register, a later replica holds less than it could.
+    pub(crate) async fn lift(self: &Arc<Self>, table: TableId) -> Result<bool, PlacementError> {
+        self.change_placement(move |leader| leader.lift_now(table)).await
+    }
+
+    fn lift_now(&self, table: TableId) -> Result<bool, PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         self.core.tell(Event::Placed { table, copies: None });
         let restricted = self.core.restricted();
@@ -41,21 +57,34 @@ impl Leader {
     }
 
     /// A replica is no member any more, so it holds nothing. A later one of its name must not be taken for a holder.
-    pub(super) fn holds_nothing(&self, replica: ReplicaId) {
+    pub(super) async fn holds_nothing(self: &Arc<Self>, replica: ReplicaId) {
+        let written = self.change_placement(Self::drop_from_placement).await;
+        if let Err(error) = written {
+            let name = &self.seats[replica].name;
+            tracing::error!(replica = %name, %error, "the entry of what each replica holds still has a replica that has left");
+        }
+    }
+
+    fn drop_from_placement(&self) -> Result<(), PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let restricted = self.core.restricted();
         let has_none = |placed: Placed| placed.parts.is_empty() && placed.masters.is_empty();
         if restricted.is_empty() && file.read().is_ok_and(has_none) {
-            return;
+            return Ok(());
         }
-        if let Err(error) = self.write(&file, &restricted) {
-            let name = &self.seats[replica].name;
-            tracing::error!(replica = %name, %error, "the file of what each replica holds still has a replica that has left");
-        }
+        self.write(&file, &restricted)
     }
 
     /// Updates of a table begin at these replicas from now on; at any holder if there are none.
-    pub(crate) fn set_masters(&self, table: TableId, masters: ReplicaSet) -> io::Result<()> {
+    pub(crate) async fn set_masters(
+        self: &Arc<Self>,
+        table: TableId,
+        masters: ReplicaSet,
+    ) -> Result<(), PlacementError> {
+        self.change_placement(move |leader| leader.set_masters_now(table, masters)).await
+    }
+
+    fn set_masters_now(&self, table: TableId, masters: ReplicaSet) -> Result<(), PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let mut placed = file.read()?;
         let former = if masters == ReplicaSet::EMPTY {
@@ -71,7 +100,11 @@ impl Leader {
     }
 
     /// The holders of each part of tables that are yet to be split, as PLACE PARTS has given them; empty before that.
-    pub(crate) fn parts(&self) -> io::Result<Vec<ReplicaSet>> {
+    pub(crate) async fn parts(self: &Arc<Self>) -> Result<Vec<ReplicaSet>, PlacementError> {
+        self.change_placement(Self::parts_now).await
+    }
+
+    fn parts_now(&self) -> Result<Vec<ReplicaSet>, PlacementError> {
         let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
         let set = |names: &BTreeSet<String>| {
             let seats = names.iter().filter_map(|name| self.seats.named(name));
@@ -81,13 +114,27 @@ impl Leader {
     }
 
     /// Gives each part its holders, for tables that are yet to be split.
-    pub(crate) fn set_parts(&self, parts: &[ReplicaSet]) -> io::Result<()> {
-        let file = self.placement.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) async fn set_parts(self: &Arc<Self>, parts: &[ReplicaSet]) -> Result<(), PlacementError> {
         let parts = parts.iter().map(|holders| self.names(*holders)).collect();
-        file.write(&Placed { parts, ..file.read()? })
+        self.change_placement(move |leader| {
+            let file = leader.placement.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write(&Placed { parts, ..file.read()? })
+        })
+        .await
     }
 
-    fn write(&self, file: &PlacementFile, restricted: &[(TableId, Copies)]) -> io::Result<()> {
+    /// Runs on a thread for blocking work, to its end.
+    async fn change_placement<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Self) -> Result<T, PlacementError> + Send + 'static,
+    ) -> Result<T, PlacementError> {
+        let leader = Arc::clone(self);
+        let changed = spawn_blocking(move || change(&leader)).await;
+        let unknown = || Err(RegisterError::InDoubt { entry: Entry::Placement }.into());
+        changed.unwrap_or_else(|_| unknown())
+    }
+
+    fn write(&self, file: &PlacementFile, restricted: &[(TableId, Copies)]) -> Result<(), PlacementError> {
         let named = |(table, copies): &(TableId, Copies)| {
             let holders = match copies {
                 Copies::Whole(holders) => Holders::Whole { holders: self.names(*holders) },

@@ -5,21 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, Epoch, Identity, Nonce, Version};
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, Version};
+use cluster::placement::Placement;
 use cluster::record::RecordBuilder;
-use commitlog::{FileLog, LogEngine, Recovered};
+use commitlog::{FileLog, FileRegister, LogCopy, LogEngine, Recovered};
 use pgserver::LOG_FOLDER;
 use tokio::task::spawn_blocking;
 
 use super::checkpoints::Checkpoints;
-use super::elasticity::UsageFile;
 use super::etcd_log::{self, OpenedLog};
 use super::identities::Identities;
-use super::leader::MemberFiles;
 use super::open_error::{FenceError, OpenError};
-use super::parking::ParkedFiles;
 use super::placement_file::PlacementFile;
-use super::quarantines::Quarantines;
+use super::register::TermRegister;
 use super::replica_address::ReplicaAddress;
 use crate::backend::Served;
 use crate::config::log::LogPlace;
@@ -67,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) data: PathBuf,
     /// Where the log is kept.
     pub(crate) log: LogPlace,
+    /// The entry of the members on etcd, as it was before the claim.
+    pub(crate) members: Option<Vec<u8>>,
     /// The servers, in the order of their numbers. The first that holds everything is the anchor at the start.
     pub(crate) places: Vec<ReplicaAddress>,
     /// The operator's limits.
@@ -90,10 +90,16 @@ impl Plan {
         match self.log.clone() {
             LogPlace::Files => {
                 let (log, recovered) = FileLog::open(&dir, cluster)?;
-                Ok(OpenedLog { log: Arc::new(log), recovered, serve_from: None })
+                let register = TermRegister::in_folder(&self.data);
+                Ok(OpenedLog { log: Arc::new(log), recovered, register, serve_from: None })
             }
             LogPlace::Etcd(place) => {
-                let opened = spawn_blocking(move || etcd_log::open(&place, &dir, cluster)).await;
+                let (files, members) = (FileRegister::in_folder(&self.data), self.members.clone());
+                let opened = spawn_blocking(move || {
+                    let copy = LogCopy::open(&dir, cluster)?;
+                    etcd_log::open(&place, copy, files, members.as_deref())
+                });
+                let opened = opened.await;
                 opened.map_err(|error| OpenError::Log(error.into()))?
             }
         }
@@ -103,25 +109,20 @@ impl Plan {
         self.data.join(LOG_FOLDER)
     }
 
-    /// The files about the members. Most have been in the folder of the log since the first version.
-    pub(crate) fn files(&self) -> io::Result<MemberFiles> {
-        Ok(MemberFiles {
-            quarantines: Quarantines::in_folder(self.log_folder()),
-            parked: ParkedFiles::in_folder(self.log_folder()),
-            placement: self.placement(),
-            usage: UsageFile::in_folder(self.log_folder()),
-            checkpoints: self.checkpoints()?,
-        })
-    }
-
     /// The checkpoints, beside the folder of the log.
     pub(crate) fn checkpoints(&self) -> io::Result<Checkpoints> {
         Checkpoints::open(&self.data)
     }
 
-    /// The file of what each replica holds, beside those of quarantines.
-    pub(crate) fn placement(&self) -> PlacementFile {
-        PlacementFile::in_folder(self.log_folder())
+    /// The placement at the start of the term of this register.
+    pub(crate) async fn placement(
+        &self,
+        register: &Arc<TermRegister>,
+        database: DatabaseId,
+    ) -> Result<Placement, OpenError> {
+        let (entry, places) = (PlacementFile::of(register), self.places.clone());
+        let read = spawn_blocking(move || entry.placement(&places, database)).await;
+        read.map_err(|error| OpenError::Log(error.into()))?
     }
 }
 

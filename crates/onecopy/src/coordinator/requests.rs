@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId, Version};
+use commitlog::RegisterError;
 use pgserver::Account;
 use tokio::sync::oneshot;
 
@@ -24,6 +25,8 @@ pub(crate) enum RequestError {
     NotAMember,
     /// The supervisor of the server has ended.
     NoSupervisor,
+    /// The list of members cannot be written.
+    Register(RegisterError),
     /// The work itself failed, with an error of the folder that does it.
     Failed(Box<dyn Error + Send + Sync>),
 }
@@ -41,6 +44,7 @@ impl fmt::Display for RequestError {
             Self::NotInvited => f.write_str("it was not invited"),
             Self::NotAMember => f.write_str("it is no member"),
             Self::NoSupervisor => f.write_str("its supervisor has gone"),
+            Self::Register(error) => write!(f, "the list of members cannot be written: {error}"),
             Self::Failed(error) => error.fmt(f),
         }
     }

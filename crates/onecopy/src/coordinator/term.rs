@@ -9,6 +9,8 @@ use cluster::ids::{ClusterId, Epoch};
 use commitlog::LogFailure;
 use tokio::sync::watch;
 
+use super::register::TermRegister;
+
 /// The present term.
 #[derive(Debug)]
 pub(crate) struct TermState {
@@ -18,6 +20,8 @@ pub(crate) struct TermState {
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
     pub(crate) log_was_empty: bool,
+    /// What the leader has to know of its cluster beside the log.
+    pub(crate) register: Arc<TermRegister>,
     is_founding: Arc<AtomicBool>,
     log_is_lost: AtomicBool,
     failure: watch::Sender<Option<String>>,
@@ -25,14 +29,22 @@ pub(crate) struct TermState {
 
 impl TermState {
     /// A term that begins. `is_founding`: no client was ever served.
-    pub(crate) fn new(cluster_id: ClusterId, epoch: Epoch, log_was_empty: bool, is_founding: bool) -> Self {
+    pub(crate) fn new(
+        cluster_id: ClusterId,
+        epoch: Epoch,
+        log_was_empty: bool,
+        is_founding: bool,
+        register: Arc<TermRegister>,
+    ) -> Self {
+        let failure = register.failure();
         Self {
             cluster_id,
             epoch,
             log_was_empty,
+            register,
             is_founding: Arc::new(AtomicBool::new(is_founding)),
             log_is_lost: AtomicBool::new(false),
-            failure: watch::channel(None).0,
+            failure,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::coordinator::Leader;
 
 /// The pause between two readings.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The pause between two times at which the file is written.
+/// The pause between two times at which the register is written.
 const WRITE_EVERY: Duration = Duration::from_mins(1);
 
 /// Counts until the task is dropped.
@@ -24,7 +24,7 @@ pub(super) async fn run(leader: &Leader) {
         count(leader, elapsed);
         if written.elapsed() > WRITE_EVERY {
             written = read;
-            leader.elasticity.write();
+            leader.elasticity.write().await;
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Parks a replica, and wakes it.
 //!
 //! Parking drains the replica as DRAIN does, so an anchor hands its role over first. When nothing is open there, the
-//! agent makes the applied records durable and ends, the server is stopped, and a file says so
+//! agent makes the applied records durable and ends, the server is stopped, and the register says so
 //! ([`crate::coordinator::parking`]). If anything fails before that, the replica serves again.
 //!
-//! Waking removes the file, starts the server, and lets the agent catch up from the log as after any absence. The
+//! Waking removes that entry, starts the server, and lets the agent catch up from the log as after any absence. The
 //! replica stays drained until it has every version that was durable when its server ran. If the log no longer has what
 //! it lacks, a server of ours gets the data of another replica instead.
 //!
@@ -13,13 +13,13 @@
 //! Non-goal: servers that Onecopy does not run. Parking ends the connections to them, and the operator may stop them.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
+use commitlog::RegisterError;
 use tokio::sync::oneshot;
 
 use crate::coordinator::parking::ParkingState;
@@ -57,8 +57,8 @@ pub(crate) enum ParkError {
     InUse { users: usize },
     /// The replica was lost while it was parked.
     Lost,
-    /// The file of parked replicas cannot be written.
-    Unwritten(io::Error),
+    /// That it is parked, or not any more, cannot be written.
+    Unwritten(RegisterError),
     /// Its server did not start. It is a member, and its server is tried again.
     NotStarted(RequestError),
     /// It is a member, and does not catch up.
@@ -86,7 +86,7 @@ impl fmt::Display for ParkError {
             }
             Self::Lost => f.write_str("it was lost meanwhile"),
             Self::Unwritten(error) => {
-                write!(f, "its file in the folder of the log cannot be changed: {error}")
+                write!(f, "whether it is parked cannot be written: {error}")
             }
             Self::NotStarted(error) => error.fmt(f),
             Self::Stuck(Standstill::NoProgress { version }) => {
@@ -174,7 +174,7 @@ async fn drain_and_stop(leader: &Leader, replica: ReplicaId) -> Result<Version, 
         supervisor.send(SupervisorOrder::Park { done }).await.map_err(|_| ParkError::Lost)?;
         stopped.await.map_err(|_| ParkError::Lost)?;
     }
-    if let Err(error) = leader.parking.park(replica, &seat.name, durable) {
+    if let Err(error) = leader.parking.park(replica, &seat.name, durable).await {
         if let Err(error) = start(leader, replica).await {
             tracing::warn!(replica = %seat.name, %error, "the server of a replica that was not parked does not start");
         }
@@ -189,7 +189,7 @@ pub(crate) async fn wake(leader: Arc<Leader>, replica: ReplicaId) -> Result<Woke
     let _turn = parking.change.try_lock().map_err(|_| ParkError::Busy)?;
     let ParkingState::Parked { durable } = parking.state(replica) else { return Err(ParkError::NotParked) };
     let seat = &leader.seats[replica];
-    parking.lift(replica, &seat.name, ParkingState::Waking).map_err(ParkError::Unwritten)?;
+    parking.lift(replica, &seat.name, ParkingState::Waking).await.map_err(ParkError::Unwritten)?;
     let woken = catch_up(&leader, replica, durable).await;
     // Also after an error it is an ordinary member, which serves when the core finds it fresh enough.
     parking.set(replica, ParkingState::Awake);

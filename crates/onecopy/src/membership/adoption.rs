@@ -1,13 +1,13 @@
 //! Makes a cluster of existing servers, and recognises them at every later start.
 //!
-//! A folder without a cluster adopts servers. All of them have to be there, and they have to be all identical or all
+//! A folder without a cluster adopts servers, if etcd has none either. All of them have to be there, and they have to be all identical or all
 //! empty. Identical means equal checksums, as in VERIFY, with roles and the positions of sequences included.
 //!
 //! Adoption has two steps. Before anything is installed, the folder gets a description that says "not adopted yet".
 //! Once our objects are in all servers, and VERIFY has found no change in between, the description says "adopted". A
 //! start that finds "not adopted yet" removes our objects and begins again, so a crash leaves no half-done adoption.
 //!
-//! A folder with a cluster only serves servers of that cluster. It remembers its members if they differ from those of
+//! A node with a cluster only serves servers of that cluster. The register remembers its members if they differ from those of
 //! the configuration ([`super::members`]). A server that is out of reach at a start, or is not of the cluster, does not
 //! keep the others from serving. Its agent repeats the check, and lets the server in once it passes.
 //!
@@ -20,16 +20,21 @@ mod difference;
 mod error;
 mod objects;
 
-use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, ReplicaId};
+use tokio::task::spawn_blocking;
 
-use super::cluster_file::{self, ClusterFileError, DESCRIPTION, Member, Membership};
+use super::cluster_file::{self, ClusterFileError, Member, Membership};
 use super::reach::{ReachError, ReachedServer, reach};
 use crate::backend::{BackendError, OwnConnection, Served};
+use crate::config::log::LogPlace;
 use crate::config::{Replica, address_of};
+use crate::coordinator::etcd_log;
+use crate::coordinator::open_error::OpenError;
+use crate::coordinator::register::TermRegister;
 pub(crate) use contents::what_is_there;
 pub(crate) use error::AdoptionError;
 use error::NonMember;
@@ -41,18 +46,34 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The members with their addresses.
 pub(crate) type Places = Vec<(ReplicaId, Replica)>;
 
-/// Checks the servers against the folder, and adopts them if it has no cluster yet.
+/// What the node knows of its cluster before it has a log.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) membership: Membership,
+    pub(crate) places: Places,
+    /// The entry of the members on etcd, if it has one.
+    pub(crate) on_etcd: Option<Vec<u8>>,
+}
+
+/// Checks the servers against the members, and adopts them if there is no cluster yet. With the log on etcd, the members are those
+/// there; the folder counts only until etcd has some.
 pub(crate) async fn settle(
     folder: &Path,
+    log: &LogPlace,
     served: &Served,
     replicas: &[Replica],
     patience: Duration,
-) -> Result<(Membership, Places), AdoptionError> {
-    let known = cluster_file::read(folder)?;
+) -> Result<Settled, AdoptionError> {
+    cluster_file::refuse_folder_of_up(folder)?;
+    let on_etcd = members_on_etcd(log).await?;
+    let known = match &on_etcd {
+        Some(value) => Some(cluster_file::decode(value, || "the list of members on etcd".to_owned())?),
+        None => cluster_file::read(folder)?,
+    };
     if let Some(membership) = known.clone().filter(Membership::is_adopted) {
         let places = places(&membership, served, replicas)?;
         check_members(&membership, served, &places).await?;
-        return Ok((membership, places));
+        return Ok(Settled { membership, places, on_etcd });
     }
     let mut open = reach_all(served, replicas, patience).await?;
     for (replica, found) in &mut open {
@@ -73,7 +94,15 @@ pub(crate) async fn settle(
     let names = replicas.iter().map(|replica| replica.name.clone()).collect();
     let membership = Membership::begin(cluster, names);
     cluster_file::write(folder, &membership)?;
-    Ok((membership, (0..).map(ReplicaId).zip(replicas.iter().cloned()).collect()))
+    let places = (0..).map(ReplicaId).zip(replicas.iter().cloned()).collect();
+    Ok(Settled { membership, places, on_etcd })
+}
+
+async fn members_on_etcd(log: &LogPlace) -> Result<Option<Vec<u8>>, AdoptionError> {
+    let LogPlace::Etcd(place) = log.clone() else { return Ok(None) };
+    let read = spawn_blocking(move || etcd_log::members(&place)).await;
+    let read = read.unwrap_or_else(|error| Err(OpenError::Log(error.into())));
+    read.map_err(|error| AdoptionError::Etcd(Box::new(error)))
 }
 
 /// The members with their addresses, which come from the configuration. A member that was added while a node ran may be
@@ -115,12 +144,16 @@ fn places(membership: &Membership, served: &Served, configured: &[Replica]) -> R
 }
 
 /// Marks the cluster as adopted. Everything must be installed, and no change may have come in between.
-pub(crate) fn complete(folder: &Path, membership: &Membership) -> Result<(), ClusterFileError> {
-    cluster_file::write(folder, &membership.adopted())
+pub(crate) async fn complete(
+    register: &Arc<TermRegister>,
+    membership: &Membership,
+) -> Result<(), ClusterFileError> {
+    cluster_file::keep(register, &membership.adopted()).await
 }
 
-/// Removes our objects from all servers again.
-pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
+/// Removes our objects from all servers again. The list of members still says "not adopted yet", so the next start begins anew, and
+/// with the same cluster: the log is of that one.
+pub(crate) async fn undo(served: &Served, replicas: &[Replica]) {
     for replica in replicas {
         let removed = async {
             let mut found = reach(served, replica).await?;
@@ -131,10 +164,6 @@ pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
             tracing::error!(replica = %replica.name, %reason, "Onecopy's objects could not be taken out");
             return;
         }
-    }
-    // Without the description, the next start begins from the beginning.
-    if let Err(error) = fs::remove_file(folder.join(DESCRIPTION)) {
-        tracing::error!(%error, "{DESCRIPTION} could not be removed");
     }
 }
 

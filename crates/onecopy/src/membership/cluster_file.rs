@@ -1,22 +1,23 @@
-//! The file in the data folder of `onecopy serve` that names the cluster and its members.
+//! The entry of the register that names the cluster of `onecopy serve` and its members: the file `served.json` of the data folder, or a
+//! key of etcd.
 //!
-//! The file is replaced whole, so a crash leaves the old one or the new one.
+//! It is replaced whole, so a crash leaves the old one or the new one.
 
 use std::fmt;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cluster::ids::ClusterId;
+use commitlog::{Entry, FileRegister, Register, RegisterError};
 use serde::{Deserialize, Serialize};
 
-/// The name of the file.
-pub(super) const DESCRIPTION: &str = "served.json";
+use crate::coordinator::register::TermRegister;
+
 /// The file of this kind that `onecopy up` writes into its folders.
 const OTHER_DESCRIPTION: &str = "onecopy.json";
 const FORMAT: u32 = 1;
 
-/// The contents of the file.
+/// The contents of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
     format: u32,
@@ -32,7 +33,7 @@ pub(crate) struct Membership {
     dropped: Vec<String>,
 }
 
-/// A member, as the folder remembers it.
+/// A member, as the register remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
     /// Its number.
@@ -76,6 +77,12 @@ impl Membership {
         self.is_adopted
     }
 
+    fn encode(&self) -> Result<Vec<u8>, ClusterFileError> {
+        let written = serde_json::to_string_pretty(self);
+        let damaged = |source| ClusterFileError::Damaged { location: Entry::Members.to_string(), source };
+        Ok((written.map_err(damaged)? + "\n").into_bytes())
+    }
+
     /// The members, in the order of their numbers.
     pub(crate) fn members(&self) -> Vec<Member> {
         let adopted = |(number, name): (u16, &String)| Member { number, name: name.clone(), url: None };
@@ -100,28 +107,19 @@ impl Membership {
     }
 }
 
-/// The file of a cluster cannot be used.
+/// The list of members cannot be used.
 #[derive(Debug)]
 pub(crate) enum ClusterFileError {
     /// The folder belongs to servers of `onecopy up`.
     FolderOfUp { folder: PathBuf },
-    /// The system refuses.
-    Io { action: FileAction, path: PathBuf, source: std::io::Error },
-    /// The file is not one of Onecopy's, or is damaged.
-    Damaged { path: PathBuf, source: serde_json::Error },
-    /// Another release wrote the file.
-    OtherFormat { path: PathBuf, format: u32 },
+    /// It cannot be read or written.
+    Register(RegisterError),
+    /// It is not one of Onecopy's, or is damaged.
+    Damaged { location: String, source: serde_json::Error },
+    /// Another release wrote it.
+    OtherFormat { location: String, format: u32 },
     /// The id of the cluster is not valid.
     NoClusterId { text: String },
-}
-
-/// The operation on the file that failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FileAction {
-    /// Take other accounts' rights to it away.
-    Close,
-    Read,
-    Write,
 }
 
 impl fmt::Display for ClusterFileError {
@@ -130,17 +128,10 @@ impl fmt::Display for ClusterFileError {
             Self::FolderOfUp { folder } => {
                 write!(f, "{} is a folder of `onecopy up`; name another one", folder.display())
             }
-            Self::Io { action, path, source } => {
-                let action = match action {
-                    FileAction::Close => "closed to other accounts",
-                    FileAction::Read => "read",
-                    FileAction::Write => "written",
-                };
-                write!(f, "{} cannot be {action}: {source}", path.display())
-            }
-            Self::Damaged { path, source } => write!(f, "{} is damaged: {source}", path.display()),
-            Self::OtherFormat { path, format } => {
-                write!(f, "{} has format {format}; this version knows {FORMAT}", path.display())
+            Self::Register(error) => error.fmt(f),
+            Self::Damaged { location, source } => write!(f, "{location} is damaged: {source}"),
+            Self::OtherFormat { location, format } => {
+                write!(f, "{location} has format {format}; this version knows {FORMAT}")
             }
             Self::NoClusterId { text } => write!(f, "\"{text}\" is not the id of a cluster"),
         }
@@ -149,42 +140,46 @@ impl fmt::Display for ClusterFileError {
 
 impl std::error::Error for ClusterFileError {}
 
-/// Reads the file of a data folder. Returns none if the folder has no cluster yet.
-pub(super) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError> {
-    if folder.join(OTHER_DESCRIPTION).exists() {
-        return Err(ClusterFileError::FolderOfUp { folder: folder.to_owned() });
+impl From<RegisterError> for ClusterFileError {
+    fn from(error: RegisterError) -> Self {
+        Self::Register(error)
     }
-    let path = folder.join(DESCRIPTION);
-    let failed = |action: FileAction| {
-        let path = path.clone();
-        move |source| ClusterFileError::Io { action, path, source }
-    };
-    owner_only::close(&path).map_err(failed(FileAction::Close))?;
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(FileAction::Read)(error)),
-    };
-    let membership: Membership = serde_json::from_str(&text)
-        .map_err(|source| ClusterFileError::Damaged { path: path.clone(), source })?;
-    if membership.format != FORMAT {
-        return Err(ClusterFileError::OtherFormat { path, format: membership.format });
-    }
-    membership.id()?;
-    Ok(Some(membership))
 }
 
-/// Writes the file as a whole or not at all.
-pub(crate) fn write(folder: &Path, membership: &Membership) -> Result<(), ClusterFileError> {
-    let (path, new): (PathBuf, PathBuf) = (folder.join(DESCRIPTION), folder.join("served.json.new"));
-    let written = || -> std::io::Result<()> {
-        owner_only::make_folder(folder)?;
-        let mut file = owner_only::options().write(true).create(true).truncate(true).open(&new)?;
-        file.write_all(serde_json::to_string_pretty(membership)?.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        fs::File::open(folder)?.sync_all()
-    };
-    written().map_err(|source| ClusterFileError::Io { action: FileAction::Write, path, source })
+/// A folder of `onecopy up` has other servers.
+pub(super) fn refuse_folder_of_up(folder: &Path) -> Result<(), ClusterFileError> {
+    let is_of_up = folder.join(OTHER_DESCRIPTION).exists();
+    if is_of_up { Err(ClusterFileError::FolderOfUp { folder: folder.to_owned() }) } else { Ok(()) }
+}
+
+/// Reads the file of a data folder. Returns none if the folder has no cluster yet.
+pub(super) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError> {
+    let files = FileRegister::in_folder(folder);
+    let found = files.read(&Entry::Members)?;
+    found.map(|value| decode(&value, || files.location(&Entry::Members))).transpose()
+}
+
+/// Reads an entry that was found there.
+pub(super) fn decode(value: &[u8], location: impl Fn() -> String) -> Result<Membership, ClusterFileError> {
+    let membership: Membership = serde_json::from_slice(value)
+        .map_err(|source| ClusterFileError::Damaged { location: location(), source })?;
+    if membership.format != FORMAT {
+        return Err(ClusterFileError::OtherFormat { location: location(), format: membership.format });
+    }
+    membership.id()?;
+    Ok(membership)
+}
+
+/// Writes the file of a data folder as a whole or not at all.
+pub(super) fn write(folder: &Path, membership: &Membership) -> Result<(), ClusterFileError> {
+    let files = FileRegister::in_folder(folder);
+    Ok(files.change(&Entry::Members, Some(&membership.encode()?))?)
+}
+
+/// Writes the entry as a whole or not at all.
+pub(crate) async fn keep(
+    register: &Arc<TermRegister>,
+    membership: &Membership,
+) -> Result<(), ClusterFileError> {
+    Ok(register.change(Entry::Members, Some(membership.encode()?)).await?)
 }

@@ -86,7 +86,7 @@ pub(crate) async fn furnish(
     let donor = match give_data(&leader, replica, &data, &transfer).await {
         Ok(donor) => donor,
         Err(error) => {
-            leader.leave(replica);
+            leader.leave(replica).await;
             return Err(error);
         }
     };
@@ -124,7 +124,7 @@ fn not_compared(leader: &Leader, replica: ReplicaId) {
 }
 
 /// Compares a new replica with the anchor. If they agree it serves from now on. Otherwise it is no longer a member.
-async fn compare(leader: &Leader, replica: ReplicaId) -> Result<(), MemberError> {
+async fn compare(leader: &Arc<Leader>, replica: ReplicaId) -> Result<(), MemberError> {
     leader.set_stage(replica, Some(ResyncStage::Comparing));
     let found = check::compare_with_anchor(leader, replica).await;
     let failure = match found {
@@ -141,7 +141,7 @@ async fn compare(leader: &Leader, replica: ReplicaId) -> Result<(), MemberError>
     };
     let (done, answer) = oneshot::channel();
     let struck = ask(leader, MemberRequest::Strike { replica, done }, answer).await?;
-    leader.leave(replica);
+    leader.leave(replica).await;
     struck?;
     Err(failure.into())
 }
@@ -173,7 +173,7 @@ async fn give_data(
 
 /// Removes a member. The inner error is about the rest of its server.
 pub(crate) async fn dismiss(
-    leader: &Leader,
+    leader: &Arc<Leader>,
     replica: ReplicaId,
 ) -> Result<Result<(), RequestError>, MemberError> {
     if leader.stage(replica).is_some() {
@@ -197,7 +197,7 @@ pub(crate) async fn dismiss(
         }
         return Err(error);
     }
-    leader.leave(replica);
+    leader.leave(replica).await;
     let (done, answer) = oneshot::channel();
     ask(leader, MemberRequest::Dismiss { replica, done }, answer).await
 }

@@ -9,7 +9,7 @@
 //! serve, and does the same with replica-4. The command waits for
 //! transactions that are open there; no client waits for the command.
 //!
-//! Invariants: a replica holds a table, for the core and in the file, only while it has every row of its versions. At least one
+//! Invariants: a replica holds a table, for the core and in the register, only while it has every row of its versions. At least one
 //! replica holds everything. Where a table is held, so are the tables that it refers to ([`closure`]). After a crash at any moment
 //! each replica either holds a table or does not; PLACE again does the rest.
 //!
@@ -97,7 +97,7 @@ pub(crate) async fn run(
         Wish::By(column) => return parts::split(&leader, &tables, column).await,
     }
     for table in &tables {
-        leader.set_masters(*table, masters).map_err(PlaceError::Unwritten)?;
+        leader.set_masters(*table, masters).await.map_err(PlaceError::Unwritten)?;
     }
     Ok(tables.into_iter().collect())
 }
@@ -119,9 +119,9 @@ async fn everywhere(leader: &Arc<Leader>, tables: &BTreeSet<TableId>) -> Result<
     apply(leader, &tables.iter().map(target).collect()).await?;
     for table in tables {
         if leader.core.copies(*table).split().is_some() {
-            leader.place(*table, &Copies::Whole(everyone)).map_err(PlaceError::Unwritten)?;
+            leader.place(*table, &Copies::Whole(everyone)).await.map_err(PlaceError::Unwritten)?;
         }
-        if !leader.lift(*table).map_err(PlaceError::Unwritten)? {
+        if !leader.lift(*table).await.map_err(PlaceError::Unwritten)? {
             return Err(PlaceError::Joined);
         }
     }
@@ -306,7 +306,7 @@ impl Change {
                 piece if self.lost.contains(&piece) => holders.without(self.replica),
                 _ => holders,
             });
-            leader.place(table, &copies).map_err(PlaceError::Unwritten)?;
+            leader.place(table, &copies).await.map_err(PlaceError::Unwritten)?;
         }
         Ok(())
     }

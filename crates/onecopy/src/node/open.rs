@@ -10,6 +10,7 @@ use cluster::ids::{ReplicaId, Version};
 use cluster::placement::Placement;
 use commitlog::{LogEngine, LogFailure, Notices, Recovered};
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use super::running::{Node, Shared};
 use crate::c_jdbc::{CJdbc, CJdbcOptions};
@@ -19,6 +20,7 @@ use crate::coordinator::etcd_log::OpenedLog;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan::{self, Plan, Term};
+use crate::coordinator::register::TermRegister;
 use crate::coordinator::term::TermState;
 use crate::coordinator::{Leader, LeaderOptions, ReplicaAddress, Seat};
 use crate::database::Database;
@@ -39,6 +41,7 @@ struct FencedLog {
     log: Arc<dyn LogEngine>,
     recovered: Recovered,
     identities: Identities,
+    register: Arc<TermRegister>,
     term: Term,
     receiver: Arc<Receiver>,
 }
@@ -87,7 +90,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             let rows = Rows::from_environment(choices, plan.new_tables.clone())?;
             let fenced =
                 FencedLog::open(&plan, database, |recovered| Ok(known_identities(recovered))).await?;
-            let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
+            let placement = plan.placement(&fenced.register, fenced.database.served.id).await?;
             let anchor = first_anchor(&plan, &placement).ok_or(OpenError::NoFullReplica)?;
             let core = Some(rows.core(&members, anchor, placement, fenced.term)?);
             (fenced, Parts { kind: Arc::new(rows), core, anchor })
@@ -111,12 +114,15 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             };
             let fenced = FencedLog::open(&plan, database, claim).await?;
             let anchor = *members.first().ok_or(OpenError::NoReplicas)?;
-            let placement = plan.placement().placement(&plan.places, fenced.database.served.id)?;
+            let placement = plan.placement(&fenced.register, fenced.database.served.id).await?;
             let node = CJdbc::new(options, &members, fenced.term, placement).map_err(OpenError::kind)?;
             (fenced, Parts { kind: Arc::new(node), core: None, anchor })
         }
     };
-    assemble(plan, fenced, parts)
+    let register = Arc::clone(&fenced.register);
+    let seal = spawn_blocking(move || register.seal()).await;
+    let seal = seal.map_err(|error| OpenError::Log(error.into()))??;
+    assemble(plan, fenced, parts, Arc::new(seal))
 }
 
 /// The first replica that holds everything, and will with the tables to come. If there is none, the first that holds everything.
@@ -143,7 +149,7 @@ impl FencedLog {
         database: Arc<Database>,
         prepare: impl FnOnce(&Recovered) -> Result<Identities, OpenError>,
     ) -> Result<Self, OpenError> {
-        let OpenedLog { log, recovered, serve_from } = plan.open_log().await?;
+        let OpenedLog { log, recovered, register, serve_from } = plan.open_log().await?;
         let identities = prepare(&recovered)?;
         let receiver = Arc::new(Receiver::default());
         let (fenced, mut fence_durable) = mpsc::channel(1);
@@ -160,15 +166,14 @@ impl FencedLog {
         if let Ok(outcome) = fence_durable.try_recv() {
             outcome?;
         }
-        Ok(Self { database, log, recovered, identities, term, receiver })
+        Ok(Self { database, log, recovered, identities, register, term, receiver })
     }
 }
 
-fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenError> {
-    let FencedLog { log, database, recovered, identities, term, receiver } = fenced;
+fn assemble(plan: Plan, fenced: FencedLog, parts: Parts, seal: Arc<Seal>) -> Result<Node, OpenError> {
+    let FencedLog { log, database, recovered, identities, register, term, receiver } = fenced;
     let Parts { kind, core, anchor } = parts;
-    let seal = Arc::new(Seal::in_folder(&plan.data)?);
-    let files = plan.files().map_err(OpenError::kind)?;
+    let checkpoints = plan.checkpoints().map_err(OpenError::kind)?;
     let (seats, queues): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     let local = LocalState::new(&plan.limits, plan.runtime_config, seal);
@@ -184,10 +189,11 @@ fn assemble(plan: Plan, fenced: FencedLog, parts: Parts) -> Result<Node, OpenErr
             term.epoch,
             recovered.begun,
             plan.adoption.is_founding(&recovered),
+            register,
         ),
         identities,
         voucher: Voucher::draw()?,
-        files,
+        checkpoints,
         limits: plan.limits,
         local: Arc::clone(&local),
     };

@@ -27,6 +27,8 @@ use crate::terminal::Progress;
 
 /// Sessions that are ended at once get this long.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
+/// How long a stopping node waits for its register.
+const REGISTER_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval at which a stopping node counts its sessions.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -105,7 +107,10 @@ impl Node {
             leader.database.sequences().leases.replica_changed(status.replica);
             sequence_allocator::take_back(&leader, status.replica).await;
         }
-        leader.elasticity.write();
+        if tokio::time::timeout(REGISTER_PATIENCE, leader.elasticity.write()).await.is_err() {
+            tracing::warn!("the usage of the servers is not written: the register does not answer");
+        }
+        leader.term.register.close();
         leader.log.close();
         leader.drivers.stop().await;
         self.chores.iter().for_each(JoinHandle::abort);

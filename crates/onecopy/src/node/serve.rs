@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use cluster::ids::DatabaseId;
+use commitlog::RegisterError;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::task::spawn_blocking;
@@ -30,13 +31,14 @@ use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
 use crate::coordinator::etcd_log;
+use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::{Leader, ReplicaAddress};
 use crate::elastic;
 use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
-use crate::membership::adoption;
+use crate::membership::adoption::{self, Settled};
 use crate::membership::cluster_file::Membership;
 use crate::membership::place_table::configured;
 use crate::membership::verify;
@@ -92,25 +94,19 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     };
     warn_of_etcd(&log).await?;
     let folder = config.path("data");
-    let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
-    let (membership, members) = tokio::select! {
-        settled = settling => settled?,
-        () = signals.stop() => return Err(NodeError::Interrupted),
+    let (Settled { membership, places, .. }, mut node) = loop {
+        let patience = config.duration("start_patience");
+        let settling = adoption::settle(&folder, &log, &served, &config.replicas, patience);
+        let settled = tokio::select! {
+            settled = settling => settled?,
+            () = signals.stop() => return Err(NodeError::Interrupted),
+        };
+        match open(plan(&config, &served, &log, &propagation, &settled)?).await {
+            // A former leader has changed the members before this node's claim; now none can.
+            Err(OpenError::Register(RegisterError::Outdated { .. })) => {}
+            opened => break (settled, opened?),
+        }
     };
-    let mut node = open(Plan {
-        cluster: membership.id()?,
-        served: served.clone(),
-        data: folder.clone(),
-        log,
-        adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
-        places: members.iter().map(|(replica, member)| ReplicaAddress::of(*replica, member)).collect(),
-        limits: limits(&config),
-        runtime_config: runtime_config(&config),
-        start_patience: Some(config.duration("start_patience")),
-        propagation,
-        new_tables: config.placement.clone(),
-    })
-    .await?;
     let leader = Arc::clone(&node.leader);
     for listener in pages {
         tokio::spawn(metrics::serve(Arc::clone(&leader), listener));
@@ -126,7 +122,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let reloading = Arc::downgrade(&leader);
     let begin = async |leader: &Leader| {
         if !membership.is_adopted() {
-            adopt(leader, &folder, &membership, &served, &replicas, progress).await?;
+            adopt(leader, &membership, &served, &replicas, progress).await?;
         }
         configured::report(leader, &placement).await;
         progress.result(format_args!(
@@ -138,11 +134,36 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         reload_on(hangup, reloading);
         Ok(())
     };
-    let mut member_registry = MemberRegistry::open(&leader, folder.clone(), membership.clone(), members)?;
+    let mut member_registry = MemberRegistry::open(&leader, membership.clone(), places)?;
     tokio::select! {
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
+}
+
+/// The plan of a node over these servers.
+fn plan(
+    config: &Config,
+    served: &Served,
+    log: &LogPlace,
+    propagation: &Propagation,
+    settled: &Settled,
+) -> Result<Plan, NodeError> {
+    let Settled { membership, places, on_etcd } = settled;
+    Ok(Plan {
+        cluster: membership.id()?,
+        served: served.clone(),
+        data: config.path("data"),
+        log: log.clone(),
+        members: on_etcd.clone(),
+        adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
+        places: places.iter().map(|(replica, member)| ReplicaAddress::of(*replica, member)).collect(),
+        limits: limits(config),
+        runtime_config: runtime_config(config),
+        start_patience: Some(config.duration("start_patience")),
+        propagation: propagation.clone(),
+        new_tables: config.placement.clone(),
+    })
 }
 
 /// Refuses an etcd that cannot hold the log, and logs what an operator should know of it.
@@ -204,7 +225,6 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError>
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.
 async fn adopt(
     leader: &Leader,
-    folder: &std::path::Path,
     membership: &Membership,
     served: &Served,
     replicas: &[Replica],
@@ -222,13 +242,13 @@ async fn adopt(
                     replicas.len(),
                     rows.len()
                 ));
-                return Ok(adoption::complete(folder, membership)?);
+                return Ok(adoption::complete(&leader.term.register, membership).await?);
             }
             NodeError::WrittenMeanwhile { names }
         }
         Err(refusal) => NodeError::NotCompared(Box::new(refusal)),
     };
-    adoption::undo(folder, served, replicas).await;
+    adoption::undo(served, replicas).await;
     Err(error)
 }
 

@@ -12,7 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgserver::{Home, LOG_FOLDER, Server, ServerError, UpError, UpOptions};
+use commitlog::Entry;
+use pgserver::{Home, Server, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::NodeError;
@@ -29,8 +30,9 @@ use crate::config::placement::PlacementRules;
 use crate::config::protocol::{self, Adjustments};
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::Leader;
-use crate::coordinator::parking::ParkedFiles;
+use crate::coordinator::parking::parked_at;
 use crate::coordinator::plan::{Adoption, Plan};
+use crate::coordinator::register::TermRegister;
 use crate::elastic;
 use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
@@ -92,6 +94,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         served: Served::of_new_servers(),
         data: home.dir.clone(),
         log: LogPlace::Files,
+        members: None,
         adoption: Adoption::AsTheLogSays,
         places: home.servers.iter().map(place).collect(),
         limits,
@@ -117,8 +120,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
     if let Some(listener) = pages {
         tokio::spawn(metrics::serve(Arc::clone(&node.leader), listener));
     }
-    let leader = Arc::clone(&node.leader);
-    node.add_chore(elastic::run(leader, up.elastic.config, ServerSource::Node));
+    node.add_chore(elastic::run(Arc::clone(&node.leader), up.elastic.config, ServerSource::Node));
     let mut server_registry = ServerRegistry::open(&node.leader, home, failed, progress)?;
     let begin = async |_: &Leader| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
@@ -135,8 +137,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
 /// Starts the servers that are not parked. If none of them starts, the parked ones are woken. One whose file cannot be
 /// read counts as awake; the coordinator reports it.
 async fn start_awake(home: &mut Home, progress: &Progress) -> Result<BTreeMap<u16, ServerError>, UpError> {
-    let files = ParkedFiles::in_folder(home.dir.join(LOG_FOLDER));
-    let is_parked = |server: &Server| matches!(files.read(&server.name), Ok(Some(_)));
+    let register = TermRegister::in_folder(&home.dir);
+    let is_parked = |server: &Server| matches!(parked_at(&register, &server.name), Ok(Some(_)));
     let (parked, awake): (Vec<Server>, Vec<Server>) = home.servers.drain(..).partition(is_parked);
     home.servers = awake;
     let started = home.start().await;
@@ -148,7 +150,7 @@ async fn start_awake(home: &mut Home, progress: &Progress) -> Result<BTreeMap<u1
         return started;
     }
     for name in names {
-        match files.lift(&name) {
+        match register.change(Entry::Parked(name.clone()), None).await {
             Ok(()) => progress.say(format_args!("waking {name}, because no other server starts")),
             Err(error) => progress.say(format_args!("{name} is parked and cannot be woken: {error}")),
         }

@@ -15,10 +15,12 @@ use std::sync::Arc;
 
 use cluster::ids::{TableId, Version};
 use cluster::placement::{Copies, ReplicaSet};
+use commitlog::RegisterError;
 use wire::sqlstate;
 
 use crate::coordinator::node_kind::NewTable;
-use crate::error::{Fault, Refusal, broken};
+use crate::coordinator::placement_file::PlacementError;
+use crate::error::{Fault, Refusal, broken, register_sqlstate};
 use crate::membership::place_table::closure;
 use crate::propagate::Recorder;
 use crate::transaction::open::Transaction;
@@ -57,7 +59,7 @@ impl Recorder<'_> {
         if new.values().any(|copies| !copies.of_all_rows(everyone).contains(anchor)) {
             return Err(not_at_anchor(&coordinator.seats[anchor].name).into());
         }
-        self.place_new(&new)
+        self.place_new(&new).await
     }
 
     /// The tables with captured rows.
@@ -80,14 +82,19 @@ impl Recorder<'_> {
         Err(Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, text, hint).into())
     }
 
-    fn place_new(&self, new: &BTreeMap<TableId, Copies>) -> Result<(), Fault> {
+    async fn place_new(&self, new: &BTreeMap<TableId, Copies>) -> Result<(), Fault> {
         for (table, copies) in new {
-            self.link.worker.leader.place(*table, copies).map_err(|error| {
+            self.link.worker.leader.place(*table, copies).await.map_err(|error| {
                 tracing::error!(%error, "a new table could not be placed");
-                let text = format!("the file of what each replica holds cannot be written: {error}");
+                let state = match &error {
+                    PlacementError::Register(RegisterError::Io { .. }) | PlacementError::Damaged { .. } => {
+                        sqlstate::IO_ERROR
+                    }
+                    PlacementError::Register(error) => register_sqlstate(error),
+                };
                 Refusal::new(
-                    sqlstate::IO_ERROR,
-                    text,
+                    state,
+                    format!("what each replica holds cannot be written: {error}"),
                     "Nothing has changed. When the cause is removed, run it again.",
                 )
             })?;

@@ -2,20 +2,15 @@
 //!
 //! A session writes its transaction's identity with the client's rights, so every role may insert rows there. A
 //! forged row must not look like a transaction that the log has lost, and forged rows must take no memory when a
-//! server comes back. So each row carries a MAC of its identity. Only the data folder has the key. Onecopy ignores a
-//! row with a wrong MAC and deletes it.
+//! server comes back. So each row carries a MAC of its identity. Only the register has the key: the file `identity.key`
+//! of the data folder, or a key of etcd. Onecopy ignores a row with a wrong MAC and deletes it.
 //!
 //! The key outlives the log. If the log alone is deleted, the next start reports the loss.
 
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
-
 use cluster::ids::Identity;
+use commitlog::{Entry, Register, RegisterError};
 use ring::hmac;
 
-/// Its file in the data folder, beside the log.
-const FILE: &str = "identity.key";
 const KEY_BYTES: usize = 32;
 
 /// The key of a cluster's identities.
@@ -25,28 +20,46 @@ pub(crate) struct Seal {
     pub(crate) is_new: bool,
 }
 
-/// The file of the key can be neither read nor created.
+/// The key can be neither read nor kept.
 #[derive(Debug)]
-pub(crate) struct SealError {
-    path: PathBuf,
-    source: std::io::Error,
+pub(crate) enum SealError {
+    Register(RegisterError),
+    /// The entry is no key.
+    Damaged {
+        location: String,
+    },
+    /// The system gives no random number.
+    Random(getrandom::Error),
 }
 
 impl std::fmt::Display for SealError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.source)
+        match self {
+            Self::Register(error) => error.fmt(f),
+            Self::Damaged { location } => {
+                write!(f, "{location}: it is damaged: it must have {KEY_BYTES} bytes")
+            }
+            Self::Random(error) => write!(f, "no random number: {error}"),
+        }
     }
 }
 
 impl std::error::Error for SealError {}
 
 impl Seal {
-    /// Reads the key in a data folder, or draws one.
-    pub(crate) fn in_folder(data: &Path) -> Result<Self, SealError> {
-        let path = data.join(FILE);
-        let is_new = !path.exists();
-        let bytes = if is_new { draw(&path) } else { read(&path) };
-        let bytes = bytes.map_err(|source| SealError { path, source })?;
+    /// Reads the key in a register, or draws one. May wait for etcd.
+    pub(crate) fn of(register: &dyn Register) -> Result<Self, SealError> {
+        let kept = register.read(&Entry::Seal).map_err(SealError::Register)?;
+        let is_new = kept.is_none();
+        let bytes: [u8; KEY_BYTES] = if let Some(kept) = kept {
+            let damaged = |_| SealError::Damaged { location: register.location(&Entry::Seal) };
+            kept.try_into().map_err(damaged)?
+        } else {
+            let mut drawn = [0; KEY_BYTES];
+            getrandom::fill(&mut drawn).map_err(SealError::Random)?;
+            register.change(&Entry::Seal, Some(&drawn)).map_err(SealError::Register)?;
+            drawn
+        };
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), is_new })
     }
 
@@ -69,30 +82,13 @@ impl std::fmt::Debug for Seal {
     }
 }
 
-/// Draws a key and writes its file, atomically.
-fn draw(path: &Path) -> std::io::Result<[u8; KEY_BYTES]> {
-    let mut bytes = [0; KEY_BYTES];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    let unfinished = path.with_extension("new");
-    let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    fs::File::open(path.parent().unwrap_or_else(|| Path::new(".")))?.sync_all()?;
-    Ok(bytes)
-}
-
-fn read(path: &Path) -> std::io::Result<[u8; KEY_BYTES]> {
-    owner_only::close(path)?;
-    let bytes = fs::read(path)?;
-    bytes
-        .try_into()
-        .map_err(|_| std::io::Error::new(ErrorKind::InvalidData, "it is damaged: it must have 32 bytes"))
-}
-
 #[cfg(test)]
 mod tests {
     use cluster::ids::{Epoch, Nonce};
+
+    use std::fs;
+
+    use commitlog::FileRegister;
 
     use super::*;
 
@@ -102,9 +98,9 @@ mod tests {
         for name in ["a", "b"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
-        let (first, again) =
-            (Seal::in_folder(&folder.join("a")).unwrap(), Seal::in_folder(&folder.join("a")).unwrap());
-        let other = Seal::in_folder(&folder.join("b")).unwrap();
+        let open = |name: &str| Seal::of(&FileRegister::in_folder(&folder.join(name)));
+        let (first, again) = (open("a").unwrap(), open("a").unwrap());
+        let other = open("b").unwrap();
         assert_eq!((first.is_new, again.is_new), (true, false));
         let identity = Identity { epoch: Epoch(1), n: 2, nonce: Nonce(3) };
         assert_eq!(first.proof(identity), again.proof(identity));
@@ -117,7 +113,7 @@ mod tests {
         }
         assert_ne!(first.proof(identity), other.proof(identity));
         fs::write(folder.join("a/identity.key"), "short").unwrap();
-        let error = Seal::in_folder(&folder.join("a")).unwrap_err().to_string();
+        let error = open("a").unwrap_err().to_string();
         assert!(error.contains("identity.key: it is damaged"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -7,6 +7,7 @@ use super::difference::Difference;
 use super::objects::{EVENT_TRIGGERS, REMOVE_SCHEMAS};
 use crate::backend::BackendError;
 use crate::config::{AddressError, Replica};
+use crate::coordinator::open_error::OpenError;
 use crate::membership::cluster_file::ClusterFileError;
 use crate::membership::reach::ReachError;
 
@@ -15,6 +16,8 @@ use crate::membership::reach::ReachError;
 pub(crate) enum AdoptionError {
     /// The file with the members cannot be used.
     File(ClusterFileError),
+    /// The members on etcd cannot be read.
+    Etcd(Box<OpenError>),
     /// A member that was added while a node ran has an address that cannot be used.
     Address { name: String, url: String, source: Box<AddressError> },
     /// The configuration names other servers than the members.
@@ -57,6 +60,7 @@ impl fmt::Display for AdoptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(error) => error.fmt(f),
+            Self::Etcd(error) => error.fmt(f),
             Self::Address { name, url, source } => write!(f, "{name} was added at {url}: {source}"),
             Self::OtherMembers { names } => write!(
                 f,

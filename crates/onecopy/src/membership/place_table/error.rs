@@ -1,7 +1,6 @@
 //! Why a table was not placed.
 
 use std::fmt;
-use std::io;
 
 use cluster::ids::Version;
 use cluster::placement::PARTS_MAX;
@@ -10,7 +9,8 @@ use wire::sqlstate;
 
 use super::closure::Breach;
 use crate::backend::BackendError;
-use crate::error::Refusal;
+use crate::coordinator::placement_file::PlacementError;
+use crate::error::{Refusal, register_sqlstate};
 use crate::membership::initial_copy::TablesError;
 use crate::membership::member_error::MemberError;
 use crate::membership::members::{EMPTY_MAX, NotEmpty};
@@ -68,8 +68,8 @@ pub(crate) enum PlaceError {
     Log(LogError),
     /// The log does not have this version: an error of ours.
     UnknownVersion(Version),
-    /// The file of what each replica holds cannot be written.
-    Unwritten(io::Error),
+    /// What each replica holds cannot be read or written.
+    Unwritten(PlacementError),
     /// The replica holds other tables now, and does not catch up.
     Stuck { replica: String, standstill: Standstill },
 }
@@ -112,7 +112,7 @@ impl fmt::Display for PlaceError {
             Self::Log(error) => error.fmt(f),
             Self::UnknownVersion(version) => write!(f, "the log does not have version {version}"),
             Self::Unwritten(error) => {
-                write!(f, "the file of what each replica holds, beside the log, cannot be written: {error}")
+                write!(f, "what each replica holds cannot be written: {error}")
             }
             Self::Stuck { replica, standstill } => write!(f, "{replica} does not catch up: {standstill}"),
         }
@@ -141,6 +141,7 @@ impl PlaceError {
             Self::NoTable(_) => sqlstate::UNDEFINED_TABLE,
             Self::NoReplica(_) => sqlstate::UNDEFINED_OBJECT,
             Self::Busy | Self::NotEmpty { error: NotEmpty::InUse { .. }, .. } => sqlstate::OBJECT_IN_USE,
+            Self::Unwritten(PlacementError::Register(error)) => register_sqlstate(error),
             Self::Breach(_) | Self::NotOffered(_) => sqlstate::FEATURE_NOT_SUPPORTED,
             Self::NoHolder { .. } | Self::PartsOutOfRange { .. } => sqlstate::INVALID_PARAMETER_VALUE,
             _ => sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,

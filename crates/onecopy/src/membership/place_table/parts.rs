@@ -62,7 +62,7 @@ pub(crate) async fn deal(leader: Arc<Leader>, dealing: Dealing) -> Result<Vec<Re
         targets.insert(table, Copies::Parts { column, holders: dealt.clone().into() });
     }
     check(&leader, &targets, everyone).await?;
-    leader.set_parts(&dealt).map_err(PlaceError::Unwritten)?;
+    leader.set_parts(&dealt).await.map_err(PlaceError::Unwritten)?;
     change(&leader, &targets).await?;
     Ok(dealt)
 }
@@ -73,7 +73,7 @@ pub(super) async fn split(
     tables: &BTreeSet<TableId>,
     column: &str,
 ) -> Result<Vec<TableId>, PlaceError> {
-    let dealt: Arc<[ReplicaSet]> = leader.parts().map_err(PlaceError::Unwritten)?.into();
+    let dealt: Arc<[ReplicaSet]> = leader.parts().await.map_err(PlaceError::Unwritten)?.into();
     if dealt.is_empty() {
         return Err(PlaceError::NoParts);
     }
@@ -95,7 +95,7 @@ pub(super) async fn split(
         for table in new {
             let holders = leader.core.copies(table).of_all_rows(members(leader));
             let parts = targets[&table].map(|_, _| holders);
-            leader.place(table, &parts).map_err(PlaceError::Unwritten)?;
+            leader.place(table, &parts).await.map_err(PlaceError::Unwritten)?;
         }
         // From here on records tell the parts of rows. The replicas apply those that do not.
         at_one_version(leader, async |_| ()).await.map_err(PlaceError::NoOneVersion)?;

@@ -8,7 +8,6 @@
 //! Invariant: a server is a member once, regardless of the names that reach it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::ids::ReplicaId;
@@ -21,7 +20,7 @@ use crate::coordinator::requests::{Data, InvitationError, Invited, Invitee, Memb
 use crate::coordinator::{Leader, ReplicaAddress};
 use crate::membership::adoption::Places;
 use crate::membership::cluster_file;
-use crate::membership::cluster_file::{Member, Membership};
+use crate::membership::cluster_file::{ClusterFileError, Member, Membership};
 use crate::membership::initial_copy;
 use crate::membership::initial_copy::ServerCondition;
 use crate::membership::reach::reach;
@@ -38,7 +37,6 @@ const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FR
 /// The list, and the servers that are about to join it.
 pub(super) struct MemberRegistry {
     leader: Arc<Leader>,
-    folder: PathBuf,
     membership: Membership,
     members: BTreeMap<ReplicaId, Replica>,
     invited: BTreeMap<ReplicaId, (Member, Replica)>,
@@ -51,14 +49,13 @@ impl MemberRegistry {
     /// The members of a node that was just opened.
     pub(super) fn open(
         leader: &Arc<Leader>,
-        folder: PathBuf,
         membership: Membership,
         places: Places,
     ) -> Result<Self, NodeError> {
         let (registry, requests) = mpsc::channel(REQUESTS);
         leader.registry.set(registry).map_err(|_| NodeError::Twice("the list of members was made"))?;
         let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { leader: Arc::clone(leader), folder, membership, members, invited, former, requests })
+        Ok(Self { leader: Arc::clone(leader), membership, members, invited, former, requests })
     }
 
     /// Carries out requests until the task is dropped. The client that asked may have gone by the end.
@@ -70,10 +67,10 @@ impl MemberRegistry {
                     let _ = invited.send(answer);
                 }
                 MemberRequest::Furnish { replica, done, .. } => {
-                    let _ = done.send(self.admit(replica));
+                    let _ = done.send(self.admit(replica).await);
                 }
                 MemberRequest::Strike { replica, done } => {
-                    let _ = done.send(self.strike(replica));
+                    let _ = done.send(self.strike(replica).await);
                 }
                 MemberRequest::Dismiss { done, .. } => {
                     let _ = done.send(Ok(()));
@@ -169,20 +166,27 @@ impl MemberRegistry {
         Ok(Data::Brought)
     }
 
-    fn admit(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
+    async fn admit(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
         let (member, newcomer) = self.invited.remove(&replica).ok_or(RequestError::NotInvited)?;
         let changed = self.membership.with(member);
-        cluster_file::write(&self.folder, &changed).map_err(RequestError::failed)?;
+        self.keep(&changed).await?;
         self.membership = changed;
         self.members.insert(replica, newcomer);
         Ok(())
     }
 
-    fn strike(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
+    async fn keep(&self, changed: &Membership) -> Result<(), RequestError> {
+        match cluster_file::keep(&self.leader.term.register, changed).await {
+            Err(ClusterFileError::Register(error)) => Err(RequestError::Register(error)),
+            kept => kept.map_err(RequestError::failed),
+        }
+    }
+
+    async fn strike(&mut self, replica: ReplicaId) -> Result<(), RequestError> {
         let member = self.members.get(&replica).ok_or(RequestError::NotAMember)?;
         let written = self.membership.members().into_iter().find(|written| written.name == member.name);
         let changed = self.membership.without(&member.name);
-        cluster_file::write(&self.folder, &changed).map_err(RequestError::failed)?;
+        self.keep(&changed).await?;
         self.membership = changed;
         let member = self.members.remove(&replica);
         if let (Some(written), Some(member)) = (written, member) {

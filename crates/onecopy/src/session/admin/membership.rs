@@ -15,12 +15,12 @@ use wire::{encode, sqlstate};
 use crate::client::Client;
 use crate::coordinator::Leader;
 use crate::coordinator::node_kind::Feature;
-use crate::coordinator::requests::Invitee;
+use crate::coordinator::requests::{Invitee, RequestError};
 use crate::elastic::park;
 use crate::elastic::park::{ParkError, Woken};
-use crate::error::Refusal;
+use crate::error::{Refusal, register_sqlstate};
 use crate::membership::check;
-use crate::membership::member_error::MemberError;
+use crate::membership::member_error::{MemberError, MemberFailure};
 use crate::membership::members;
 use crate::membership::place_table;
 use crate::membership::resync;
@@ -393,6 +393,11 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
             message,
             format!("Nothing has changed. Let another replica hold {table} first, or drop it."),
         ),
+        MemberError::Failed(MemberFailure::Request(RequestError::Register(error))) => Refusal::new(
+            register_sqlstate(error),
+            message,
+            "Nothing has changed. When the cause is removed, try it again.",
+        ),
         MemberError::Failed(_) => {
             Refusal::new(state, message, "Nothing has changed. When the cause is removed, try it again.")
         }
@@ -419,12 +424,12 @@ fn park_refusal(name: &str, what: &str, error: &ParkError) -> Refusal {
             sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "It is no longer parked; SHOW REPLICAS shows its state. REBUILD REPLICA gives it other data.",
         ),
+        ParkError::Unwritten(error) => (register_sqlstate(error), "SHOW REPLICAS shows the state of each."),
         ParkError::NotParked
         | ParkError::NotUp
         | ParkError::Underway
         | ParkError::NotDrained(_)
-        | ParkError::Lost
-        | ParkError::Unwritten(_) => {
+        | ParkError::Lost => {
             (sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "SHOW REPLICAS shows the state of each.")
         }
     };

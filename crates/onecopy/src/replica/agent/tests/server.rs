@@ -47,7 +47,7 @@ impl Server {
     }
 
     pub(super) fn seal(&self) -> crate::security::seal::Seal {
-        crate::security::seal::Seal::in_folder(&self.folder).unwrap()
+        crate::security::seal::Seal::of(&commitlog::FileRegister::in_folder(&self.folder)).unwrap()
     }
 
     pub(super) fn folder(&self) -> &Path {
