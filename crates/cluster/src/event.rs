@@ -303,9 +303,31 @@ pub enum Event {
     Outcome {
         /// The session.
         session: SessionId,
-        /// The version of its record, if the log has it.
-        version: Option<Version>,
+        /// What the log says.
+        found: Found,
     },
+}
+
+/// What the log says of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Found {
+    /// It has its record, with this version.
+    At(Version),
+    /// It has every version that could be the transaction's, and its record is not among them.
+    Nowhere,
+    /// It was trimmed beyond where the record may have been.
+    Forgotten,
+}
+
+impl Found {
+    /// Of a record that comes after a version, in a log that began with `first_retained` once it was searched.
+    pub fn of(version: Option<Version>, after: Version, first_retained: Version) -> Self {
+        match version {
+            Some(version) => Self::At(version),
+            None if first_retained > after.next() => Self::Forgotten,
+            None => Self::Nowhere,
+        }
+    }
 }
 
 /// An output of the state machine: the driver has to do this.

@@ -99,7 +99,7 @@ impl Copies {
 pub struct Edition(pub u32);
 
 /// The map itself, which the placement and all holdings share.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Map {
     /// The tables that not all replicas hold, each with its holders. All replicas hold what is not listed.
     listed: BTreeMap<TableId, Copies>,
@@ -117,7 +117,7 @@ impl Map {
 }
 
 /// The map from tables to their holders.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Placement {
     /// Every replica of the cluster: holds what is not listed.
     everyone: ReplicaSet,

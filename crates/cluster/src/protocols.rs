@@ -36,6 +36,8 @@ pub mod vr_l;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::claims::{Claims, Meeting};
 use crate::event::{Effect, Event, Reads, Rival};
 use crate::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
@@ -45,7 +47,7 @@ use crate::placement::{Holdings, LastHolder, Placement};
 use crate::time::Time;
 
 /// The state of a replica, for operators.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplicaStatus {
     /// Its number.
     pub replica: ReplicaId,
@@ -242,7 +244,7 @@ pub struct ChainStatus {
 }
 
 /// A statement that waits for other transactions.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Waiting {
     /// Its session.
     pub session: SessionId,

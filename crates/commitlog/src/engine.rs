@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use cluster::ids::{Epoch, Identity, Version};
 use cluster::record::Record;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{LogError, LogFailure};
 use crate::spill::SpillStore;
@@ -96,7 +97,7 @@ pub struct Notices {
 }
 
 /// Why a log takes no new records at present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum LogRefusal {
     /// The disk of the log is full.
     DiskFull,

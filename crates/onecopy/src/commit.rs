@@ -84,7 +84,7 @@ impl Committer<'_> {
         let coordinator = &self.link.worker.coordinator;
         // Other homes draw from leases, which marks cover.
         let is_anchor = update.replica == coordinator.view.anchor();
-        let asks = update.sequences.ask(is_anchor, || coordinator.database.sequences().reading());
+        let asks = update.sequences.ask(is_anchor, || coordinator.core.sequence_reading());
         let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
         let is_prepared = server.own.has_identity_insert(name);
         let name = name.as_bytes();
@@ -267,7 +267,8 @@ impl Committer<'_> {
         };
         let (identity, has_file) = (update.identity, update.preparation.has_file);
         let committed = self.commit_logged().await;
-        if committed.is_err() && has_file {
+        // After a fatal fault the record may be in the log.
+        if has_file && committed.as_ref().is_err_and(|fault| !matches!(fault, Fault::Fatal(_))) {
             forget_spilled(Arc::clone(&self.link.worker.coordinator), identity).await;
         }
         committed

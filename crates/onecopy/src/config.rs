@@ -228,17 +228,21 @@ impl Config {
 
     /// Checks that all named files can be used, before the node changes anything.
     pub(crate) fn check_files(&self) -> Result<(), Vec<ConfigFileError>> {
-        let errors: Vec<ConfigFileError> =
-            [self.secret().err(), self.identity().err(), self.etcd_key().err()]
-                .into_iter()
-                .flatten()
-                .collect();
+        let errors: Vec<ConfigFileError> = [
+            self.secret().err(),
+            self.identity().err(),
+            self.key("etcd_key_file").err(),
+            self.key("link_key_file").err(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Checks that the key for etcd is private.
-    fn etcd_key(&self) -> Result<(), ConfigFileError> {
-        let path = self.path("etcd_key_file");
+    /// Checks that the key for etcd, or for links, is private.
+    fn key(&self, setting: &str) -> Result<(), ConfigFileError> {
+        let path = self.path(setting);
         if path.as_os_str().is_empty() { Ok(()) } else { file_error::check_private(&path) }
     }
 
@@ -316,6 +320,7 @@ fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<ConfigError>) -> Opt
             (Some(Value::Addresses(all)), Value::Addresses(mut more)) => all.append(&mut more),
             (Some(Value::Roles(all)), Value::Roles(mut more))
             | (Some(Value::Urls(all)), Value::Urls(mut more)) => all.append(&mut more),
+            (Some(Value::Nodes(all)), Value::Nodes(mut more)) => all.append(&mut more),
             (Some(Value::Rules(all)), Value::Rules(mut more)) => all.append(&mut more),
             _ => {
                 mistakes

@@ -34,7 +34,7 @@ use crate::client::settings::Settings;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
 use crate::coordinator::performances::PerformanceQueue;
-use crate::coordinator::{Coordinator, Leader};
+use crate::coordinator::{Coordinator, Leading};
 use crate::database::Database;
 use crate::local::memory_budget::Progress;
 use crate::local::session_registry::SessionEntry;
@@ -50,8 +50,8 @@ use performable::Performables;
 /// The state that all sessions of one thread share.
 pub(crate) struct Worker {
     pub(crate) coordinator: Arc<Coordinator>,
-    /// The leader, for the admin database.
-    pub(crate) leader: Arc<Leader>,
+    /// Who leads, for the admin database.
+    pub(crate) leading: Arc<Leading>,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
     /// The server connections that sessions share.

@@ -4,12 +4,18 @@
 //! then serves clients ([`running`]). The order matters: a record of the new epoch fences the log before anything can
 //! read its end.
 
+mod add_replica_error;
+mod adopting;
 mod error;
 mod etcd_check;
+mod fenced_log;
+mod member_registry;
 pub(crate) mod metrics;
 mod open;
+mod process;
 mod running;
 pub(crate) mod serve;
+mod several;
 mod signals;
 mod start;
 pub(crate) mod systemd;

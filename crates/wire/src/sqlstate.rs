@@ -4,6 +4,7 @@
 
 pub const WARNING: &str = "01000";
 pub const CONNECTION_FAILURE: &str = "08006";
+pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
 pub const PROTOCOL_VIOLATION: &str = "08P01";
 pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
 pub const SUCCESS: &str = "00000";

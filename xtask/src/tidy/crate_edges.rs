@@ -21,7 +21,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("pgserver", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
-    ("onecopy", &["cluster", "commitlog", "etcdserver", "owner_only", "pgserver", "sql", "wire"]),
+    ("onecopy", &["cluster", "commitlog", "etcdserver", "owner_only", "peers", "pgserver", "sql", "wire"]),
     ("testbed", &["pgserver"]),
     ("conformance", &["cluster", "sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),

@@ -18,6 +18,8 @@ pub enum AbortCause {
     NotHeld,
     /// It is known as a whole, and has waited for this transaction as long as it may.
     Impatience(Rival),
+    /// Whether it is in the log cannot be told any more: the log was trimmed meanwhile.
+    OutcomeForgotten,
 }
 
 impl AbortCause {
@@ -25,7 +27,7 @@ impl AbortCause {
     pub fn rival_mut(&mut self) -> Option<&mut Rival> {
         match self {
             Self::Conflict(rival) | Self::Deadlock(rival) | Self::Impatience(rival) => Some(rival),
-            Self::HomeLost | Self::NotHeld => None,
+            Self::HomeLost | Self::NotHeld | Self::OutcomeForgotten => None,
         }
     }
 }

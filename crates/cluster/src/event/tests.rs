@@ -63,7 +63,7 @@ fn event() -> impl Strategy<Value = Event> {
             let changed = vec![(DatabaseId::FIRST.table(3), ColumnSet::default())];
             Event::Finish { session, body, claims: claims.collect(), changed, reads: needs.reads }
         }),
-        session.prop_map(|session| Event::Outcome { session, version: Some(Version(session.0)) }),
+        session.prop_map(|session| Event::Outcome { session, found: Found::At(Version(session.0)) }),
         any::<u16>().prop_map(|crew| Event::NodeLost { crew: CrewId(crew) }),
     ]
 }

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Progress, Rules};
 use crate::event::{AbortCause, Effect, Event};
-use crate::ids::{Identity, SessionId};
+use crate::ids::{Identity, SessionId, Version};
 
 /// What a node says to the leader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub enum Said {
         session: SessionId,
         /// Its transaction.
         identity: Identity,
+        /// Its record has a version above this one, if it is in the log.
+        after: Version,
     },
     /// The session is closed.
     Closed {
@@ -72,6 +74,8 @@ pub enum Question {
         session: SessionId,
         /// Its transaction.
         identity: Identity,
+        /// Its record has a version above this one, if it is in the log. If the log begins later, the outcome cannot be told.
+        after: Version,
     },
 }
 
@@ -94,11 +98,11 @@ enum Stage {
     Asked(Box<Event>),
     /// A read runs.
     Reading,
-    /// An update transaction is begun; its identity, once its first statement was let run.
-    Open(Option<Identity>),
+    /// An update transaction is begun; what is known of it, once its first statement was let run.
+    Open(Option<Begun>),
     /// Its Finish was sent.
     Finished {
-        identity: Identity,
+        begun: Begun,
         /// It was told that its home is lost, so the outcome alone is missing.
         is_home_lost: bool,
     },
@@ -106,6 +110,14 @@ enum Stage {
     Acknowledged,
     /// All replicas are held for it.
     Holding,
+}
+
+/// A transaction whose first statement was let run.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    identity: Identity,
+    /// Its home had every version up to this one, so its record comes later.
+    after: Version,
 }
 
 #[derive(Debug, Default)]
@@ -216,8 +228,8 @@ impl Entry {
             }
             (Event::Executed { .. }, Stage::Reading) => Stage::Nothing,
             // Without a Begin that was answered the core does not know its identity; with none at all it has nothing to lose.
-            (Event::Finish { .. }, Stage::Open(Some(identity))) => {
-                Stage::Finished { identity, is_home_lost: false }
+            (Event::Finish { .. }, Stage::Open(Some(begun))) => {
+                Stage::Finished { begun, is_home_lost: false }
             }
             (Event::Withdraw { .. }, stage) => {
                 self.progress.withdrawn += 1;
@@ -258,16 +270,18 @@ impl Entry {
             (Effect::Execute { .. }, Stage::Asked(event)) if matches!(*event, Event::Read { .. }) => {
                 (Stage::Reading, true)
             }
-            (Effect::Execute { identity, .. }, Stage::Asked(_)) => (Stage::Open(*identity), true),
-            (Effect::Execute { identity, .. }, Stage::Open(known)) => {
-                (Stage::Open(known.or(*identity)), true)
+            (Effect::Execute { identity, applied, .. }, Stage::Asked(_)) => {
+                (Stage::Open(begun(*identity, *applied)), true)
+            }
+            (Effect::Execute { identity, applied, .. }, Stage::Open(known)) => {
+                (Stage::Open(known.or_else(|| begun(*identity, *applied))), true)
             }
             (Effect::Held { .. }, _) => (Stage::Holding, true),
             (Effect::Acknowledge { .. }, Stage::Finished { is_home_lost: false, .. }) => {
                 (Stage::Acknowledged, true)
             }
-            (Effect::HomeLost { .. }, Stage::Finished { identity, is_home_lost: false }) => {
-                (Stage::Finished { identity, is_home_lost: true }, true)
+            (Effect::HomeLost { .. }, Stage::Finished { begun, is_home_lost: false }) => {
+                (Stage::Finished { begun, is_home_lost: true }, true)
             }
             // After a Reclassify the session asks anew by itself; after the others it is owed nothing.
             (Effect::Reclassify { .. }, Stage::Asked(_))
@@ -299,12 +313,16 @@ impl Entry {
         let progress = self.progress;
         match &self.stage {
             Stage::Asked(event) => Some(Said::Event { progress, event: event.clone() }),
-            Stage::Finished { identity, .. } => {
-                Some(Said::Outcome { progress, session, identity: *identity })
+            Stage::Finished { begun: Begun { identity, after }, .. } => {
+                Some(Said::Outcome { progress, session, identity: *identity, after: *after })
             }
             Stage::Nothing | Stage::Reading | Stage::Open(_) | Stage::Acknowledged | Stage::Holding => None,
         }
     }
+}
+
+fn begun(identity: Option<Identity>, after: Version) -> Option<Begun> {
+    identity.map(|identity| Begun { identity, after })
 }
 
 #[cfg(test)]

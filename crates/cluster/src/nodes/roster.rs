@@ -49,9 +49,10 @@ impl Roster {
                 *session = SessionId::of(crew, session.counter());
                 Some(Question::Event(event))
             }
-            Said::Outcome { progress, session, identity } => {
+            Said::Outcome { progress, session, identity, after } => {
                 sessions.insert(session.counter(), progress);
-                Some(Question::Outcome { session: SessionId::of(crew, session.counter()), identity })
+                let session = SessionId::of(crew, session.counter());
+                Some(Question::Outcome { session, identity, after })
             }
             Said::Closed { session } => {
                 sessions.remove(&session.counter());

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::waiting::Waiting;
 use crate::placement::ReplicaSet;
@@ -16,7 +18,7 @@ use crate::time::Time;
 const MEAN_WEIGHT: u64 = 8;
 
 /// Whether a replica serves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum State {
     /// Connected; serves what it is fresh enough for.
     Up,

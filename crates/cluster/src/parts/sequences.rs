@@ -22,6 +22,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ReplicaId, SequenceId, Version};
 use crate::record::Sequence;
 use leases::{Leases, Loan};
@@ -32,7 +34,7 @@ pub const AHEAD_VALUES: u32 = 1_000;
 const CYCLE_PARTS: i128 = 32;
 
 /// The state of a sequence, as a server reports it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct State {
     /// The sequence.
     pub id: SequenceId,
@@ -73,7 +75,7 @@ impl State {
 }
 
 /// A point in time before sequences were read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Reading {
     /// The number of generations that had begun.
     begun: u64,
@@ -82,7 +84,7 @@ pub struct Reading {
 }
 
 /// The duty of a transaction before it may be acknowledged.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verdict {
     /// Its record needs these marks; mostly none.
     Add(Vec<Sequence>),
@@ -105,6 +107,23 @@ pub struct Question<'a> {
     pub has_record: bool,
     /// The last durable version.
     pub durable: Version,
+}
+
+/// What a session tells of the sequences that its transaction may have drawn from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Draw {
+    /// As in [`Question::holder`].
+    pub holder: ReplicaId,
+    /// As in [`Question::reading`].
+    pub reading: Reading,
+    /// As in [`Question::states`].
+    pub states: Vec<State>,
+    /// A statement of it says that it sets them.
+    pub is_set: bool,
+    /// It may have set any of them, so their leases are void.
+    pub voids_leases: bool,
+    /// As in [`Question::has_record`].
+    pub has_record: bool,
 }
 
 #[derive(Debug, Default)]
@@ -191,6 +210,20 @@ impl Sequences {
         known.begun = self.now.begun;
         known.is_set = true;
         known.seen.clear();
+    }
+
+    /// The duty of a transaction, by what its session tells. `durable`: the last durable version.
+    pub fn answer(&mut self, draw: &Draw, durable: Version) -> Verdict {
+        let Draw { holder, reading, ref states, is_set: is_exact, voids_leases, has_record } = *draw;
+        if voids_leases {
+            for state in states {
+                self.leases.void(state.id);
+            }
+        }
+        if is_exact && self.set(states) {
+            return Verdict::ReadAgain;
+        }
+        self.judge(Question { holder, reading, states, is_exact, has_record, durable })
     }
 
     /// The marks that a transaction which may have drawn has to add to its record.

@@ -455,7 +455,7 @@ impl Rows {
             Event::Release { session } => self.release(session, out),
             Event::WakeUp => self.wake_up(out),
             Event::NodeLost { crew } => self.node_lost(crew, out),
-            Event::Outcome { session, version } => self.outcome(session, version, out),
+            Event::Outcome { session, found } => self.outcome(session, found, out),
             about @ (Event::Arrived { .. }
             | Event::Digest { .. }
             | Event::Undone { .. }

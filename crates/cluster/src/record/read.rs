@@ -5,6 +5,8 @@
 
 mod cursor;
 
+use serde::{Deserialize, Serialize};
+
 use super::row_parts::RowParts;
 use super::{
     DatabaseId, DecodeError, FORMAT_PARTS, HAS_ORIGIN, Origin, Record, ReplicaId, Shipped, Spilled, TableId,
@@ -94,7 +96,7 @@ impl Statement {
 /// Of two marks of one sequence and holder the one of the later generation counts, and within one generation the one
 /// that is further ahead: so it does not matter in which order they come. A generation ends when the sequence is set
 /// back, by `setval`, RESTART, or at the end of a cycle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Sequence {
     /// The sequence.
     pub id: SequenceId,

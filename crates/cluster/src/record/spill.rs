@@ -14,6 +14,8 @@
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use super::read::{self, Elements, Items, RowChanges};
 use super::{DatabaseId, DecodeError, RecordBuilder, TableId, put, u32_at, u64_at};
 
@@ -90,7 +92,7 @@ impl Spilled {
 }
 
 /// Items that left memory together: what is appended to the file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Chunk {
     database: DatabaseId,
     first: u64,

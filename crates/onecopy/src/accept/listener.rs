@@ -22,7 +22,7 @@ use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::client::credentials::Credentials;
-use crate::coordinator::{Coordinator, Leader};
+use crate::coordinator::{Coordinator, Leading};
 use crate::link::Worker;
 use crate::link::node_kind::ServesClients;
 use crate::link::performable::Performables;
@@ -52,12 +52,12 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(
-        leader: &Arc<Leader>,
+        leading: &Arc<Leading>,
         coordinator: &Arc<Coordinator>,
         pools: &Arc<Pools>,
         kind: &Arc<dyn ServesClients>,
+        keys: &Arc<CancelKeys>,
     ) -> std::io::Result<Self> {
-        let keys = Arc::new(CancelKeys::default());
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
@@ -73,15 +73,15 @@ impl Workers {
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let (leader, coordinator) = (Arc::clone(leader), Arc::clone(coordinator));
+            let (leading, coordinator) = (Arc::clone(leading), Arc::clone(coordinator));
             let (pools, kind) = (Arc::clone(pools), Arc::clone(kind));
-            let (parsers, keys) = (Arc::clone(&parsers), Arc::clone(&keys));
+            let (parsers, keys) = (Arc::clone(&parsers), Arc::clone(keys));
             let performing_pools = Arc::clone(&performing_pools);
             // Made on its thread, where some of it stays.
             let worker = move || Worker {
-                local: Arc::clone(&leader.local),
+                local: Arc::clone(&coordinator.local),
                 coordinator,
-                leader,
+                leading,
                 pools,
                 kind,
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
@@ -98,7 +98,7 @@ impl Workers {
                 .spawn(move || work(worker(), receiver))?;
             senders.push(sender);
         }
-        Ok(Self { senders, half_open: Arc::clone(&leader.local.half_open), turn: AtomicUsize::new(0) })
+        Ok(Self { senders, half_open: Arc::clone(&coordinator.local.half_open), turn: AtomicUsize::new(0) })
     }
 
     /// Accepts clients until the task is dropped.

@@ -40,6 +40,35 @@ pub(crate) enum Address {
     },
 }
 
+impl Address {
+    /// The URL of which this is the address.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Unix { socket_dir, port } => {
+                format!("postgresql://{}:{port}", escaped(socket_dir.as_os_str().as_encoded_bytes()))
+            }
+            Self::Tcp { host, port, tls } => {
+                let parameters = tls.as_ref().map_or_else(String::new, |tls| {
+                    let root = tls.root().map(|root| escaped(root.as_os_str().as_encoded_bytes()));
+                    let root = root.map_or_else(String::new, |root| format!("&sslrootcert={root}"));
+                    format!("?sslmode={}{root}", tls.mode())
+                });
+                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                format!("postgresql://{host}:{port}{parameters}")
+            }
+        }
+    }
+}
+
+/// Bytes as a part of a URL.
+fn escaped(bytes: &[u8]) -> String {
+    let escape = |byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    bytes.iter().map(escape).collect()
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

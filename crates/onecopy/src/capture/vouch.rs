@@ -12,6 +12,7 @@
 //! Onecopy cannot define a setting that only superusers may set, so it uses `backtrace_functions`. That one takes any
 //! words, and they have no effect unless they name C functions of the server.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::token::token;
@@ -31,7 +32,7 @@ pub(crate) fn own_option(cluster: ClusterId) -> String {
 }
 
 /// The secret of tickets, drawn at each start.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Voucher([u8; 32]);
 
 impl Voucher {

@@ -6,13 +6,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::ids::SessionId;
+use cluster::ids::{NodeId, SessionId};
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
 use crate::backend;
 use crate::backend::{Address, Connection};
 use crate::coordinator::mailbox::{End, Mailbox};
+use crate::coordinator::mailboxes::node_of;
 
 /// Session numbers start above every process number of a server (Linux has at most 2^22). A server that gets such a
 /// number in `pg_terminate_backend` so cannot hit a process of its own.
@@ -125,12 +126,31 @@ impl CancelTarget {
 }
 
 /// All sessions by their process number.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct CancelKeys {
     targets: Mutex<FxHashMap<i32, Arc<CancelTarget>>>,
+    others: Option<Others>,
+}
+
+/// Hands a request with its key to the node of its session.
+type Forward = Box<dyn Fn(NodeId, i32, &[u8]) + Send + Sync>;
+
+/// The way to the sessions of other nodes.
+struct Others {
+    own: NodeId,
+    forward: Forward,
 }
 
 impl CancelKeys {
+    /// Those of one of several nodes. Requests for sessions of another node are handed over.
+    pub(crate) fn of_node(
+        own: NodeId,
+        forward: impl Fn(NodeId, i32, &[u8]) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let others = Some(Others { own, forward: Box::new(forward) });
+        Arc::new(Self { targets: Mutex::default(), others })
+    }
+
     /// Adds a session. Its process number is made from its session number, which is unique while it lives.
     pub(crate) fn register(
         &self,
@@ -172,6 +192,17 @@ impl CancelKeys {
     pub(crate) async fn cancel(&self, pid: i32, secret: &[u8]) {
         if let Some(target) = self.find(pid).filter(|target| target.secret == secret) {
             target.cancel().await;
+        } else if let Some(Others { own, forward }) = &self.others {
+            let node = node_of(session_of(pid).0);
+            if node != *own {
+                forward(node, pid, secret);
+            }
         }
+    }
+}
+
+impl std::fmt::Debug for CancelKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CancelKeys").finish_non_exhaustive()
     }
 }

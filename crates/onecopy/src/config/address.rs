@@ -1,6 +1,8 @@
 //! The URL of a server: its address, and how the connection is encrypted.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use tokio_postgres::config::Host;
@@ -108,6 +110,22 @@ pub(crate) fn address_of(url: &str, database: &str, superuser: &str) -> Result<A
     }
 }
 
+/// The text with each `%2F` and its kin replaced. What is no such code stays.
+fn unescaped(text: &str) -> OsString {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let code = others.split_at_checked(2).filter(|_| *first == b'%');
+        let code = code.and_then(|(code, after)| {
+            Some((u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok()?, after))
+        });
+        let (byte, after) = code.unwrap_or((*first, others));
+        bytes.push(byte);
+        rest = after;
+    }
+    OsString::from_vec(bytes)
+}
+
 /// The URL without its TLS parameters, and the TLS settings that they give.
 fn without_tls(url: &str) -> Result<(String, Option<Outward>), AddressError> {
     let Some((place, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
@@ -115,7 +133,7 @@ fn without_tls(url: &str) -> Result<(String, Option<Outward>), AddressError> {
     for parameter in parameters.split('&') {
         match parameter.split_once('=') {
             Some(("sslmode", value)) => mode = Some(value),
-            Some(("sslrootcert", value)) => root = Some(PathBuf::from(value.replace("%2F", "/"))),
+            Some(("sslrootcert", value)) => root = Some(PathBuf::from(unescaped(value))),
             _ => others.push(parameter),
         }
     }

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Rules,
     /// Addresses of HTTP servers. The list may be empty.
     Urls,
+    /// Nodes, each with its name and its address. The list may be empty.
+    Nodes,
     /// One of these.
     Word(&'static [&'static str]),
     /// Addresses to listen on. The list may be empty if `may_be_none`.
@@ -45,6 +47,7 @@ pub(crate) enum Value {
     Roles(Vec<String>),
     Rules(Vec<Rule>),
     Urls(Vec<String>),
+    Nodes(Vec<(String, String)>),
     Duration(Duration),
     Number(u64),
     Range(Option<(u16, u16)>),
@@ -68,6 +71,10 @@ impl Kind {
             Self::Urls => {
                 let urls: Result<Vec<String>, ValueError> = listed(text, ',').map(url).collect();
                 Ok(Value::Urls(urls?))
+            }
+            Self::Nodes => {
+                let nodes: Result<Vec<_>, ValueError> = listed(text, ',').map(node).collect();
+                Ok(Value::Nodes(nodes?))
             }
             Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Word(words) => {
@@ -127,6 +134,7 @@ impl Kind {
             Self::Roles => "name of a role, or a list of them, or empty".to_owned(),
             Self::Rules => "rule, or a list of them".to_owned(),
             Self::Urls => "URL, or a list of them, or empty".to_owned(),
+            Self::Nodes => "name=host:port, or a list of them, or empty".to_owned(),
             Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
             Self::Addresses { may_be_none } => {
                 format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
@@ -153,6 +161,17 @@ fn url(text: &str) -> Result<String, ValueError> {
         !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok()
     });
     if is_one { Ok(text.to_owned()) } else { Err(ValueError::NoUrl { text: text.to_owned() }) }
+}
+
+/// A node: its name, and its address.
+fn node(text: &str) -> Result<(String, String), ValueError> {
+    let named = text.split_once('=').map(|(name, address)| (name.trim(), address.trim()));
+    let is_one = |(name, address): &(&str, &str)| {
+        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        !name.is_empty() && port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+    };
+    let found = named.filter(is_one).map(|(name, address)| (name.to_owned(), address.to_owned()));
+    found.ok_or_else(|| ValueError::NoNode { text: text.to_owned() })
 }
 
 /// A decimal number of at most six decimals, in millionths.

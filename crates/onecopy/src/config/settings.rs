@@ -90,6 +90,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     log::ETCD_CERTIFICATE_FILE,
     log::ETCD_KEY_FILE,
     log::NODE,
+    log::NODES,
+    log::LINK_LISTEN,
+    log::LINK_CA_FILE,
+    log::LINK_CERTIFICATE_FILE,
+    log::LINK_KEY_FILE,
     log::CLUSTER_NAME,
     log::LOG_PATIENCE,
     Setting {

@@ -15,6 +15,8 @@ pub(crate) enum ValueError {
     NoAddress { text: String },
     /// The text is not the address of an HTTP server.
     NoUrl { text: String },
+    /// The text is not a node's name and address.
+    NoNode { text: String },
     /// The text is not the rule of five words that `hba` wants.
     NoRule { text: String },
     /// The text is not an address or a network.
@@ -58,6 +60,7 @@ impl fmt::Display for ValueError {
             Self::UnknownMethod { text, .. } => write!(f, "the method \"{text}\" is not offered"),
             Self::NoAddress { text } => write!(f, "\"{text}\" is no address to listen on"),
             Self::NoUrl { text } => write!(f, "\"{text}\" is no URL"),
+            Self::NoNode { text } => write!(f, "\"{text}\" is no node"),
             Self::NoRule { text } => write!(f, "\"{text}\" is no rule"),
             Self::NoNetwork { text } => write!(f, "\"{text}\" is no network"),
             Self::NoNumber { text, .. } => write!(f, "\"{text}\" is not a number"),
@@ -85,6 +88,7 @@ impl ValueError {
                 "write an address and a port, such as \"127.0.0.1:6432\" or \"0.0.0.0:6432\"".to_owned()
             }
             Self::NoUrl { .. } => "write one such as \"https://10.0.0.1:2379\"".to_owned(),
+            Self::NoNode { .. } => "write its name and its address, such as \"a=10.0.0.1:6433\"".to_owned(),
             Self::NoRule { .. } => {
                 "write five words, such as \"host all all 10.0.0.0/8 scram-sha-256\"".to_owned()
             }

@@ -15,20 +15,23 @@ mod outputs;
 mod questions;
 mod remote;
 
+use std::io;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Reads, Rival};
-use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
+use cluster::ids::{DatabaseId, Identity, ReplicaId, SessionId, TableId, Version};
+use cluster::parts::sequences::{Draw, Reading, Verdict};
 use cluster::placement::{Copies, Holdings, Placement, ReplicaSet};
 use cluster::protocols::{ReplicaStatus, Waiting};
 use commitlog::LogRefusal;
 
 use super::mailbox::Mailbox;
-use super::node_link::{Answer, Question};
+use super::node_link::{Answer, Question, SpillPart};
 
 pub(crate) use local::LocalCore;
-pub(super) use local::NotJoined;
+pub(crate) use local::NotJoined;
+pub(super) use local::OutcomeQuestion;
 pub(super) use outputs::Outputs;
 pub(super) use remote::{News, RemoteCore};
 
@@ -72,6 +75,14 @@ impl Core {
     pub(super) fn close(&self, session: SessionId) {
         if let Self::There(core) = self {
             core.close(session);
+        }
+    }
+
+    /// Whether a leader takes what sessions say.
+    pub(crate) fn is_joined(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::There(core) => core.is_joined(),
         }
     }
 
@@ -150,6 +161,43 @@ impl Core {
             Self::There(core) => {
                 core.question(Question::VoidsLent { since }).await.is_none_or(|answer| answer.is_yes())
             }
+        }
+    }
+
+    /// The time before sequences are read. Over a link it is an earlier one, which does no harm.
+    pub(crate) fn sequence_reading(&self) -> Reading {
+        match self {
+            Self::Here(core) => core.sequence_reading(),
+            Self::There(core) => core.sequence_reading(),
+        }
+    }
+
+    /// The duty of a transaction that may have drawn from sequences. `None` without a leader; then the transaction ends.
+    pub(crate) async fn judge_draw(&self, draw: Draw) -> Option<Verdict> {
+        match self {
+            Self::Here(core) => Some(core.judge_draw(&draw).0),
+            Self::There(core) => match core.question(Question::JudgeDraw(draw)).await {
+                Some(Answer::Duty { verdict, reading }) => {
+                    core.note_reading(reading);
+                    Some(verdict)
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// Has the leader keep rows of a transaction that are too many for its record, if the core is at the leader.
+    pub(crate) async fn spill(&self, identity: Identity, part: SpillPart) -> io::Result<()> {
+        match self {
+            Self::Here(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::There(core) => core.spill(identity, part).await,
+        }
+    }
+
+    /// A refresh overtakes the open transaction of a session of this node, whose core is at the leader.
+    pub(crate) fn overtaken(&self, replica: ReplicaId, session: SessionId) {
+        if let Self::There(core) = self {
+            core.overtaken(replica, session);
         }
     }
 

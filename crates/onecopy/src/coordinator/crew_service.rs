@@ -3,18 +3,19 @@
 //! Example: a session of another node sends `Finish`. The crew's task hands it to the core, whose effects enter the queue of the
 //! crew ([`super::crews`]).
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Event;
-use cluster::ids::{CrewId, Identity, SessionId, Version};
+use cluster::event::{Event, Found};
+use cluster::ids::{CrewId, SessionId};
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
-use super::core::NotJoined;
+use super::core::{NotJoined, OutcomeQuestion};
+use super::crew_spills::{self, PartOf};
 use super::following::NodeEnd;
-use super::node_kind::NodeKind;
-use super::node_link::{Answer, Intake, QUEUE_MAX, Question, ToLeader, ToNode, ViewChange};
+use super::node_link::{Answer, Intake, QUEUE_MAX, Question, SpillProblem, ToLeader, ToNode, ViewChange};
 use super::{Coordinator, Leader};
 
 /// The pause between two reports of what changes all the time.
@@ -23,30 +24,24 @@ const REPORT_EVERY: Duration = Duration::from_millis(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Leader {
-    /// The coordinator of sessions in this process that reach the core over a link. With a number, the link breaks whenever the leader
-    /// has taken so many messages from it, and what is under way on it is lost.
-    pub(crate) fn link_sessions(
-        self: &Arc<Self>,
-        kind: Arc<dyn NodeKind>,
+    /// Links the sessions of a coordinator of this process, until the link breaks: whenever the leader has taken so many messages from
+    /// it, if a number is given. What is under way on it is lost.
+    pub(crate) async fn link(
+        &self,
+        coordinator: &Coordinator,
         breaks_after: Option<u64>,
-    ) -> Arc<Coordinator> {
-        tracing::warn!("sessions reach the core over a link, for tests");
-        self.mailboxes.number_for_leader();
-        let coordinator = Coordinator::following(self, kind);
-        let (leader, linked) = (Arc::clone(self), Arc::clone(&coordinator));
-        tokio::spawn(async move { while leader.link(&linked, breaks_after).await.is_ok() {} });
-        coordinator
-    }
-
-    /// Links the sessions of a coordinator until the link breaks.
-    async fn link(&self, coordinator: &Coordinator, breaks_after: Option<u64>) -> Result<(), NotJoined> {
+    ) -> Result<(), NotJoined> {
         let (out, events) = mpsc::channel(QUEUE_MAX);
         let (queue, news) = mpsc::channel(QUEUE_MAX);
         let crew = self.core.join(queue)?;
         self.core.own(crew);
         tokio::select! {
-            () = self.hear_all(crew, events, breaks_after) => {}
-            () = coordinator.follow(NodeEnd { out, news }) => {}
+            () = self.hear_crew(crew, events, breaks_after) => {}
+            heard = coordinator.follow(NodeEnd { out, news }) => {
+                if let Err(error) = heard {
+                    tracing::error!(%error, "the sessions of this process cannot follow its leader");
+                }
+            }
         }
         // Nothing that was said before can reach the core after this. So a question for an outcome, on the next link, is answered right.
         self.core.leave(crew);
@@ -54,14 +49,29 @@ impl Leader {
         Ok(())
     }
 
+    /// A node joins, whose link reads this queue. The messages of the node go to [`Self::serve_crew`].
+    pub(crate) fn admit(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, NotJoined> {
+        self.core.join(queue)
+    }
+
+    /// Takes the messages of a crew until its link ends. Then nothing that it said before can reach the core.
+    pub(crate) async fn serve_crew(&self, crew: CrewId, events: mpsc::Receiver<ToLeader>) {
+        self.hear_crew(crew, events, None).await;
+        self.core.leave(crew);
+    }
+
     /// Takes so many messages of a crew, or all until its link ends.
-    async fn hear_all(&self, crew: CrewId, mut events: mpsc::Receiver<ToLeader>, count: Option<u64>) {
+    async fn hear_crew(&self, crew: CrewId, mut events: mpsc::Receiver<ToLeader>, count: Option<u64>) {
         let mut reports = tokio::time::interval(REPORT_EVERY);
         let mut reported = Reported::default();
+        let spills = crew_spills::begin(self.log.spills(), Arc::clone(&self.crews), crew);
         let mut taken = 0;
         while count.is_none_or(|count| taken < count) {
             tokio::select! {
                 message = events.recv() => match message {
+                    Some(ToLeader::Spill { number, identity, part }) => {
+                        self.spill(crew, &spills, PartOf { number, identity, part });
+                    }
                     Some(message) => self.take(crew, message).await,
                     None => return,
                 },
@@ -74,12 +84,22 @@ impl Leader {
         }
     }
 
+    fn spill(&self, crew: CrewId, spills: &mpsc::Sender<PartOf>, part: PartOf) {
+        let number = part.number;
+        if spills.try_send(part).is_err() {
+            let problem =
+                SpillProblem::of(&io::Error::other("too many transactions wait to keep their rows"));
+            let answer = Answer::Spilled(Some(problem));
+            self.crews.tell(crew, ToNode::Answer { number, answer });
+        }
+    }
+
     async fn take(&self, crew: CrewId, message: ToLeader) {
         match message {
             ToLeader::Said(said) => {
-                if let Some((session, identity)) = self.core.hear(crew, said) {
-                    let version = self.version_of(identity).await;
-                    self.core.tell(Event::Outcome { session, version });
+                if let Some(question) = self.core.hear(crew, said) {
+                    let found = self.find(question).await;
+                    self.core.tell(Event::Outcome { session: question.session, found });
                 }
             }
             ToLeader::Reported(event) => self.core.tell(*event),
@@ -87,15 +107,23 @@ impl Leader {
                 let answer = self.answer(crew, question);
                 self.crews.tell(crew, ToNode::Answer { number, answer });
             }
+            // It is kept apart from the events.
+            ToLeader::Spill { .. } => {}
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
+            ToLeader::Backends { round, backends } => self.crews.note_backends(crew, round, backends),
+            ToLeader::Overtaken { replica, session } => {
+                let (session, incarnation) =
+                    (SessionId::of(crew, session.counter()), self.seats[replica].run.incarnation());
+                self.core.tell(Event::BlocksApply { session, replica, incarnation });
+            }
         }
     }
 
-    /// The version of a transaction, if it is in the log. There is no answer as long as the log cannot be read.
-    async fn version_of(&self, identity: Identity) -> Option<Version> {
+    /// What the log says of a transaction. There is no answer as long as the log cannot be read.
+    async fn find(&self, question: OutcomeQuestion) -> Found {
         loop {
-            match self.identities.version_of(identity, &self.log).await {
-                Ok(version) => return version,
+            match self.identities.version_of(question.identity, &self.log).await {
+                Ok(version) => return Found::of(version, question.after, self.log.first_retained()),
                 Err(error) => {
                     tracing::warn!(%error, "cannot look up the outcome of a transaction; trying again");
                     tokio::time::sleep(LOOK_AGAIN_AFTER).await;
@@ -116,6 +144,10 @@ impl Leader {
                 Answer::YesOrNo(self.core.redefines(since, database, &mentioned))
             }
             Question::VoidsLent { since } => Answer::YesOrNo(self.core.voids_lent(since)),
+            Question::JudgeDraw(draw) => {
+                let (verdict, reading) = self.core.judge_draw(&draw);
+                Answer::Duty { verdict, reading }
+            }
         }
     }
 

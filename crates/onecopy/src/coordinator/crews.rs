@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
@@ -15,16 +16,20 @@ use cluster::ids::{CrewId, Incarnation, ReplicaId, SessionId, Version};
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::{Roster, TooManyCrews};
 use cluster::placement::{Edition, Placement};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use super::RunProof;
 use super::mailboxes::LEADER_NUMBERS;
-use super::node_link::{ToNode, ViewChange};
+use super::node_link::{Backend, ToNode, ViewChange};
+use super::replica_address::MemberSeat;
 
 /// One crew.
 #[derive(Debug)]
 struct Crew {
     id: CrewId,
+    /// Where its sessions are, and the number of the question that this answers.
+    backends: (u64, Vec<Backend>),
     /// `None` once it was full, or its node is gone.
     queue: Option<mpsc::Sender<ToNode>>,
 }
@@ -38,8 +43,12 @@ struct Present {
     own: Option<CrewId>,
     durable: Version,
     last_ddl: Version,
+    /// The anchor has the schema of this version.
+    schema: Option<Version>,
     /// The servers that agents vouch for.
     runs: BTreeMap<ReplicaId, (Incarnation, RunProof)>,
+    /// Questions where sessions are.
+    rounds: u64,
 }
 
 /// The crews of a leader.
@@ -48,6 +57,8 @@ pub(crate) struct Crews {
     present: Mutex<Present>,
     /// Whether there ever was a crew.
     has_any: AtomicBool,
+    /// Some crew has said where its sessions are.
+    answered: Notify,
 }
 
 impl Crews {
@@ -58,11 +69,13 @@ impl Crews {
         queue: mpsc::Sender<ToNode>,
         core: &Cluster,
         anchor: ReplicaId,
+        members: Vec<MemberSeat>,
     ) -> Result<CrewId, TooManyCrews> {
         let mut present = self.present();
         let id = present.roster.join()?;
-        let mut crew = Crew { id, queue: Some(queue) };
+        let mut crew = Crew { id, backends: (0, Vec::new()), queue: Some(queue) };
         let (durable, last_ddl) = (core.durable(), core.last_ddl());
+        crew.send(ToNode::Members(members));
         for change in
             [ViewChange::Anchor(anchor), ViewChange::Versions { durable, last_ddl }, placement(core)]
         {
@@ -71,6 +84,9 @@ impl Crews {
         for (replica, (incarnation, proof)) in &present.runs {
             let (replica, incarnation, proof) = (*replica, *incarnation, proof.clone());
             crew.send(ToNode::Run { replica, incarnation, proof });
+        }
+        if let Some(version) = present.schema {
+            crew.send(ToNode::Schema { version });
         }
         present.crews.push(crew);
         self.has_any.store(true, Ordering::Release);
@@ -116,6 +132,13 @@ impl Crews {
         present.tell_all(|| ToNode::GaveUp { replica });
     }
 
+    /// The catalogue was read at the anchor, with the schema of this version.
+    pub(crate) fn show_schema(&self, version: Version) {
+        let mut present = self.present();
+        present.schema = present.schema.max(Some(version));
+        present.tell_all(|| ToNode::Schema { version });
+    }
+
     /// An effect for a session of a crew.
     pub(super) fn deliver(&self, effect: Effect) {
         let mut present = self.present();
@@ -145,6 +168,49 @@ impl Crews {
     /// Tells all crews.
     pub(super) fn tell_all(&self, message: impl Fn() -> ToNode) {
         self.present().tell_all(message);
+    }
+
+    /// Tells the crews of other nodes.
+    pub(crate) fn tell_others(&self, message: impl Fn() -> ToNode) {
+        let mut present = self.present();
+        let own = present.own;
+        present.crews.iter_mut().filter(|crew| Some(crew.id) != own).for_each(|crew| crew.send(message()));
+    }
+
+    /// The backends of sessions of other nodes, as far as these answer in time.
+    pub(crate) async fn backends(&self, patience: Duration) -> BTreeMap<(ReplicaId, i32), SessionId> {
+        let round = {
+            let mut present = self.present();
+            present.rounds += 1;
+            present.rounds
+        };
+        self.tell_others(|| ToNode::TellBackends { round });
+        let deadline = Instant::now() + patience;
+        while !self.have_answered(round)
+            && tokio::time::timeout_at(deadline, self.answered.notified()).await.is_ok()
+        {}
+        let present = self.present();
+        let of_crew = |crew: &Crew| -> Vec<_> {
+            let (answered, backends) = &crew.backends;
+            let backends = backends.iter().filter(|_| *answered == round);
+            let named = |session: SessionId| SessionId::of(crew.id, session.counter());
+            backends.map(|at| ((at.replica, at.pid), named(at.session))).collect()
+        };
+        present.crews.iter().flat_map(of_crew).collect()
+    }
+
+    fn have_answered(&self, round: u64) -> bool {
+        let present = self.present();
+        let mut others = present.crews.iter().filter(|crew| Some(crew.id) != present.own);
+        others.all(|crew| crew.backends.0 == round || crew.queue.is_none())
+    }
+
+    /// A node has said where its sessions are.
+    pub(super) fn note_backends(&self, id: CrewId, round: u64, backends: Vec<Backend>) {
+        if let Some(crew) = self.present().crew(id) {
+            crew.backends = (round, backends);
+        }
+        self.answered.notify_one();
     }
 
     /// Tells all crews of new versions. Only the holder of the core's lock may call this.

@@ -126,6 +126,7 @@ mod tests {
             node: "a".to_owned(),
             cluster_name: "main".to_owned(),
             patience: Duration::from_secs(10),
+            peers: None,
         };
         FileRegister::in_folder(data.path()).change(&Entry::Members, Some(b"m")).unwrap();
         assert_eq!(members(&place).unwrap(), None);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cluster::ids::SessionId;
+use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::watch;
 
 use super::performances::Performance;
@@ -21,6 +21,18 @@ const EVICTIONS_MAX: usize = 10_000;
 pub(crate) struct Evictions {
     evicted: Mutex<BTreeSet<i32>>,
     tenants: Mutex<BTreeMap<i32, Tenant>>,
+}
+
+/// The evictions at all servers, which the sessions of a process and the agents of its leader share.
+#[derive(Debug, Default)]
+pub(crate) struct EvictionsByReplica(Mutex<BTreeMap<ReplicaId, Arc<Evictions>>>);
+
+impl EvictionsByReplica {
+    /// Those at one server.
+    pub(super) fn of(&self, replica: ReplicaId) -> Arc<Evictions> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(replica).or_default())
+    }
 }
 
 /// Whose transaction is open on a backend.

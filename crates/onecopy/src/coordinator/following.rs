@@ -5,82 +5,152 @@
 //!
 //! Not here: how the messages cross a network.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cluster::ids::ReplicaId;
+use cluster::ids::{ClusterId, ReplicaId, Version};
+use commitlog::SpillStore;
 use tokio::sync::{Notify, mpsc};
 
 use super::core::{Core, News, RemoteCore};
+use super::errands::Errands;
+use super::evictions::EvictionsByReplica;
 use super::mailboxes::{Mailboxes, OWN_CREW};
 use super::node_kind::NodeKind;
-use super::node_link::{Intake, ToLeader, ToNode, ViewChange};
+use super::node_link::{Backend, Intake, ToLeader, ToNode, ViewChange};
 use super::performances::Performances;
+use super::replica_address::{MemberSeat, ReplicaAddress};
 use super::sequence_allocation::SequenceAllocation;
 use super::splits::LastSplits;
 use super::view::View;
-use super::{Coordinator, Leader, Seat, Seats};
+use super::{Coordinator, MemberState, Seat, Seats};
+use crate::config::AddressError;
+use crate::database::Database;
+use crate::local::LocalState;
 
 /// The node's end of a link.
-pub(super) struct NodeEnd {
-    pub(super) out: mpsc::Sender<ToLeader>,
-    pub(super) news: mpsc::Receiver<ToNode>,
+pub(crate) struct NodeEnd {
+    pub(crate) out: mpsc::Sender<ToLeader>,
+    pub(crate) news: mpsc::Receiver<ToNode>,
 }
 
+/// What sessions need that outlives the leaders whom their node follows.
+pub(crate) struct Following {
+    pub(crate) cluster_id: ClusterId,
+    /// How the node keeps its replicas equal.
+    pub(crate) kind: Arc<dyn NodeKind>,
+    /// The members as they are known now. A leader that is joined names them anew.
+    pub(crate) members: Vec<ReplicaAddress>,
+    /// The home of updates until a leader says otherwise.
+    pub(crate) anchor: ReplicaId,
+    /// The database that is served.
+    pub(crate) database: Arc<Database>,
+    /// Where rows go that are too many for records.
+    pub(crate) spills: Arc<dyn SpillStore>,
+    /// The state of this node.
+    pub(crate) local: Arc<LocalState>,
+    /// Who was evicted at servers.
+    pub(crate) evictions: Arc<EvictionsByReplica>,
+    /// What the leader wants this node to do at servers.
+    pub(crate) errands: Errands,
+}
+
+/// A member that this node cannot serve from. The node has to start anew.
+#[derive(Debug)]
+pub(crate) struct UnknownMember {
+    name: String,
+    cause: UnknownMemberCause,
+}
+
+#[derive(Debug)]
+enum UnknownMemberCause {
+    /// Its address cannot be used here.
+    Address(Box<AddressError>),
+    /// Another replica had its number while this node ran.
+    NumberTaken,
+}
+
+impl fmt::Display for UnknownMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, cause } = self;
+        match cause {
+            UnknownMemberCause::Address(error) => {
+                write!(f, "the address of {name} cannot be used here: {error}")
+            }
+            UnknownMemberCause::NumberTaken => {
+                write!(f, "{name} has the number of a former replica; the node has to start anew")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnknownMember {}
+
 impl Coordinator {
-    /// The coordinator of sessions whose core is that of this leader. The leader runs in the same process, and shares with the
-    /// sessions what belongs to the process: the database, the state of the node, and who was evicted at a server.
-    pub(super) fn following(leader: &Leader, kind: Arc<dyn NodeKind>) -> Arc<Self> {
+    /// The coordinator of sessions that reach the core over a link.
+    pub(crate) fn following(parts: Following) -> Arc<Self> {
+        let Following { cluster_id, kind, members, anchor, database, spills, local, evictions, errands } =
+            parts;
         let mailboxes = Arc::new(Mailboxes::of(OWN_CREW));
-        let view = Arc::new(View::new(leader.view.anchor(), leader.view.durable()));
+        let view = Arc::new(View::new(anchor, Version::ZERO));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news);
-        let seats = leader.seats.iter().map(Seat::of_session).collect();
+        let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news, errands);
+        let seats = members.into_iter().map(|at| Seat::of_session(at, &evictions)).collect();
         Arc::new(Self {
-            cluster_id: leader.cluster_id,
+            cluster_id,
             core: Core::There(core),
             view,
             mailboxes,
-            seats: Arc::new(Seats::new(seats, leader.seats.reader_patience())),
+            // Readers are shown out by the agents of the leader, which have seats of their own.
+            seats: Arc::new(Seats::new(seats, Duration::ZERO, evictions)),
             kind,
             performances: Arc::<Performances>::default(),
-            database: Arc::clone(&leader.database),
-            spills: Arc::clone(&leader.spills),
+            database,
+            spills,
             sequences: SequenceAllocation::default(),
             deadlock_search: Notify::new(),
             last_splits: LastSplits::default(),
-            local: Arc::clone(&leader.local),
+            local,
         })
     }
 
     /// Takes what the leader tells, until the link ends. [`Self::lose_link`] has to follow.
-    pub(super) async fn follow(&self, link: NodeEnd) {
-        if let Core::There(core) = &self.core {
-            core.join(link.out);
-            self.hear_all(core, link.news).await;
+    pub(crate) async fn follow(&self, link: NodeEnd) -> Result<(), UnknownMember> {
+        match &self.core {
+            Core::There(core) => {
+                core.join(link.out);
+                self.hear_all(core, link.news).await
+            }
+            Core::Here(_) => Ok(()),
         }
     }
 
     /// The link to the leader has ended.
-    pub(super) fn lose_link(&self) {
+    pub(crate) fn lose_link(&self) {
         if let Core::There(core) = &self.core {
             core.lose_link();
         }
     }
 
-    async fn hear_all(&self, core: &RemoteCore, mut news: mpsc::Receiver<ToNode>) {
+    async fn hear_all(
+        &self,
+        core: &RemoteCore,
+        mut news: mpsc::Receiver<ToNode>,
+    ) -> Result<(), UnknownMember> {
         loop {
             tokio::select! {
                 message = news.recv() => match message {
-                    Some(message) => self.hear(core, message),
-                    None => return,
+                    Some(message) => self.hear(core, message)?,
+                    None => return Ok(()),
                 },
                 () = self.deadlock_search.notified() => core.search_deadlocks(),
             }
         }
     }
 
-    fn hear(&self, core: &RemoteCore, message: ToNode) {
+    fn hear(&self, core: &RemoteCore, message: ToNode) -> Result<(), UnknownMember> {
         match message {
             ToNode::Heard(heard) => core.hear(heard),
             ToNode::Answer { number, answer } => core.answered(number, answer),
@@ -96,14 +166,50 @@ impl Coordinator {
                 self.forget_oids();
             }
             ToNode::GaveUp { replica } => self.seats[replica].give_up(),
-            ToNode::Joined(at) => {
-                self.seats.take(Seat::joining(at).0);
-                self.forget_oids();
-            }
+            ToNode::Members(members) => self.take_members(&members)?,
+            ToNode::Joined(member) => self.take_member(&member)?,
             ToNode::Left { replica } => self.leave(replica),
             ToNode::Leaving { anchor } => self.note_leaving(anchor),
             ToNode::Drained { replica, is_drained } => self.note_drain(replica, is_drained),
+            ToNode::Schema { version } => core.errands.read_catalogue(version),
+            ToNode::GiveWay(obstruction) => core.errands.give_way(obstruction),
+            ToNode::Evicted { replica, pid } => self.seats[replica].evictions.note(pid),
+            ToNode::TellBackends { round } => core.tell_backends(round, self.backends()),
         }
+        Ok(())
+    }
+
+    /// Where sessions of this node are.
+    fn backends(&self) -> Vec<Backend> {
+        let all = self.local.sessions.backends().into_iter();
+        all.map(|((replica, pid), session)| Backend { replica, pid, session }).collect()
+    }
+
+    /// These are the members, and no others.
+    fn take_members(&self, members: &[MemberSeat]) -> Result<(), UnknownMember> {
+        for member in members {
+            self.take_member(member)?;
+        }
+        let is_known = |replica| members.iter().any(|member| member.replica == replica);
+        let gone = self.seats.iter().map(|seat| seat.replica).filter(|replica| !is_known(*replica));
+        for replica in gone.collect::<Vec<_>>() {
+            self.leave(replica);
+        }
+        Ok(())
+    }
+
+    fn take_member(&self, member: &MemberSeat) -> Result<(), UnknownMember> {
+        let unknown = |cause| UnknownMember { name: member.name.clone(), cause };
+        let address = member.address(&self.database.served);
+        let at = address.map_err(|source| unknown(UnknownMemberCause::Address(Box::new(source))))?;
+        if !self.seats.is_free(member.replica) {
+            let seat = &self.seats[member.replica];
+            let is_same = seat.member_state() != MemberState::Left && seat.address == at.address;
+            return if is_same { Ok(()) } else { Err(unknown(UnknownMemberCause::NumberTaken)) };
+        }
+        self.seats.take(Seat::of_session(at, &self.seats.evictions));
+        self.forget_oids();
+        Ok(())
     }
 
     fn leave(&self, replica: ReplicaId) {

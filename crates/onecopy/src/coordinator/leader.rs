@@ -18,6 +18,7 @@ use super::core::{Core, LocalCore, Outputs};
 use super::crews::Crews;
 use super::drivers::Drivers;
 use super::elasticity::Elasticity;
+use super::evictions::EvictionsByReplica;
 use super::identities::Identities;
 use super::log_retention::{LogRetention, Retention};
 use super::mailboxes::{Mailboxes, OWN_CREW};
@@ -60,6 +61,8 @@ pub(crate) struct LeaderOptions {
     pub(crate) limits: Limits,
     /// The state of this node.
     pub(crate) local: Arc<LocalState>,
+    /// Who was evicted at servers.
+    pub(crate) evictions: Arc<EvictionsByReplica>,
 }
 
 /// A coordinator with the state of the leader. It is used like the coordinator itself: `leader.core.tell(event)`.
@@ -68,8 +71,8 @@ pub(crate) struct Leader {
     pub(crate) coordinator: Arc<Coordinator>,
     /// The core.
     pub(crate) core: Arc<LocalCore>,
-    /// The sessions of other nodes.
-    pub(super) crews: Arc<Crews>,
+    /// The sessions of all nodes.
+    pub(crate) crews: Arc<Crews>,
     /// The term.
     pub(crate) term: TermState,
     /// The log.
@@ -100,9 +103,9 @@ impl Leader {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: LeaderOptions) -> Arc<Self> {
         let LeaderOptions { kind, core, anchor, database, term, identities, .. } = options;
-        let LeaderOptions { voucher, checkpoints, limits, local, .. } = options;
+        let LeaderOptions { voucher, checkpoints, limits, local, evictions, .. } = options;
         let register = Arc::clone(&term.register);
-        let seats = Arc::new(Seats::new(seats, limits.reader_patience));
+        let seats = Arc::new(Seats::new(seats, limits.reader_patience, evictions));
         let members = seats.iter().map(|seat| seat.replica);
         let retention =
             Retention::new(LogRetention::of(members), Quarantines::of(Arc::clone(&register)), limits);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::event::Effect;
-use cluster::ids::{CrewId, SessionId};
+use cluster::ids::{CrewId, NodeId, SessionId};
 use rustc_hash::FxHashMap;
 
 use super::mailbox::{End, Mailbox, Note};
@@ -18,28 +18,60 @@ pub(super) const OWN_CREW: CrewId = CrewId(0);
 /// The leader's own sessions have numbers from here on, if clients have sessions that are linked to it.
 pub(super) const LEADER_NUMBERS: u64 = 1 << 40;
 
+/// The lowest bit of a session's number that tells its node.
+const NODE_SHIFT: u32 = 24;
+/// A process number has room for so many bits of a session's number.
+const PID_BITS: u32 = 30;
+
+/// The number of the n-th session of one of several nodes. Its lowest bits are in the process number that its client gets.
+fn node_number(node: NodeId, n: u64) -> u64 {
+    let (low, high) = (n & ((1 << NODE_SHIFT) - 1), n >> NODE_SHIFT);
+    high << PID_BITS | u64::from(node.0) << NODE_SHIFT | low
+}
+
+/// The node in the lowest bits of a session's number.
+pub(crate) fn node_of(number: u64) -> NodeId {
+    let bits = number >> NODE_SHIFT & ((1 << (PID_BITS - NODE_SHIFT)) - 1);
+    NodeId(u16::try_from(bits).unwrap_or(u16::MAX))
+}
+
 /// The mailboxes of the open sessions.
 #[derive(Debug)]
 pub(crate) struct Mailboxes {
     crew: CrewId,
     open: Mutex<FxHashMap<SessionId, Arc<Mailbox>>>,
     next: AtomicU64,
+    /// The number of this node among several, in the bits of numbers that tell it.
+    node: AtomicU64,
 }
 
 impl Mailboxes {
     /// No mailboxes yet. The sessions will be of this crew.
     pub(super) fn of(crew: CrewId) -> Self {
-        Self { crew, open: Mutex::default(), next: AtomicU64::new(1) }
+        Self { crew, open: Mutex::default(), next: AtomicU64::new(1), node: AtomicU64::new(0) }
     }
 
     /// Gives sessions numbers from now on that no client of this process has.
-    pub(super) fn number_for_leader(&self) {
+    pub(crate) fn number_for_leader(&self) {
         self.next.fetch_max(LEADER_NUMBERS, Ordering::Relaxed);
+    }
+
+    /// Gives sessions numbers from now on that tell of which node they are, so that a cancel request finds it.
+    pub(crate) fn number_for_node(&self, node: NodeId) {
+        self.node.store(u64::from(node.0) + 1, Ordering::Relaxed);
+    }
+
+    fn number(&self) -> u64 {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        match self.node.load(Ordering::Relaxed) {
+            0 => next,
+            node => node_number(NodeId(u16::try_from(node - 1).unwrap_or(u16::MAX)), next),
+        }
     }
 
     /// A new session and its mailbox. Its transactions are performed elsewhere through this queue.
     pub(super) fn open(&self, performances: Arc<PerformanceQueue>) -> (SessionId, Arc<Mailbox>) {
-        let id = SessionId::of(self.crew, self.next.fetch_add(1, Ordering::Relaxed));
+        let id = SessionId::of(self.crew, self.number());
         let mailbox = Arc::new(Mailbox::of(performances));
         self.all().insert(id, Arc::clone(&mailbox));
         (id, mailbox)
@@ -80,6 +112,19 @@ impl Mailboxes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_a_session_tells_its_node_and_is_not_used_twice() {
+        let mut all = std::collections::BTreeSet::new();
+        for node in [NodeId(0), NodeId(5), NodeId(63)] {
+            for n in [1, 2, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, 1 << 30] {
+                let number = node_number(node, n);
+                assert!(all.insert(number), "{node:?} {n}");
+                assert_eq!(node_of(number), node, "{n}");
+            }
+        }
+        assert!(all.into_iter().all(|number| number < LEADER_NUMBERS));
+    }
 
     #[test]
     fn an_effect_reaches_its_session_and_no_other() {

@@ -9,16 +9,18 @@ use tokio::sync::mpsc;
 use super::node_link::{ToNode, ViewChange};
 use super::parking::ParkingState;
 use super::quarantines::QuarantineDuration;
+use super::replica_address::MemberSeat;
 use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Leader, ReplicaAddress, RunProof, Seat};
 
 impl Leader {
     /// Adds a new member, which has no data and no driver yet. Returns the orders for its driver.
     pub(crate) fn join(&self, at: &ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
-        let (seat, orders) = Seat::joining(at.clone());
+        let (seat, orders) = Seat::joining(at.clone(), &self.seats.evictions);
         let replica = seat.replica;
         self.seats.take(seat);
-        self.crews.tell_all(|| ToNode::Joined(at.clone()));
+        let member = MemberSeat::of(at);
+        self.crews.tell_all(|| ToNode::Joined(member.clone()));
         self.set_stage(replica, Some(ResyncStage::Preparing));
         self.retention.log().join(replica);
         self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);

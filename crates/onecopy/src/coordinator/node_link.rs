@@ -15,21 +15,27 @@
 //! An effect can be under way when its session has gone on to something else. So each event carries the progress of its session,
 //! and each effect the progress that the leader heard of last ([`cluster::nodes::ledger`]); the node drops what is late.
 
+use std::io;
+
 use cluster::claims::Claims;
 use cluster::event::{Event, Rival};
-use cluster::ids::{DatabaseId, Incarnation, ReplicaId, SessionId, Version};
+use cluster::ids::{DatabaseId, Identity, Incarnation, ReplicaId, SessionId, Version};
 use cluster::nodes::ledger::{Heard, Said};
+use cluster::parts::sequences::{Draw, Reading, Verdict};
 use cluster::placement::{Edition, Placement};
 use cluster::protocols::{ReplicaStatus, Waiting};
+use cluster::record::Chunk;
 use commitlog::LogRefusal;
+use serde::{Deserialize, Serialize};
 
-use super::{ReplicaAddress, RunProof};
+use super::RunProof;
+use super::replica_address::MemberSeat;
 
 /// Messages that can wait in one direction. A link with more breaks.
 pub(crate) const QUEUE_MAX: usize = 1 << 16;
 
 /// From a node to the leader.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLeader {
     /// A session says something.
     Said(Said),
@@ -39,10 +45,53 @@ pub(crate) enum ToLeader {
     Ask { number: u64, question: Question },
     /// A session waits for long, so the servers are to be asked for their lock waits.
     SearchDeadlocks,
+    /// The backends at which sessions of this node are, as [`ToNode::TellBackends`] wants to know.
+    Backends { round: u64, backends: Vec<Backend> },
+    /// Rows of a transaction that are too many for its record. Answered once they are kept.
+    Spill { number: u64, identity: Identity, part: SpillPart },
+    /// A refresh overtakes the open transaction of a session of this node.
+    Overtaken { replica: ReplicaId, session: SessionId },
+}
+
+/// A step of keeping the rows of a transaction, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum SpillPart {
+    Chunk(Chunk),
+    /// There are no more; they belong to the record from now on.
+    Finish,
+    /// There will be no record.
+    Remove,
+}
+
+/// Why rows were not kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SpillProblem {
+    /// The disk, or etcd, has no room.
+    is_full: bool,
+    reason: String,
+}
+
+impl SpillProblem {
+    pub(super) fn of(error: &io::Error) -> Self {
+        Self { is_full: error.kind() == io::ErrorKind::StorageFull, reason: error.to_string() }
+    }
+
+    pub(super) fn error(self) -> io::Error {
+        let kind = if self.is_full { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        io::Error::new(kind, self.reason)
+    }
+}
+
+/// A connection of a session.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Backend {
+    pub(crate) replica: ReplicaId,
+    pub(crate) pid: i32,
+    pub(crate) session: SessionId,
 }
 
 /// From the leader to a node.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToNode {
     /// What the node knows of the cluster changes.
     View(ViewChange),
@@ -54,18 +103,39 @@ pub(crate) enum ToNode {
     Run { replica: ReplicaId, incarnation: Incarnation, proof: RunProof },
     /// The server of a replica is given up.
     GaveUp { replica: ReplicaId },
+    /// All members.
+    Members(Vec<MemberSeat>),
     /// A new member.
-    Joined(ReplicaAddress),
+    Joined(MemberSeat),
     /// A replica is no longer a member.
     Left { replica: ReplicaId },
     /// The anchor is about to be replaced; `None` ends that.
     Leaving { anchor: Option<ReplicaId> },
     /// A replica is drained, or takes work again.
     Drained { replica: ReplicaId, is_drained: bool },
+    /// The anchor has the schema of this version, so the catalogue can be read there.
+    Schema { version: Version },
+    /// A refresh waits for this backend. If a session of the node is there, it has to give way.
+    GiveWay(Obstruction),
+    /// The work of this backend is ended for a refresh.
+    Evicted { replica: ReplicaId, pid: i32 },
+    /// Say which backends sessions have.
+    TellBackends { round: u64 },
+}
+
+/// A backend for which a refresh waits.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Obstruction {
+    pub(crate) replica: ReplicaId,
+    pub(crate) pid: i32,
+    /// Not through another backend.
+    pub(crate) is_direct: bool,
+    /// For longer than others need to end by themselves.
+    pub(crate) is_late: bool,
 }
 
 /// What a node has to know without asking, as it is from now on.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ViewChange {
     /// The versions.
     Versions { durable: Version, last_ddl: Version },
@@ -80,7 +150,7 @@ pub(crate) enum ViewChange {
 }
 
 /// Whether the log takes records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Intake {
     /// It has room for another one.
     pub(crate) has_room: bool,
@@ -89,7 +159,7 @@ pub(crate) struct Intake {
 }
 
 /// What a session asks the leader for.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// [`super::core::Core::effects_so_far`] and [`super::core::Core::present_view`].
     EffectsSoFar,
@@ -101,15 +171,19 @@ pub(crate) enum Question {
     Redefines { since: Version, database: DatabaseId, mentioned: Vec<u64> },
     /// [`super::core::Core::voids_lent`].
     VoidsLent { since: Version },
+    /// [`super::core::Core::judge_draw`].
+    JudgeDraw(Draw),
 }
 
 /// The leader's answer to a [`Question`].
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Done,
     Wait(Option<Box<Waiting>>),
     Writer(Option<Rival>),
     YesOrNo(bool),
+    Duty { verdict: Verdict, reading: Reading },
+    Spilled(Option<SpillProblem>),
 }
 
 impl Answer {

@@ -120,10 +120,19 @@ impl Plan {
         register: &Arc<TermRegister>,
         database: DatabaseId,
     ) -> Result<Placement, OpenError> {
-        let (entry, places) = (PlacementFile::of(register), self.places.clone());
-        let read = spawn_blocking(move || entry.placement(&places, database)).await;
-        read.map_err(|error| OpenError::Log(error.into()))?
+        placement(register, self.places.clone(), database).await
     }
+}
+
+/// The placement at the start of the term of this register, over these members.
+pub(crate) async fn placement(
+    register: &Arc<TermRegister>,
+    places: Vec<ReplicaAddress>,
+    database: DatabaseId,
+) -> Result<Placement, OpenError> {
+    let entry = PlacementFile::of(register);
+    let read = spawn_blocking(move || entry.placement(&places, database)).await;
+    read.map_err(|error| OpenError::Log(error.into()))?
 }
 
 /// The identity of a node's term.

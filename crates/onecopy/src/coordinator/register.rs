@@ -23,7 +23,7 @@ use crate::security::seal::{Seal, SealError};
 pub(crate) struct TermRegister {
     register: Arc<dyn Register>,
     is_closed: AtomicBool,
-    failure: watch::Sender<Option<String>>,
+    failure: watch::Sender<Option<Arc<LogFailure>>>,
 }
 
 impl TermRegister {
@@ -59,7 +59,7 @@ impl TermRegister {
         let changed = self.register.change(entry, value);
         if let Err(RegisterError::Fenced { by, node }) = &changed {
             let failure = LogFailure::Fenced { by: *by, node: node.clone() };
-            self.failure.send_replace(Some(failure.to_string()));
+            self.failure.send_replace(Some(Arc::new(failure)));
         }
         changed
     }
@@ -85,7 +85,7 @@ impl TermRegister {
     }
 
     /// Where the failure that ends the term is told.
-    pub(super) fn failure(&self) -> watch::Sender<Option<String>> {
+    pub(super) fn failure(&self) -> watch::Sender<Option<Arc<LogFailure>>> {
         self.failure.clone()
     }
 }
@@ -119,9 +119,9 @@ mod tests {
         let register = TermRegister::new(Arc::new(Superseded));
         let failure = register.failure().subscribe();
         assert_eq!(register.read(&Entry::Usage).unwrap(), None);
-        assert_eq!(*failure.borrow(), None);
+        assert!(failure.borrow().is_none());
         assert!(register.change(Entry::Usage, None).await.is_err());
-        let reason = failure.borrow().clone().unwrap();
+        let reason = failure.borrow().clone().unwrap().to_string();
         assert!(reason.contains("node b has taken over the log with epoch 7"), "{reason}");
     }
 }

@@ -12,7 +12,7 @@ use cluster::ids::ReplicaId;
 use tokio::sync::mpsc;
 
 use super::absence::Absence;
-use super::evictions::Evictions;
+use super::evictions::{Evictions, EvictionsByReplica};
 use super::replica_address::ReplicaAddress;
 use super::requests::{AGENT_QUEUE, AgentOrder, SupervisorOrder};
 use super::resync_progress::ResyncStage;
@@ -55,25 +55,39 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// A member that is not connected yet, and the queue of its agent.
-    pub(crate) fn new(at: ReplicaAddress) -> (Self, mpsc::Receiver<AgentOrder>) {
-        Self::of(at, MemberState::Member)
+    pub(crate) fn new(
+        at: ReplicaAddress,
+        evictions: &EvictionsByReplica,
+    ) -> (Self, mpsc::Receiver<AgentOrder>) {
+        Self::of(at, MemberState::Member, evictions)
     }
 
     /// A replica that joins while the node runs, and the queue of its agent.
-    pub(super) fn joining(at: ReplicaAddress) -> (Self, mpsc::Receiver<AgentOrder>) {
-        Self::of(at, MemberState::New)
+    pub(super) fn joining(
+        at: ReplicaAddress,
+        evictions: &EvictionsByReplica,
+    ) -> (Self, mpsc::Receiver<AgentOrder>) {
+        Self::of(at, MemberState::New, evictions)
     }
 
-    /// The seat of the same replica for sessions that reach the core over a link. No agent takes orders from there.
-    pub(super) fn of_session(seat: &Self) -> Self {
-        let Self { replica, name, host, port, address, .. } = seat;
+    /// A member, for sessions that reach the core over a link. No agent takes orders from there.
+    pub(super) fn of_session(at: ReplicaAddress, evictions: &EvictionsByReplica) -> Self {
+        Self::of(at, MemberState::Member, evictions).0
+    }
+
+    /// Where its server listens.
+    pub(crate) fn address(&self) -> ReplicaAddress {
+        let Self { replica, name, host, port, address, .. } = self;
         let (replica, name, host, port, address) =
             (*replica, name.clone(), host.clone(), *port, address.clone());
-        let (own, _) = Self::of(ReplicaAddress { replica, name, host, port, address }, seat.member_state());
-        Self { evictions: Arc::clone(&seat.evictions), ..own }
+        ReplicaAddress { replica, name, host, port, address }
     }
 
-    fn of(at: ReplicaAddress, state: MemberState) -> (Self, mpsc::Receiver<AgentOrder>) {
+    fn of(
+        at: ReplicaAddress,
+        state: MemberState,
+        evictions: &EvictionsByReplica,
+    ) -> (Self, mpsc::Receiver<AgentOrder>) {
         let ReplicaAddress { replica, name, host, port, address } = at;
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
         let seat = Self {
@@ -84,7 +98,7 @@ impl Seat {
             address,
             member: MemberCell::new(state),
             run: ServerRun::default(),
-            evictions: Arc::default(),
+            evictions: evictions.of(replica),
             reader_patience_ms: Arc::default(),
             is_lent: AtomicBool::new(false),
             absence: Absence::default(),

@@ -7,13 +7,14 @@
 //! Non-goal: the list of members. The core has it, and so has the file in the data folder.
 
 use std::ops::Index;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
 
+use super::evictions::EvictionsByReplica;
 use super::seat::{MemberState, Seat};
 use crate::database::Database;
 
@@ -23,21 +24,23 @@ pub(crate) struct Seats {
     all: Box<[OnceLock<Seat>]>,
     /// How long a read may hold up a refresh at a replica that is not the anchor.
     reader_patience: Duration,
+    /// Of the process, for seats to come.
+    pub(super) evictions: Arc<EvictionsByReplica>,
 }
 
 impl Seats {
     /// The seats of the members at the start.
-    pub(crate) fn new(seats: Vec<Seat>, reader_patience: Duration) -> Self {
-        let all = Self { all: (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect(), reader_patience };
+    pub(crate) fn new(
+        seats: Vec<Seat>,
+        reader_patience: Duration,
+        evictions: Arc<EvictionsByReplica>,
+    ) -> Self {
+        let all = (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect();
+        let all = Self { all, reader_patience, evictions };
         for seat in seats {
             all.take(seat);
         }
         all
-    }
-
-    /// How long a read may hold up a refresh at a replica that is not the anchor.
-    pub(super) fn reader_patience(&self) -> Duration {
-        self.reader_patience
     }
 
     /// A replica takes its seat. Its number must be free.

@@ -24,7 +24,9 @@ pub(crate) struct TermState {
     pub(crate) register: Arc<TermRegister>,
     is_founding: Arc<AtomicBool>,
     log_is_lost: AtomicBool,
-    failure: watch::Sender<Option<String>>,
+    failure: watch::Sender<Option<Arc<LogFailure>>>,
+    /// Whether another term has begun, or the lease cannot be renewed.
+    is_over: watch::Sender<bool>,
 }
 
 impl TermState {
@@ -45,6 +47,7 @@ impl TermState {
             is_founding: Arc::new(AtomicBool::new(is_founding)),
             log_is_lost: AtomicBool::new(false),
             failure,
+            is_over: watch::channel(false).0,
         }
     }
 
@@ -74,16 +77,28 @@ impl TermState {
     }
 
     /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.
-    pub(crate) fn log_failed(&self, failure: &LogFailure) {
-        self.failure.send_replace(Some(failure.to_string()));
+    pub(crate) fn log_failed(&self, failure: LogFailure) {
+        self.failure.send_replace(Some(Arc::new(failure)));
+    }
+
+    /// The node no longer leads.
+    pub(crate) fn end(&self) {
+        self.is_over.send_replace(true);
+    }
+
+    /// Waits for [`TermState::end`].
+    pub(crate) async fn ended(&self) {
+        // The sender is ours, so it is there.
+        let _ = self.is_over.subscribe().wait_for(|is_over| *is_over).await;
     }
 
     /// Waits for [`TermState::log_failed`] and returns its reason.
-    pub(crate) async fn failed(&self) -> String {
+    pub(crate) async fn failed(&self) -> Arc<LogFailure> {
         let mut failure = self.failure.subscribe();
-        match failure.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => std::future::pending().await,
+        let failed = failure.wait_for(Option::is_some).await.ok().and_then(|failed| failed.clone());
+        match failed {
+            Some(failure) => failure,
+            None => std::future::pending().await,
         }
     }
 }

@@ -20,6 +20,12 @@ impl View<'_> {
         const HINT: &str = "Run the transaction again.";
         let (code, what, detail) = match cause {
             AbortCause::HomeLost => return Fault::Lost(home),
+            AbortCause::OutcomeForgotten => {
+                let text = "the outcome of the transaction cannot be told: the log was trimmed beyond it while \
+                     this node had no leader";
+                let hint = "Look whether its changes are there before you repeat it.";
+                return Fault::Fatal(Refusal::new(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text, hint));
+            }
             AbortCause::Conflict(rival) => (
                 sqlstate::SERIALIZATION_FAILURE,
                 "could not serialize access due to concurrent update",

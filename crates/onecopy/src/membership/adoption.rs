@@ -107,7 +107,11 @@ async fn members_on_etcd(log: &LogPlace) -> Result<Option<Vec<u8>>, AdoptionErro
 
 /// The members with their addresses, which come from the configuration. A member that was added while a node ran may be
 /// missing there, and one that was dropped may still be there.
-fn places(membership: &Membership, served: &Served, configured: &[Replica]) -> Result<Places, AdoptionError> {
+pub(crate) fn places(
+    membership: &Membership,
+    served: &Served,
+    configured: &[Replica],
+) -> Result<Places, AdoptionError> {
     let other_members = || {
         let names = membership.members().into_iter().map(|member| member.name).collect();
         AdoptionError::OtherMembers { names }

@@ -153,7 +153,7 @@ pub(super) fn refuse_folder_of_up(folder: &Path) -> Result<(), ClusterFileError>
 }
 
 /// Reads the file of a data folder. Returns none if the folder has no cluster yet.
-pub(super) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError> {
+pub(crate) fn read(folder: &Path) -> Result<Option<Membership>, ClusterFileError> {
     let files = FileRegister::in_folder(folder);
     let found = files.read(&Entry::Members)?;
     found.map(|value| decode(&value, || files.location(&Entry::Members))).transpose()

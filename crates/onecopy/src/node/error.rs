@@ -4,12 +4,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use peers::PeersError;
 use pgserver::UpError;
 
 use super::etcd_check::EtcdUnfit;
 use crate::config::LoadError;
 use crate::config::log::LogPlaceError;
 use crate::config::protocol::ProtocolError;
+use crate::coordinator::following::UnknownMember;
 use crate::coordinator::open_error::OpenError;
 use crate::error::Refusal;
 use crate::membership::adoption::AdoptionError;
@@ -30,6 +32,10 @@ pub(crate) enum NodeError {
     Protocol(ProtocolError),
     /// The settings of the log do not go together.
     LogPlace(LogPlaceError),
+    /// The links between the nodes cannot be set up.
+    Links(Box<PeersError>),
+    /// A replica has joined that this node cannot serve from.
+    UnknownMember(Box<UnknownMember>),
     /// This etcd cannot hold the log.
     Etcd(Box<EtcdUnfit>),
     /// The process cannot catch signals.
@@ -94,6 +100,8 @@ impl fmt::Display for NodeError {
             ),
             Self::Protocol(error) => error.fmt(f),
             Self::LogPlace(error) => error.fmt(f),
+            Self::Links(error) => error.fmt(f),
+            Self::UnknownMember(error) => error.fmt(f),
             Self::Etcd(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),

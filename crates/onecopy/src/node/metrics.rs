@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::runtime::LoginLimits;
-use crate::coordinator::Leader;
 use crate::coordinator::elasticity::Change;
+use crate::coordinator::{Coordinator, Leader, Leading};
 use crate::local::half_open::HalfOpen;
 use crate::local::session_registry::Activity;
 
@@ -28,8 +28,17 @@ const LIMITS: LoginLimits = LoginLimits { total_max: 32, address_max: 32 };
 /// Pause after accepting a connection failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What the pages are about.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    /// What sessions of this node share.
+    pub(crate) coordinator: Arc<Coordinator>,
+    /// Who leads.
+    pub(crate) leading: Arc<Leading>,
+}
+
 /// Serves requests until the task is dropped.
-pub(crate) async fn serve(leader: Arc<Leader>, listener: TcpListener) {
+pub(crate) async fn serve(of: Subject, listener: TcpListener) {
     let half_open = Arc::new(HalfOpen::default());
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -37,25 +46,25 @@ pub(crate) async fn serve(leader: Arc<Leader>, listener: TcpListener) {
             continue;
         };
         let place = half_open.enter(Some(peer.ip()), LIMITS);
-        let leader = Arc::clone(&leader);
+        let of = of.clone();
         tokio::spawn(async move {
             // A failed request concerns only its client.
             tokio::select! {
-                _ = tokio::time::timeout(PATIENCE, answer(&leader, stream)) => {}
+                _ = tokio::time::timeout(PATIENCE, answer(&of, stream)) => {}
                 () = place.is_cut() => {}
             }
         });
     }
 }
 
-async fn answer(leader: &Leader, mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(of: &Subject, mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         if request.len() >= REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, kind, body) = respond(leader, &request);
+    let (status, kind, body) = respond(of, &request);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -65,7 +74,7 @@ async fn answer(leader: &Leader, mut stream: TcpStream) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-fn respond(leader: &Leader, request: &[u8]) -> (&'static str, &'static str, String) {
+fn respond(of: &Subject, request: &[u8]) -> (&'static str, &'static str, String) {
     const PLAIN: &str = "text/plain";
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -75,10 +84,10 @@ fn respond(leader: &Leader, request: &[u8]) -> (&'static str, &'static str, Stri
     }
     let path = words.next().unwrap_or_default();
     match path.split('?').next().unwrap_or_default() {
-        "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(leader)),
+        "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(of)),
         // The process answers, so it is alive. A node whose log has failed ends by itself.
         "/health" => ("200 OK", PLAIN, "alive\n".to_owned()),
-        "/ready" => match obstacle(leader) {
+        "/ready" => match obstacle(&of.coordinator) {
             None => ("200 OK", PLAIN, "ready\n".to_owned()),
             Some(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n")),
         },
@@ -87,22 +96,26 @@ fn respond(leader: &Leader, request: &[u8]) -> (&'static str, &'static str, Stri
 }
 
 /// The reason why `/ready` reports 503.
-fn obstacle(leader: &Leader) -> Option<&'static str> {
-    if !leader.local.sessions.is_open() {
+fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
+    if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
-    } else if leader.local.sessions.is_paused() {
+    } else if coordinator.local.sessions.is_paused() {
         Some("paused")
+    } else if !coordinator.core.is_joined() {
+        Some("no node leads, as far as this one knows")
+    } else if !coordinator.view.has_lease() {
+        Some("etcd does not confirm that this node leads")
     } else {
-        replica_obstacle(leader)
+        replica_obstacle(coordinator)
     }
 }
 
 /// Why no replica can serve a client.
-fn replica_obstacle(leader: &Leader) -> Option<&'static str> {
-    let replicas = leader.replicas();
+fn replica_obstacle(coordinator: &Coordinator) -> Option<&'static str> {
+    let replicas = coordinator.replicas();
     let mut up = replicas.iter().filter(|status| status.state == State::Up);
-    if leader.kind.needs_anchor() {
-        let anchor = leader.view.anchor();
+    if coordinator.kind.needs_anchor() {
+        let anchor = coordinator.view.anchor();
         (!up.any(|status| status.replica == anchor)).then_some("the anchor is not up")
     } else {
         up.next().is_none().then_some("no replica is up")
@@ -133,22 +146,22 @@ fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn metrics(leader: &Leader) -> String {
+fn metrics(of: &Subject) -> String {
+    let (coordinator, leader) = (&of.coordinator, of.leading.get());
     let mut page = Page(String::new());
     page.family("info", "gauge", "The version.");
     page.number("info", Some(("version", env!("CARGO_PKG_VERSION"))), 1.0);
-    replicas(leader, &mut page);
-    elastic(leader, &mut page);
-    statements(leader, &mut page);
-    clients(leader, &mut page);
-    page.single("log_durable_version", "gauge", "The newest durable version.", leader.log.durable().0 as f64);
-    page.single(
-        "log_first_version",
-        "gauge",
-        "The oldest version that the log has.",
-        leader.log.first_retained().0 as f64,
-    );
-    if let Some(ends_s) = leader.local.runtime_config.identity().and_then(|identity| identity.ends_s()) {
+    let leads = f64::from(u8::from(leader.is_some()));
+    page.single("leads", "gauge", "Whether this node leads.", leads);
+    replicas(coordinator, &mut page);
+    if let Some(leader) = &leader {
+        elastic(leader, &mut page);
+    }
+    statements(coordinator, &mut page);
+    clients(coordinator, &mut page);
+    let durable = coordinator.view.durable().0 as f64;
+    page.single("log_durable_version", "gauge", "The newest durable version.", durable);
+    if let Some(ends_s) = coordinator.local.runtime_config.identity().and_then(|identity| identity.ends_s()) {
         page.single(
             "tls_certificate_expiry_timestamp_seconds",
             "gauge",
@@ -156,17 +169,34 @@ fn metrics(leader: &Leader) -> String {
             ends_s as f64,
         );
     }
-    page.single("log_bytes", "gauge", "Size of the log on disk.", leader.log.bytes() as f64);
+    if let Some(leader) = &leader {
+        log(leader, &mut page);
+    }
     page.0
 }
 
-fn replicas(leader: &Leader, page: &mut Page) {
-    let replicas = leader.replicas();
+fn log(leader: &Leader, page: &mut Page) {
+    page.single(
+        "log_first_version",
+        "gauge",
+        "The oldest version that the log has.",
+        leader.log.first_retained().0 as f64,
+    );
+    page.single("log_bytes", "gauge", "Size of the log on disk.", leader.log.bytes() as f64);
+    page.family("replica_parked", "gauge", "Whether the replica is parked.");
+    for seat in leader.seats.iter() {
+        let is_parked = leader.parking.state(seat.replica).is_parked();
+        page.number("replica_parked", Some(("replica", &seat.name)), f64::from(u8::from(is_parked)));
+    }
+}
+
+fn replicas(coordinator: &Coordinator, page: &mut Page) {
+    let replicas = coordinator.replicas();
     let mut family =
         |name: &str, kind: &str, help: &str, value: &dyn Fn(&cluster::protocols::ReplicaStatus) -> f64| {
             page.family(name, kind, help);
             for status in &replicas {
-                page.number(name, Some(("replica", &leader.seats[status.replica].name)), value(status));
+                page.number(name, Some(("replica", &coordinator.seats[status.replica].name)), value(status));
             }
         };
     family("replica_up", "gauge", "Whether the replica serves.", &|r| {
@@ -174,9 +204,6 @@ fn replicas(leader: &Leader, page: &mut Page) {
     });
     family("replica_quarantined", "gauge", "Whether the replica must be rebuilt.", &|r| {
         f64::from(u8::from(r.state == State::Quarantined))
-    });
-    family("replica_parked", "gauge", "Whether the replica is parked.", &|r| {
-        f64::from(u8::from(leader.parking.state(r.replica).is_parked()))
     });
     family("replica_applied_version", "gauge", "The version up to which the replica has everything.", &|r| {
         r.applied.0 as f64
@@ -224,8 +251,8 @@ fn elastic(leader: &Leader, page: &mut Page) {
     page.single("cost_total", "counter", "The cost of the servers, by elastic.price_per_hour.", cost);
 }
 
-fn cache(leader: &Leader, page: &mut Page) {
-    let cache = &leader.local.result_cache;
+fn cache(coordinator: &Coordinator, page: &mut Page) {
+    let cache = &coordinator.local.result_cache;
     let (entries, bytes, _) = cache.in_memory();
     page.single("cache_answers", "gauge", "Answers in the result cache.", entries as f64);
     page.single("cache_bytes", "gauge", "Memory that they take.", bytes as f64);
@@ -235,9 +262,9 @@ fn cache(leader: &Leader, page: &mut Page) {
     }
 }
 
-fn statements(leader: &Leader, page: &mut Page) {
+fn statements(coordinator: &Coordinator, page: &mut Page) {
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let stats = &leader.local.stats;
+    let stats = &coordinator.local.stats;
     page.single(
         "reads_spread_total",
         "counter",
@@ -255,7 +282,7 @@ fn statements(leader: &Leader, page: &mut Page) {
     ] {
         page.number("anchor_total", Some(("because", because)), load(counter));
     }
-    cache(leader, page);
+    cache(coordinator, page);
     page.single("records_total", "counter", "Update transactions in the log.", load(&stats.records));
     page.single(
         "retried_total",
@@ -266,8 +293,8 @@ fn statements(leader: &Leader, page: &mut Page) {
     page.single("aborted_total", "counter", "Errors 40001 that Onecopy gave.", load(&stats.aborted));
 }
 
-fn clients(leader: &Leader, page: &mut Page) {
-    let entries = leader.local.sessions.entries();
+fn clients(coordinator: &Coordinator, page: &mut Page) {
+    let entries = coordinator.local.sessions.entries();
     page.family("sessions", "gauge", "Sessions, by what they do.");
     for activity in Activity::ALL {
         let count = entries.iter().filter(|entry| entry.activity() == activity).count();
@@ -275,9 +302,9 @@ fn clients(leader: &Leader, page: &mut Page) {
     }
     let servers: usize = entries.iter().map(|entry| entry.servers().len()).sum();
     page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);
-    let open = leader.local.memory_budget.show().len();
+    let open = coordinator.local.memory_budget.show().len();
     page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
-    let (logins, logins_cut) = leader.local.half_open.counts();
+    let (logins, logins_cut) = coordinator.local.half_open.counts();
     page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
     let help = "Connections closed before they logged in, because there were too many.";
     page.single("logins_cut_total", "counter", help, logins_cut as f64);
@@ -285,9 +312,9 @@ fn clients(leader: &Leader, page: &mut Page) {
         "paused",
         "gauge",
         "Whether PAUSE is in force.",
-        f64::from(u8::from(leader.local.sessions.is_paused())),
+        f64::from(u8::from(coordinator.local.sessions.is_paused())),
     );
-    let totals = leader.local.sessions.totals();
+    let totals = coordinator.local.sessions.totals();
     for (name, help, value) in [
         ("client_transactions_total", "Transactions of clients that have ended.", totals.transactions as f64),
         ("client_queries_total", "Queries, and batches of the extended protocol.", totals.queries as f64),

@@ -14,12 +14,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::NodeError;
+use super::metrics::Subject;
 use super::signals::Signals;
 use super::{start, systemd};
 use crate::accept::listener::Workers;
 use crate::coordinator::mailbox::End;
-use crate::coordinator::{Coordinator, Leader};
+use crate::coordinator::{Coordinator, Leader, Leading};
 use crate::link::node_kind::ServesClients;
+use crate::local::LocalState;
 use crate::local::session_registry::STATS_PERIOD;
 use crate::pool::Pools;
 use crate::replica::sequence_allocator;
@@ -45,6 +47,7 @@ pub(super) struct Shared {
 pub(crate) struct Node {
     /// The state that all parts of the node share.
     pub(crate) leader: Arc<Leader>,
+    leading: Arc<Leading>,
     coordinator: Arc<Coordinator>,
     pools: Arc<Pools>,
     kind: Arc<dyn ServesClients>,
@@ -60,8 +63,14 @@ impl Node {
         start_patience: Option<Duration>,
     ) -> Self {
         let Shared { leader, coordinator, pools, kind } = shared;
-        chores.push(end_periods(&leader));
-        Self { leader, coordinator, pools, kind, chores, start_patience }
+        chores.push(end_periods(&leader.local));
+        let leading = Leading::here(&leader);
+        Self { leader, leading, coordinator, pools, kind, chores, start_patience }
+    }
+
+    /// What the pages for Prometheus are about.
+    pub(super) fn subject(&self) -> Subject {
+        Subject { coordinator: Arc::clone(&self.coordinator), leading: Arc::clone(&self.leading) }
     }
 
     /// Runs a task that ends with the node.
@@ -79,7 +88,8 @@ impl Node {
         begin: impl AsyncFnOnce(&Leader) -> Result<(), NodeError>,
     ) -> Result<(), NodeError> {
         let leader = Arc::clone(&self.leader);
-        let workers = Workers::start(&leader, &self.coordinator, &self.pools, &self.kind);
+        let workers =
+            Workers::start(&self.leading, &self.coordinator, &self.pools, &self.kind, &Arc::default());
         let workers = workers.map_err(NodeError::Threads)?;
         let serve = async {
             start::catch_up(&leader, self.start_patience, progress).await?;
@@ -92,7 +102,7 @@ impl Node {
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            reason = leader.term.failed() => Err(NodeError::Log { reason }),
+            failure = leader.term.failed() => Err(NodeError::Log { reason: failure.to_string() }),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
@@ -119,18 +129,18 @@ impl Node {
 }
 
 /// Ends statistics periods, until the task is dropped.
-fn end_periods(leader: &Arc<Leader>) -> JoinHandle<()> {
-    let leader = Arc::clone(leader);
+pub(super) fn end_periods(local: &Arc<LocalState>) -> JoinHandle<()> {
+    let local = Arc::clone(local);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(STATS_PERIOD).await;
-            leader.local.sessions.end_period();
+            local.sessions.end_period();
         }
     })
 }
 
 /// Gives sessions time to finish, then ends the remaining ones.
-async fn end_sessions(
+pub(super) async fn end_sessions(
     coordinator: &Coordinator,
     patience: Duration,
     signals: &mut Signals,

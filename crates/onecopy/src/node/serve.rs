@@ -4,9 +4,6 @@
 //! parts. At the first start it compares all servers once more before it admits a client, because other clients could
 //! write to a server until the guards were installed.
 
-mod add_replica_error;
-mod member_registry;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -18,15 +15,18 @@ use tokio::signal::unix::{Signal, SignalKind};
 use tokio::task::spawn_blocking;
 
 use super::NodeError;
+use super::adopting::adopt;
 use super::etcd_check::{self, EtcdConcern};
+use super::member_registry::MemberRegistry;
 use super::open::open;
+use super::several::{Settings, SeveralNode};
 use super::signals::{self, Signals};
 use super::{metrics, systemd};
 use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::c_jdbc::CJdbcWords;
-use crate::config::log::{EtcdPlace, LogPlace};
+use crate::config::log::{EtcdPlace, LogPlace, LogPlaceError};
 use crate::config::protocol::{self, Adjustments, Propagation};
 use crate::config::runtime::{LoginLimits, Logins, ReloadError, ReloadNotes, RuntimeConfig};
 use crate::config::{Config, Given, LoadError, Replica};
@@ -36,16 +36,14 @@ use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::{Leader, ReplicaAddress};
 use crate::elastic;
 use crate::elastic::ServerSource;
+use crate::local::LocalState;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::logging::{self, Level};
 use crate::membership::adoption::{self, Settled};
-use crate::membership::cluster_file::Membership;
 use crate::membership::place_table::configured;
-use crate::membership::verify;
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::security::tls::Identity;
 use crate::terminal::Progress;
-use member_registry::MemberRegistry;
 
 /// `onecopy check`.
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError> {
@@ -86,14 +84,16 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let hangup = signals::take(SignalKind::hangup())?;
     let listeners = listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
-    let served = Served {
-        id: DatabaseId::FIRST,
-        database: config.text("database").to_owned(),
-        superuser: config.text("superuser").to_owned(),
-        secret: config.secret().map_err(LoadError::from)?,
-    };
+    let served = served(&config)?;
     warn_of_etcd(&log).await?;
     let folder = config.path("data");
+    if let LogPlace::Etcd(place) = &log
+        && place.peers.is_some()
+    {
+        let settings = several_settings(&config, (**place).clone(), &propagation, served)?;
+        let running = Running { config, serve, level, hangup, pages };
+        return run_several(settings, running, listeners, &mut signals, progress).await;
+    }
     let (Settled { membership, places, .. }, mut node) = loop {
         let patience = config.duration("start_patience");
         let settling = adoption::settle(&folder, &log, &served, &config.replicas, patience);
@@ -109,27 +109,22 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     };
     let leader = Arc::clone(&node.leader);
     for listener in pages {
-        tokio::spawn(metrics::serve(Arc::clone(&leader), listener));
+        tokio::spawn(metrics::serve(node.subject(), listener));
     }
     if let Some(concern) = put_into_force(&config, &leader.local.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
     let (replicas, placement) = (config.replicas.clone(), config.placement.clone());
     node.add_chore(elastic::run(Arc::clone(&leader), config.elastic(), ServerSource::Operator));
-    reload_by(config, serve, &leader, level);
-    let addresses: Vec<String> =
-        listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
-    let reloading = Arc::downgrade(&leader);
+    reload_by(config, serve, &leader.local, level);
+    let addresses = addresses(&listeners);
+    let reloading = Arc::downgrade(&leader.local);
     let begin = async |leader: &Leader| {
         if !membership.is_adopted() {
             adopt(leader, &membership, &served, &replicas, progress).await?;
         }
         configured::report(leader, &placement).await;
-        progress.result(format_args!(
-            "onecopy serves database {} on {}",
-            served.database,
-            addresses.join(", ")
-        ));
+        progress.result(format_args!("onecopy serves database {} on {addresses}", served.database));
         systemd::tell("READY=1");
         reload_on(hangup, reloading);
         Ok(())
@@ -164,6 +159,85 @@ fn plan(
         propagation: propagation.clone(),
         new_tables: config.placement.clone(),
     })
+}
+
+/// The database that is served, and the account for it.
+fn served(config: &Config) -> Result<Served, NodeError> {
+    Ok(Served {
+        id: DatabaseId::FIRST,
+        database: config.text("database").to_owned(),
+        superuser: config.text("superuser").to_owned(),
+        secret: config.secret().map_err(LoadError::from)?,
+    })
+}
+
+/// What the configuration says of one of several nodes.
+fn several_settings(
+    config: &Config,
+    place: EtcdPlace,
+    propagation: &Propagation,
+    served: Served,
+) -> Result<Settings, NodeError> {
+    let (Propagation::Rows(choices), Some(peers)) = (propagation, place.peers.clone()) else {
+        return Err(NodeError::LogPlace(LogPlaceError::Protocol));
+    };
+    Ok(Settings {
+        folder: config.path("data"),
+        served,
+        replicas: config.replicas.clone(),
+        start_patience: config.duration("start_patience"),
+        place,
+        peers,
+        choices: *choices,
+        new_tables: config.placement.clone(),
+        elastic: config.elastic(),
+        limits: limits(config),
+    })
+}
+
+/// What a node needs to reload its configuration while it runs.
+struct Running {
+    config: Config,
+    serve: Serve,
+    level: Level,
+    hangup: Signal,
+    pages: Vec<TcpListener>,
+}
+
+async fn run_several(
+    settings: Settings,
+    running: Running,
+    listeners: Vec<TcpListener>,
+    signals: &mut Signals,
+    progress: &Progress,
+) -> Result<(), NodeError> {
+    let Running { config, serve, level, hangup, pages } = running;
+    let node = tokio::select! {
+        node = SeveralNode::open(settings, runtime_config(&config), progress) => node?,
+        () = signals.stop() => return Err(NodeError::Interrupted),
+    };
+    for listener in pages {
+        tokio::spawn(metrics::serve(node.subject(), listener));
+    }
+    let local = Arc::clone(&node.coordinator.local);
+    if let Some(concern) = put_into_force(&config, &local.runtime_config, &level)? {
+        tracing::warn!("{concern}");
+    }
+    let database = config.text("database").to_owned();
+    reload_by(config, serve, &local, level);
+    let reloading = Arc::downgrade(&local);
+    let addresses = addresses(&listeners);
+    let begin = || {
+        progress.result(format_args!("onecopy serves database {database} on {addresses}"));
+        systemd::tell("READY=1");
+        reload_on(hangup, reloading);
+    };
+    node.run(listeners, signals, progress, begin).await
+}
+
+fn addresses(listeners: &[TcpListener]) -> String {
+    let all = listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string()));
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// Refuses an etcd that cannot hold the log, and logs what an operator should know of it.
@@ -222,36 +296,6 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError>
     Ok(listeners)
 }
 
-/// The last look before the first client: everything is the same everywhere, or nothing is left of us.
-async fn adopt(
-    leader: &Leader,
-    membership: &Membership,
-    served: &Served,
-    replicas: &[Replica],
-    progress: &Progress,
-) -> Result<(), NodeError> {
-    let step = progress.step("comparing the servers once more");
-    let found = verify::run(leader).await;
-    let error = match found {
-        Ok(rows) => {
-            let names: Vec<String> =
-                rows.iter().filter(|row| row[2] != "identical").map(|row| row[0].clone()).collect();
-            if names.is_empty() {
-                step.done(format_args!(
-                    "{} servers are adopted, {} things compared",
-                    replicas.len(),
-                    rows.len()
-                ));
-                return Ok(adoption::complete(&leader.term.register, membership).await?);
-            }
-            NodeError::WrittenMeanwhile { names }
-        }
-        Err(refusal) => NodeError::NotCompared(Box::new(refusal)),
-    };
-    adoption::undo(served, replicas).await;
-    Err(error)
-}
-
 fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, LoadError> {
     let environment = |name: &str| std::env::var(name).ok();
     Config::load(file.map(PathBuf::as_path), environment, flags).map_err(LoadError::Invalid)
@@ -275,29 +319,26 @@ fn put_into_force(
 }
 
 /// Builds the function behind RELOAD and SIGHUP.
-fn reload_by(config: Config, serve: Serve, leader: &Leader, level: Level) {
-    leader.local.runtime_config.reload_by(Box::new(
-        move |runtime_config| -> Result<ReloadNotes, ReloadError> {
-            let new = load(serve.config.as_ref(), &serve.settings)?;
-            let differ = config.fixed_that_differ(&new);
-            let concern = put_into_force(&new, runtime_config, &level)?;
-            if let Some(concern) = &concern {
-                tracing::warn!("{concern}");
-            }
-            let later =
-                differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
-            Ok(later.chain(concern).collect())
-        },
-    ));
+fn reload_by(config: Config, serve: Serve, local: &LocalState, level: Level) {
+    local.runtime_config.reload_by(Box::new(move |runtime_config| -> Result<ReloadNotes, ReloadError> {
+        let new = load(serve.config.as_ref(), &serve.settings)?;
+        let differ = config.fixed_that_differ(&new);
+        let concern = put_into_force(&new, runtime_config, &level)?;
+        if let Some(concern) = &concern {
+            tracing::warn!("{concern}");
+        }
+        let later = differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
+        Ok(later.chain(concern).collect())
+    }));
 }
 
 /// Reloads at every SIGHUP. One that came earlier is still pending.
-fn reload_on(mut hangup: Signal, leader: Weak<Leader>) {
+fn reload_on(mut hangup: Signal, local: Weak<LocalState>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let Some(leader) = leader.upgrade() else { return };
+            let Some(local) = local.upgrade() else { return };
             systemd::reloading();
-            match leader.local.reload() {
+            match local.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "reloaded the configuration"),
                 Err(error) => {
                     tracing::error!(reason = %error, "cannot reload the configuration; the old one remains");

@@ -118,7 +118,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
         }
     };
     if let Some(listener) = pages {
-        tokio::spawn(metrics::serve(Arc::clone(&node.leader), listener));
+        tokio::spawn(metrics::serve(node.subject(), listener));
     }
     node.add_chore(elastic::run(Arc::clone(&node.leader), up.elastic.config, ServerSource::Node));
     let mut server_registry = ServerRegistry::open(&node.leader, home, failed, progress)?;

@@ -83,8 +83,12 @@ impl Recorder<'_> {
     }
 
     async fn place_new(&self, new: &BTreeMap<TableId, Copies>) -> Result<(), Fault> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let leader = self.link.worker.leading.must_lead()?;
         for (table, copies) in new {
-            self.link.worker.leader.place(*table, copies).await.map_err(|error| {
+            leader.place(*table, copies).await.map_err(|error| {
                 tracing::error!(%error, "a new table could not be placed");
                 let state = match &error {
                     PlacementError::Register(RegisterError::Io { .. }) | PlacementError::Damaged { .. } => {

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use cluster::ids::{ReplicaId, SequenceId};
-use cluster::parts::sequences::{Question, Reading, State, Verdict};
+use cluster::parts::sequences::{Draw, Reading, State, Verdict};
 use wire::sqlstate;
 
 use crate::capture::sequences::{STATES_CALL, put_sql};
@@ -99,7 +99,7 @@ impl Recorder<'_> {
                 Some(told) => told,
                 None => self.read_sequences().await?,
             };
-            if self.judge_sequences(reading, &states, has_record)? {
+            if self.judge_sequences(reading, states, has_record).await? {
                 return Ok(());
             }
         }
@@ -122,7 +122,7 @@ impl Recorder<'_> {
     }
 
     async fn read_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
-        let reading = self.link.database().sequences().reading();
+        let reading = self.link.coordinator().core.sequence_reading();
         let query = self.txn.sequences()?.query();
         let ended = self.driver().own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
@@ -133,37 +133,30 @@ impl Recorder<'_> {
     }
 
     /// Whether the record has its marks; otherwise the sequences must be read again.
-    fn judge_sequences(
+    async fn judge_sequences(
         &mut self,
         reading: Reading,
-        states: &[State],
+        states: Vec<State>,
         has_record: bool,
     ) -> Result<bool, Fault> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let coordinator = &self.link.worker.coordinator;
-        let durable = coordinator.view.durable();
-        let mut sequences = coordinator.database.sequences();
-        if update.sequences.known().is_none() {
-            if update.sequences.may_have_set() {
-                for state in states {
-                    sequences.leases.void(state.id);
-                }
-            }
-            self.link.servers.drew_at(update.replica, !states.is_empty());
+        let (holder, is_unknown) = (update.replica, update.sequences.known().is_none());
+        let voids_leases = is_unknown && update.sequences.may_have_set();
+        if is_unknown {
+            self.link.servers.drew_at(holder, !states.is_empty());
         }
-        let is_exact = update.sequences.take_set();
-        if is_exact && sequences.set(states) {
-            return Ok(false);
-        }
-        let holder = update.replica;
-        match sequences.judge(Question { holder, reading, states, is_exact, has_record, durable }) {
-            Verdict::ReadAgain => Ok(false),
-            Verdict::Add(marks) => {
-                update.sequences.mark(marks);
+        let is_set = update.sequences.take_set();
+        let draw = Draw { holder, reading, states, is_set, voids_leases, has_record };
+        match self.link.worker.coordinator.core.judge_draw(draw).await {
+            Some(Verdict::ReadAgain) => Ok(false),
+            Some(Verdict::Add(marks)) => {
+                self.txn.sequences()?.mark(marks);
                 Ok(true)
             }
+            // With the leader the transaction is lost, too.
+            None => Err(Fault::Lost(holder)),
         }
     }
 }

@@ -85,7 +85,7 @@ impl Recorder<'_> {
             self.check_shared_changes().await?;
         }
         let sql = if has_shared { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
-        let reading = self.link.database().sequences().reading();
+        let reading = self.link.coordinator().core.sequence_reading();
         let mut row = self.driver().own_query(sql).await?.row.unwrap_or_default().into_iter();
         let answer = row.next().flatten();
         let states = row.next().flatten().unwrap_or_default();

@@ -18,9 +18,11 @@
 
 pub(crate) mod applied_set;
 mod apply;
+pub(crate) mod catalogue;
 mod connect;
 mod exchange;
 mod failure;
+pub(crate) mod giving_way;
 pub(crate) mod identity;
 mod pulse;
 mod serve;
@@ -189,6 +191,20 @@ pub(crate) enum AgentEvent {
     BlocksApply {
         /// The session.
         session: SessionId,
+    },
+    /// A refresh waits for a client's backend that no session of this node has.
+    UnknownBlocks {
+        /// Its process.
+        pid: i32,
+        /// Not through another backend.
+        is_direct: bool,
+        /// For longer than others need to end by themselves.
+        is_late: bool,
+    },
+    /// The work of a client's backend is about to be ended for a refresh.
+    Evicts {
+        /// Its process.
+        pid: i32,
     },
     /// A refresh waits for a transaction that the replica performs for another home.
     PerformerBlocks {

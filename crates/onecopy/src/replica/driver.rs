@@ -22,6 +22,7 @@ use super::agent::{AgentEvent, Command, DivergenceCause};
 use super::sequence_allocator;
 use crate::backend::BackendError;
 use crate::coordinator::identities::AppliedVerdict;
+use crate::coordinator::node_link::{Obstruction, ToNode};
 use crate::coordinator::{AgentOrder, Leader, Obstacle, QuarantineDuration};
 use home::MendError;
 use parking::RunningAgent;
@@ -264,7 +265,18 @@ impl ReplicaDriver {
                 self.leader.note_durable(replica, upto).await;
                 self.park_at(upto);
             }
-            AgentEvent::Catalogue { catalogue, .. } => self.leader.set_catalogue(*catalogue),
+            AgentEvent::UnknownBlocks { pid, is_direct, is_late } => {
+                let obstruction = Obstruction { replica, pid, is_direct, is_late };
+                self.leader.crews.tell_others(|| ToNode::GiveWay(obstruction));
+            }
+            AgentEvent::Evicts { pid } => {
+                self.leader.crews.tell_others(|| ToNode::Evicted { replica, pid });
+            }
+            AgentEvent::Catalogue { catalogue, .. } => {
+                let version = Version(catalogue.generation());
+                self.leader.set_catalogue(*catalogue);
+                self.leader.crews.show_schema(version);
+            }
         }
         None
     }

@@ -79,11 +79,14 @@ async fn look(leader: &Leader, connections: &mut Connections) {
     if pairs.is_empty() {
         return;
     }
-    let owners = leader.local.sessions.backends();
+    let (owners, elsewhere) = (leader.local.sessions.backends(), leader.crews.backends(ANSWERS_WITHIN).await);
     let session = |seat: &Seat, pid: i32| match seat.evictions.occupant(pid) {
-        Some(Occupant::Session(session)) => Some(session),
+        Some(Occupant::Session(session)) => Some(leader.core.named(session)),
         Some(Occupant::Performer(_)) => None,
-        None => owners.get(&(seat.replica, pid)).copied(),
+        None => {
+            let here = owners.get(&(seat.replica, pid)).map(|session| leader.core.named(*session));
+            here.or_else(|| elsewhere.get(&(seat.replica, pid)).copied())
+        }
     };
     let mut edges = Vec::new();
     for (seat, (waiter, holder)) in pairs {
@@ -91,7 +94,7 @@ async fn look(leader: &Leader, connections: &mut Connections) {
         if let Some(Occupant::Performer(performance)) = seat.evictions.occupant(holder) {
             leader.core.tell(performance.reports(Performance::Blocks));
         } else if let Some(holder) = session(seat, holder) {
-            edges.push((leader.core.named(waiter), leader.core.named(holder)));
+            edges.push((waiter, holder));
         }
     }
     if !edges.is_empty() {

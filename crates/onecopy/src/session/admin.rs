@@ -17,7 +17,6 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::backend::{Status, tag as server_tag};
@@ -180,7 +179,6 @@ impl Admin {
     }
 
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
-        let leader = &Arc::clone(&self.worker.leader);
         let command = command(sql)?;
         if command.needs() > self.right {
             let text = "this role may only look at the admin database";
@@ -188,14 +186,13 @@ impl Admin {
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
         if let Some(feature) = command.feature() {
-            leader.kind.check(feature)?;
+            self.worker.coordinator.kind.check(feature)?;
         }
         let rows = match &command {
-            Command::Show(view) => show::rows(&self.worker, *view, self.dialect),
-            Command::Verify => verify::run(leader).await?,
-            Command::Replica(order) => membership::run(leader, order, &mut self.client).await?,
-            Command::Place(placing) => placement::run(leader, placing, &mut self.client).await?,
-            Command::Checkpoint(order) => checkpoints::run(leader, order, &mut self.client).await?,
+            Command::Show(view) => show::rows(&self.worker, *view, self.dialect)?,
+            Command::Verify | Command::Replica(_) | Command::Place(_) | Command::Checkpoint(_) => {
+                self.at_leader(&command).await?
+            }
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,
@@ -217,6 +214,29 @@ impl Admin {
         }
         encode::command_complete(out, command.tag());
         Ok(())
+    }
+
+    /// What only the leader can carry out. It ends with the term.
+    async fn at_leader(&mut self, command: &Command) -> Result<Vec<Vec<String>>, Refusal> {
+        let leader = &self.worker.leading.must_lead()?;
+        let client = &mut self.client;
+        let work = async {
+            match command {
+                Command::Verify => verify::run(leader).await,
+                Command::Replica(order) => membership::run(leader, order, client).await,
+                Command::Place(placing) => placement::run(leader, placing, client).await,
+                Command::Checkpoint(order) => checkpoints::run(leader, order, client).await,
+                _ => unreachable!("each node carries it out"),
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = leader.term.ended() => Err(Refusal::new(
+                sqlstate::CANNOT_CONNECT_NOW,
+                "this node has lost the lead meanwhile",
+                "Look at the new leader how far the command came, and repeat it there.",
+            )),
+        }
     }
 
     /// Returns once no session has work in progress and no session begins any before RESUME.

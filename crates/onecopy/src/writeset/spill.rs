@@ -100,6 +100,12 @@ fn not_written(error: &io::Error) -> Fault {
             "no space is left on Onecopy's disk for the rows of the transaction".to_owned(),
             "Free some space there, or split it into smaller transactions.",
         )
+    } else if error.kind() == io::ErrorKind::Unsupported {
+        (
+            sqlstate::PROGRAM_LIMIT_EXCEEDED,
+            "a row is too large for a node that does not lead".to_owned(),
+            "Run the statement at the node that leads, which SHOW NODES names.",
+        )
     } else {
         (
             sqlstate::IO_ERROR,

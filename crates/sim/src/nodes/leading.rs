@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cluster::Cluster;
-use cluster::event::{Effect, Event};
+use cluster::event::{Effect, Event, Found};
 use cluster::ids::{CrewId, Epoch, Identity, Incarnation, NodeId, ReplicaId, Version};
 use cluster::nodes::lease::Grants;
 use cluster::nodes::ledger::{Question, Said};
@@ -354,8 +354,10 @@ impl World {
         let Some(lead) = &mut self.nodes[node].lead else { return };
         let event = match lead.roster.hear(crew, said) {
             Some(Question::Event(event)) => *event,
-            Some(Question::Outcome { session, identity }) => {
-                Event::Outcome { session, version: lead.versions.get(&identity).copied() }
+            Some(Question::Outcome { session, identity, after }) => {
+                // A log that was trimmed up to what the session asks from says the same.
+                let version = lead.versions.get(&identity).copied().filter(|version| *version > after);
+                Event::Outcome { session, found: Found::of(version, after, after.next()) }
             }
             None => return,
         };

@@ -11,6 +11,8 @@ use crate::placement::Touches;
 use crate::record::RecordBuilder;
 
 const S: SessionId = SessionId(7);
+/// What the home had when the first statement was let run.
+const APPLIED: Version = Version(4);
 
 fn needs() -> Needs {
     let (reads, touches, writes) = (Reads::All, Touches::Anything, crate::claims::Claims::default());
@@ -38,8 +40,8 @@ fn identity(n: u64) -> Identity {
 }
 
 fn execute(session: SessionId, identity: Option<Identity>) -> Effect {
-    let (replica, incarnation, applied) = (ReplicaId(0), Incarnation(1), Version::ZERO);
-    Effect::Execute { session, replica, incarnation, identity, applied }
+    let (replica, incarnation) = (ReplicaId(0), Incarnation(1));
+    Effect::Execute { session, replica, incarnation, identity, applied: APPLIED }
 }
 
 /// A session that has joined a leader.
@@ -93,7 +95,7 @@ fn design_1_5_7_each_session_gets_what_it_is_owed() {
     let mut finished = Ledger::finished();
     assert!(finished.lost().is_empty());
     let asked = finished.joined();
-    assert!(matches!(asked[..], [Said::Outcome { identity: of, .. }] if of == identity(1)));
+    assert!(matches!(asked[..], [Said::Outcome { identity: of, after: APPLIED, .. }] if of == identity(1)));
 
     let mut acknowledged = Ledger::finished();
     acknowledged.hears_now(Effect::Acknowledge { session: S, version: Version(1) });
@@ -259,7 +261,7 @@ impl NaiveWorld {
                 }
                 _ => return,
             },
-            Said::Outcome { progress, session, identity } => (progress, session, identity),
+            Said::Outcome { progress, session, identity, .. } => (progress, session, identity),
             Said::Closed { .. } => return,
         };
         let effects = if self.log.contains(&identity) {

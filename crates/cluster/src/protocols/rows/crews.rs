@@ -7,7 +7,7 @@
 //! one waits no more.
 //!
 //! A session whose node lives, and which only lost its link, asks for the outcome as part of its new crew. What was dropped is
-//! not in the log and cannot get there any more, so the answer is never "unknown".
+//! not in the log and cannot get there any more, so the answer is "unknown" only if the log was trimmed beyond it meanwhile.
 //!
 //! Not here: the backends of the lost node. The driver ends them, since no machine that died says that its connections are
 //! closed.
@@ -15,8 +15,8 @@
 use std::collections::BTreeSet;
 
 use super::{Out, Phase, Rows};
-use crate::event::{AbortCause, Effect};
-use crate::ids::{CrewId, ReplicaId, SessionId, Version};
+use crate::event::{AbortCause, Effect, Found};
+use crate::ids::{CrewId, ReplicaId, SessionId};
 use crate::parts::replica::State;
 
 impl Rows {
@@ -62,14 +62,17 @@ impl Rows {
     }
 
     /// Answers a session that asks what became of its transaction.
-    pub(super) fn outcome(&mut self, session: SessionId, version: Option<Version>, out: &mut Out<'_>) {
-        let Some(version) = version else {
-            out.effects.push(Effect::Abort { session, cause: AbortCause::HomeLost });
-            return;
+    pub(super) fn outcome(&mut self, session: SessionId, found: Found, out: &mut Out<'_>) {
+        let cause = match found {
+            Found::At(version) => {
+                assert!(version <= self.last, "the log has no version that was not recovered or appended");
+                self.asking.insert((version, session));
+                return self.tell_outcomes(out);
+            }
+            Found::Nowhere => AbortCause::HomeLost,
+            Found::Forgotten => AbortCause::OutcomeForgotten,
         };
-        assert!(version <= self.last, "the log has no version that was not recovered or appended");
-        self.asking.insert((version, session));
-        self.tell_outcomes(out);
+        out.effects.push(Effect::Abort { session, cause });
     }
 
     /// Tells the outcomes that are durable by now.

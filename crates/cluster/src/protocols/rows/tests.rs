@@ -227,6 +227,7 @@ fn word(effect: &Effect) -> String {
         Effect::HomeLost { session } => format!("home lost {session}"),
         Effect::Abort { session, cause: AbortCause::NotHeld } => format!("not held {session}"),
         Effect::Abort { session, cause: AbortCause::HomeLost } => format!("abort {session}"),
+        Effect::Abort { session, cause: AbortCause::OutcomeForgotten } => format!("forgotten {session}"),
         Effect::Abort { session, cause: AbortCause::Conflict(Rival { version, .. }) } => {
             format!("conflict {session} with {}", version.unwrap_or_default())
         }

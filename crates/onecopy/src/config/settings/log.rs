@@ -62,6 +62,54 @@ pub(super) const NODE: Setting = Setting {
     about: "Name of this node, for `log = \"etcd\"`: up to 40 letters, digits, dots and dashes, different at each node.",
 };
 
+pub(super) const NODES: Setting = Setting {
+    name: "nodes",
+    flag: "nodes",
+    kind: Kind::Nodes,
+    default: "",
+    can_reload: false,
+    about: "All nodes of the cluster, this one included, each as `name=host:port`: where the others reach it. The same list \
+            at each node. With a list, one of the nodes leads, and another one takes over when it is lost; see \
+            [Run several nodes](../how-to/nodes.md). It needs `log = \"etcd\"`. If empty, the node is alone.",
+};
+
+pub(super) const LINK_LISTEN: Setting = Setting {
+    name: "link_listen",
+    flag: "link-listen",
+    kind: Kind::OptionalText,
+    default: "",
+    can_reload: false,
+    about: "Address as `host:port` on which this node listens for the other nodes. If empty, it is the one in `nodes`.",
+};
+
+pub(super) const LINK_CA_FILE: Setting = Setting {
+    name: "link_ca_file",
+    flag: "link-ca-file",
+    kind: Kind::OptionalText,
+    default: "",
+    can_reload: false,
+    about: "File with the authority that has signed the certificates of all nodes, as PEM. The nodes encrypt what they say to \
+            each other, and prove their names. It may be empty only if all addresses in `nodes` are of the loopback.",
+};
+
+pub(super) const LINK_CERTIFICATE_FILE: Setting = Setting {
+    name: "link_certificate_file",
+    flag: "link-certificate-file",
+    kind: Kind::OptionalText,
+    default: "",
+    can_reload: false,
+    about: "File with the certificate of this node, and its chain, as PEM. Its alternative names include the name of the node.",
+};
+
+pub(super) const LINK_KEY_FILE: Setting = Setting {
+    name: "link_key_file",
+    flag: "link-key-file",
+    kind: Kind::OptionalText,
+    default: "",
+    can_reload: false,
+    about: "File with the key of that certificate, as PEM. No other account may be able to read it.",
+};
+
 pub(super) const CLUSTER_NAME: Setting = Setting {
     name: "cluster_name",
     flag: "cluster-name",

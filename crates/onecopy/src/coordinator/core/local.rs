@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{CrewId, Identity, SessionId};
+use cluster::ids::{CrewId, Identity, SessionId, Version};
 use cluster::nodes::lease::Grants;
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::TooManyCrews;
@@ -27,6 +27,7 @@ use super::clock::Clock;
 use super::outputs::Outputs;
 use crate::coordinator::crews::Crews;
 use crate::coordinator::node_link::ToNode;
+use crate::coordinator::replica_address::MemberSeat;
 use crate::coordinator::view::View;
 
 /// The pause between two looks whether the log has confirmed the term.
@@ -92,16 +93,17 @@ impl LocalCore {
         self.carry_on(&mut self.state(), own, event)
     }
 
-    /// Hands over what a session of another node has said. If that was a question for the log, returns its session and its
-    /// transaction.
-    pub(in crate::coordinator) fn hear(&self, crew: CrewId, said: Said) -> Option<(SessionId, Identity)> {
+    /// Hands over what a session of another node has said. Returns what it asks of the log, if it does.
+    pub(in crate::coordinator) fn hear(&self, crew: CrewId, said: Said) -> Option<OutcomeQuestion> {
         let mut state = self.state();
         match self.outputs.crews.hear(crew, said)? {
             Question::Event(event) => {
                 self.carry_on(&mut state, None, *event);
                 None
             }
-            Question::Outcome { session, identity } => Some((session, identity)),
+            Question::Outcome { session, identity, after } => {
+                Some(OutcomeQuestion { session, identity, after })
+            }
         }
     }
 
@@ -109,7 +111,8 @@ impl LocalCore {
     pub(in crate::coordinator) fn join(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, NotJoined> {
         let state = self.state();
         let cluster = state.cluster.as_ref().ok_or(NotJoined::NoCore)?;
-        let joined = self.outputs.crews.join(queue, cluster, self.outputs.view.anchor());
+        let members = self.outputs.seats.iter().map(|seat| MemberSeat::of(&seat.address())).collect();
+        let joined = self.outputs.crews.join(queue, cluster, self.outputs.view.anchor(), members);
         joined.map_err(|TooManyCrews| NotJoined::TooManyCrews)
     }
 
@@ -227,11 +230,20 @@ impl LocalCore {
 
 /// Why the sessions of a node cannot join a leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::coordinator) enum NotJoined {
+pub(crate) enum NotJoined {
     /// This kind of node orders transactions by itself.
     NoCore,
     /// Nodes have joined too often in this term. The next term begins anew.
     TooManyCrews,
+}
+
+/// What became of a transaction that a session has finished?
+#[derive(Clone, Copy, Debug)]
+pub(in crate::coordinator) struct OutcomeQuestion {
+    pub(in crate::coordinator) session: SessionId,
+    pub(in crate::coordinator) identity: Identity,
+    /// Its record comes after this version.
+    pub(in crate::coordinator) after: Version,
 }
 
 /// Whether the session no longer wants the statement to run that it has asked for.

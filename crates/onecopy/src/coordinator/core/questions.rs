@@ -8,6 +8,7 @@ use cluster::claims::Claims;
 use cluster::event::{Reads, Rival};
 use cluster::ids::{DatabaseId, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::conflicts::Count;
+use cluster::parts::sequences::{Draw, Reading, Verdict};
 use cluster::placement::{Copies, Holdings, LastHolder, Placement, ReplicaSet};
 use cluster::protocols::{ChainStatus, ReplicaStatus, StampCounts, Waiting};
 use cluster::time::Time;
@@ -82,6 +83,18 @@ impl LocalCore {
     /// Whether a schema change after this version may have revoked sequence leases.
     pub(crate) fn voids_lent(&self, since: Version) -> bool {
         self.query(|core| core.voids_lent(since))
+    }
+
+    /// The time before sequences are read.
+    pub(super) fn sequence_reading(&self) -> Reading {
+        self.outputs.database.sequences().reading()
+    }
+
+    /// The duty of a transaction that may have drawn from sequences, and the time for the next reading.
+    pub(in crate::coordinator) fn judge_draw(&self, draw: &Draw) -> (Verdict, Reading) {
+        let durable = self.outputs.view.durable();
+        let mut sequences = self.outputs.database.sequences();
+        (sequences.answer(draw, durable), sequences.reading())
     }
 
     /// Waits and aborts by table, the highest counts first.

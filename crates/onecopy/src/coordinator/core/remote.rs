@@ -7,18 +7,22 @@
 //! that has gone on, since both happen under one lock.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::event::{Effect, Event};
-use cluster::ids::SessionId;
+use cluster::ids::{Identity, ReplicaId, SessionId};
 use cluster::nodes::Rules;
 use cluster::nodes::ledger::{Heard, Ledger};
+use cluster::parts::sequences::Reading;
 use cluster::placement::Placement;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::coordinator::errands::Errands;
 use crate::coordinator::mailboxes::Mailboxes;
-use crate::coordinator::node_link::{Answer, Intake, Question, ToLeader, ViewChange};
+use crate::coordinator::node_link::Intake;
+use crate::coordinator::node_link::{Answer, Backend, Question, SpillPart, ToLeader, ViewChange};
 use crate::coordinator::view::View;
 
 /// What the node knows of the cluster beside its [`View`].
@@ -35,6 +39,7 @@ pub(crate) struct RemoteCore {
     news: Mutex<News>,
     view: Arc<View>,
     mailboxes: Arc<Mailboxes>,
+    pub(in crate::coordinator) errands: Errands,
 }
 
 /// What goes over the link, and what is owed if it ends.
@@ -44,6 +49,8 @@ struct Way {
     out: Option<mpsc::Sender<ToLeader>>,
     asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     next_question: u64,
+    /// The last time before a reading of sequences that the leader has told.
+    reading: Reading,
 }
 
 impl Way {
@@ -61,10 +68,15 @@ impl Way {
 
 impl RemoteCore {
     /// The core of a leader that is not known yet.
-    pub(in crate::coordinator) fn new(view: Arc<View>, mailboxes: Arc<Mailboxes>, news: News) -> Self {
+    pub(in crate::coordinator) fn new(
+        view: Arc<View>,
+        mailboxes: Arc<Mailboxes>,
+        news: News,
+        errands: Errands,
+    ) -> Self {
         let (ledger, asked) = (Ledger::new(Rules::default()), BTreeMap::new());
-        let way = Way { ledger, out: None, asked, next_question: 0 };
-        Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes }
+        let way = Way { ledger, out: None, asked, next_question: 0, reading: Reading::default() };
+        Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes, errands }
     }
 
     /// Hands one event to the leader, now or when there is one.
@@ -80,22 +92,57 @@ impl RemoteCore {
     /// Asks the leader. `None` if there is none to answer.
     pub(super) async fn question(&self, question: Question) -> Option<Answer> {
         let (sender, answer) = oneshot::channel();
-        self.ask(question, sender);
+        self.ask(sender, |number| ToLeader::Ask { number, question });
         answer.await.ok()
     }
 
-    fn ask(&self, question: Question, sender: oneshot::Sender<Answer>) {
+    /// Has the leader keep rows of a transaction.
+    pub(super) async fn spill(&self, identity: Identity, part: SpillPart) -> io::Result<()> {
+        let (sender, answer) = oneshot::channel();
+        self.ask(sender, |number| ToLeader::Spill { number, identity, part });
+        match answer.await {
+            Ok(Answer::Spilled(None)) => Ok(()),
+            Ok(Answer::Spilled(Some(problem))) => Err(problem.error()),
+            // The transaction ends with the leader.
+            Ok(_) | Err(_) => Err(io::Error::new(io::ErrorKind::ConnectionReset, "no node leads at present")),
+        }
+    }
+
+    fn ask(&self, sender: oneshot::Sender<Answer>, message: impl FnOnce(u64) -> ToLeader) {
         let mut way = self.way();
         let number = way.next_question;
         way.next_question += 1;
-        if way.send(ToLeader::Ask { number, question }) {
+        if way.send(message(number)) {
             way.asked.insert(number, sender);
         }
+    }
+
+    pub(super) fn is_joined(&self) -> bool {
+        self.way().ledger.is_joined()
+    }
+
+    pub(super) fn sequence_reading(&self) -> Reading {
+        self.way().reading
+    }
+
+    pub(super) fn note_reading(&self, reading: Reading) {
+        let mut way = self.way();
+        way.reading = way.reading.max(reading);
     }
 
     /// A session waits for long, so the servers are to be asked for their lock waits.
     pub(in crate::coordinator) fn search_deadlocks(&self) {
         self.way().send(ToLeader::SearchDeadlocks);
+    }
+
+    /// Answers the leader's question where sessions are.
+    pub(in crate::coordinator) fn tell_backends(&self, round: u64, backends: Vec<Backend>) {
+        self.way().send(ToLeader::Backends { round, backends });
+    }
+
+    /// A refresh overtakes the open transaction of a session of this node.
+    pub(super) fn overtaken(&self, replica: ReplicaId, session: SessionId) {
+        self.way().send(ToLeader::Overtaken { replica, session });
     }
 
     /// The session has ended.
@@ -114,7 +161,7 @@ impl RemoteCore {
     /// A leader hears by this queue what sessions say, and first what they have said to the one before.
     pub(in crate::coordinator) fn join(&self, out: mpsc::Sender<ToLeader>) {
         let mut way = self.way();
-        way.out = Some(out);
+        (way.out, way.reading) = (Some(out), Reading::default());
         for said in way.ledger.joined() {
             way.send(ToLeader::Said(said));
         }
@@ -193,7 +240,7 @@ mod tests {
         let view = Arc::new(View::new(ReplicaId(0), Version::ZERO));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        let core = RemoteCore::new(view, Arc::clone(&mailboxes), news);
+        let core = RemoteCore::new(view, Arc::clone(&mailboxes), news, Errands::new().0);
         core.join(out);
         (core, mailboxes, sent)
     }

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::Incarnation;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::backend::{Connection, ConnectionList, ListedConnection};
@@ -26,7 +27,7 @@ pub(crate) struct ServerRun {
 }
 
 /// With what a connection and a run of a server prove themselves to each other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunProof {
     /// The query that returns a row only on a connection to this run.
     pub(crate) sql: String,

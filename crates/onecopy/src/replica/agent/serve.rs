@@ -1,27 +1,17 @@
 //! Serving the owner's commands while the connections live.
 
-use std::time::Duration;
-
-use cluster::ids::{DatabaseId, Identity, Incarnation};
+use cluster::ids::{Identity, Incarnation};
 use cluster::record::Sequence;
-
-use wire::backend::Fields;
-use wire::sqlstate;
 
 use super::applied_set::AppliedSet;
 use super::apply::Applier;
+use super::catalogue::load_catalogue;
 use super::connect::Ready;
 use super::failure::Failure;
 use super::watchdog::{WatchContext, watched};
 use super::{Agent, AgentEvent, Command, identity, pulse};
 use crate::backend::{BackendError, OwnConnection};
-use crate::capture;
 use crate::capture::sequences::keep_call;
-
-/// After so many failed readings of the catalogue the server is taken to be out of order. A pause lies between two
-/// readings.
-const CATALOGUE_ATTEMPTS: u32 = 100;
-const CATALOGUE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why serving ended.
 enum Ended {
@@ -130,29 +120,6 @@ impl Agent {
             }
         };
         self.events.send(event).await.map_err(|_| Ended::Owner)
-    }
-}
-
-/// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they fail
-/// if an object is dropped meanwhile. Then the agent reads again. While an open schema change holds a lock in its way,
-/// it reads again for as long as that takes.
-async fn load_catalogue(
-    control: &mut OwnConnection,
-    database: DatabaseId,
-    generation: u64,
-) -> Result<sql::Catalogue, BackendError> {
-    let mut attempts = 1;
-    loop {
-        match capture::catalogue::load(control, database, generation).await {
-            Err(BackendError::Server(body)) if attempts < CATALOGUE_ATTEMPTS => {
-                let is_locked = Fields::new(&body).sqlstate() == sqlstate::LOCK_NOT_AVAILABLE.as_bytes();
-                tracing::debug!(reason = %BackendError::Server(body), "the catalogue is read again");
-                control.query("ROLLBACK").await?;
-                tokio::time::sleep(CATALOGUE_PAUSE).await;
-                attempts += u32::from(!is_locked);
-            }
-            outcome => return outcome,
-        }
     }
 }
 

@@ -46,6 +46,9 @@ struct Running {
     incarnation: Incarnation,
     proof_sql: String,
     applied: Vec<Identity>,
+    /// Backends that other nodes were to be asked about, and those that were ended.
+    asked_about: Vec<i32>,
+    evicted: Vec<i32>,
 }
 
 impl Running {
@@ -76,6 +79,8 @@ impl Running {
             incarnation: Incarnation::default(),
             proof_sql: String::new(),
             applied: Vec::new(),
+            asked_about: Vec::new(),
+            evicted: Vec::new(),
         };
         running.up().await;
         running
@@ -102,7 +107,13 @@ impl Running {
         let (incarnation, last_ddl) = (self.incarnation, Version::ZERO);
         let command = Command::Apply { incarnation, records, holdings, last_ddl };
         self.commands.send(command).await.unwrap();
-        self.event().await
+        loop {
+            match self.event().await {
+                AgentEvent::UnknownBlocks { pid, .. } => self.asked_about.push(pid),
+                AgentEvent::Evicts { pid } => self.evicted.push(pid),
+                other => return other,
+            }
+        }
     }
 
     async fn must_apply(&mut self, records: Vec<Arc<Record>>) {
@@ -484,6 +495,12 @@ async fn a_lock_in_the_way_is_cleared() {
     let error = sleeping.await.unwrap().expect_err("it was in the way");
     assert_eq!(error.sqlstate(), Some(&b"57014"[..]));
     idle.simple("SELECT 1").await.expect_err("its backend is gone");
+    // A session of another node may have been there, so its node was asked first, and told before its work was ended.
+    let Running { asked_about, evicted, .. } = &pair.second;
+    assert!(
+        evicted.len() >= 2 && evicted.iter().all(|pid| asked_about.contains(pid)),
+        "{asked_about:?} {evicted:?}"
+    );
     pair.assert_identical().await;
 }
 

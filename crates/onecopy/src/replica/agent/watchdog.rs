@@ -30,11 +30,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::AgentEvent;
+use super::giving_way::{Blocker, GiveWay, GivingWay, PATIENCE};
 use crate::backend::{BackendError, OwnConnection, Rows};
 use crate::coordinator::evictions::{Evictions, Occupant};
 
-/// How long a read or another backend may block the applier before it has to give way.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long word of an eviction may take to the node of the session, which otherwise takes the error for its client's.
+const NEWS_TRAVEL: Duration = Duration::from_millis(20);
 /// The watchdog first looks for blockers after this time, or after twice the usual time of an unblocked batch if that
 /// is longer. So a server that waits for the processor is not asked about each batch. Each further pause is twice the
 /// one before, up to [`PATIENCE`].
@@ -87,8 +88,9 @@ struct Seen {
     is_met: bool,
     /// Since when each backend blocks.
     since: BTreeMap<i32, Instant>,
-    /// When the watchdog last acted on each backend.
+    /// When the watchdog last acted on each backend of a stranger.
     acted: BTreeMap<i32, Instant>,
+    giving_way: GivingWay,
 }
 
 /// Makes [`watched`] possible on a new control connection.
@@ -124,7 +126,7 @@ pub(super) async fn watched<T>(
 
 /// A backend for which the applier waits.
 #[derive(Clone, Copy, Debug)]
-struct Blocker {
+struct Found {
     is_client: bool,
     /// The applier waits for it directly, not through another backend.
     is_direct: bool,
@@ -146,7 +148,7 @@ impl Watchdog<'_> {
         self.seen.is_met = true;
         let blockers = self.blockers().await?;
         self.seen.since.retain(|pid, _| blockers.contains_key(pid));
-        for (pid, Blocker { is_client, is_direct }) in blockers {
+        for (pid, Found { is_client, is_direct }) in blockers {
             let since = *self.seen.since.entry(pid).or_insert_with(Instant::now);
             let occupant = self.way.evictions.occupant(pid);
             if let Some(Occupant::Performer(performance)) = occupant {
@@ -157,29 +159,21 @@ impl Watchdog<'_> {
                 }
                 continue;
             }
+            let is_late = since.elapsed() >= PATIENCE;
             if let Some(Occupant::Session(session)) = occupant {
-                // An indirect blocker may well end soon, unless it waits for this very refresh.
-                let is_soon = is_direct && since.elapsed() < PATIENCE;
-                if is_soon && self.way.evictions.is_judged(pid) {
-                    continue;
-                }
-                if let Some(_under_way) = is_soon.then(|| self.way.evictions.begin_cancel(pid)).flatten() {
-                    self.way.evictions.note(pid);
-                    self.ask(&format!("SELECT pg_cancel_backend({pid})")).await?;
-                } else if is_direct || since.elapsed() >= PATIENCE {
-                    // A session that would lose more than the transaction rolls back as soon as it hears of the
-                    // conflict, unless it waits for its client. So its backend is first cancelled, and ended only
-                    // later.
-                    match self.seen.acted.get(&pid).filter(|_| self.way.evictions.holds(pid)) {
-                        Some(acted) if acted.elapsed() < PATIENCE => continue,
-                        None if self.way.evictions.holds(pid) => {
-                            self.seen.acted.insert(pid, Instant::now());
-                            self.overtake(pid, session, "pg_cancel_backend").await?;
-                        }
-                        _ => self.overtake(pid, session, "pg_terminate_backend").await?,
+                match self.seen.giving_way.decide(self.way.evictions, Blocker { pid, is_direct, is_late }) {
+                    GiveWay::NotYet => {}
+                    GiveWay::Statement(_under_way) => {
+                        self.way.evictions.note(pid);
+                        self.ask(&format!("SELECT pg_cancel_backend({pid})")).await?;
                     }
+                    GiveWay::Transaction(function) => self.overtake(pid, session, function).await?,
                 }
                 continue;
+            }
+            if is_client {
+                // A session of another node may be there, which only that node knows.
+                let _ = self.way.events.send(AgentEvent::UnknownBlocks { pid, is_direct, is_late }).await;
             }
             if !is_direct {
                 continue;
@@ -200,6 +194,8 @@ impl Watchdog<'_> {
             );
             if is_client {
                 self.way.evictions.note(pid);
+                let _ = self.way.events.send(AgentEvent::Evicts { pid }).await;
+                tokio::time::sleep(NEWS_TRAVEL).await;
             }
             self.ask(&format!("SELECT {function}({pid})")).await?;
         }
@@ -207,7 +203,7 @@ impl Watchdog<'_> {
     }
 
     /// The backends that the applier waits for, directly or through others.
-    async fn blockers(&mut self) -> Result<BTreeMap<i32, Blocker>, BackendError> {
+    async fn blockers(&mut self) -> Result<BTreeMap<i32, Found>, BackendError> {
         let applier = self.way.applier;
         let question = format!(
             "WITH RECURSIVE way(pid, depth) AS ( \
@@ -219,11 +215,11 @@ impl Watchdog<'_> {
         );
         let rows = self.ask(&question).await?;
         let is_true = |cell: Option<&Option<String>>| cell.is_some_and(|cell| cell.as_deref() == Some("t"));
-        let blocker = |row: &Vec<Option<String>>| {
+        let found = |row: &Vec<Option<String>>| {
             let pid = row.first()?.as_deref()?.parse().ok()?;
-            Some((pid, Blocker { is_client: is_true(row.get(1)), is_direct: is_true(row.get(2)) }))
+            Some((pid, Found { is_client: is_true(row.get(1)), is_direct: is_true(row.get(2)) }))
         };
-        Ok(rows.iter().filter_map(blocker).collect())
+        Ok(rows.iter().filter_map(found).collect())
     }
 
     /// Makes an update transaction give way: the refreshed record was first. The session is told before its backend

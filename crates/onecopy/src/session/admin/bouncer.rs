@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::calendar;
-use crate::coordinator::Leader;
+use crate::coordinator::Coordinator;
 use crate::link::Worker;
 use crate::local::pins::Pins;
 use crate::local::session_registry::{Activity, STATS_PERIOD, SessionCounts, SessionEntry};
@@ -23,7 +23,7 @@ fn pool_mode(worker: &Worker) -> &'static str {
 }
 
 /// SHOW CLIENTS.
-pub(super) fn clients(leader: &Leader) -> Vec<Vec<String>> {
+pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let row = |entry: &SessionEntry| {
         let activity = entry.activity();
         let wait = if matches!(activity, Activity::Waiting | Activity::Paused) {
@@ -37,7 +37,7 @@ pub(super) fn clients(leader: &Leader) -> Vec<Vec<String>> {
         vec![
             "C".to_owned(),
             entry.client_info.user.clone(),
-            leader.database.served.database.clone(),
+            coordinator.database.served.database.clone(),
             activity.word().to_owned(),
             addr,
             port,
@@ -57,22 +57,22 @@ pub(super) fn clients(leader: &Leader) -> Vec<Vec<String>> {
             Pins::of(entry.pins.load(Ordering::Relaxed)).words(),
         ]
     };
-    leader.local.sessions.entries().iter().map(|entry| row(entry)).collect()
+    coordinator.local.sessions.entries().iter().map(|entry| row(entry)).collect()
 }
 
 /// SHOW SERVERS.
 pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
+    let coordinator = &worker.coordinator;
     let mut rows = idle_servers(worker);
-    for entry in leader.local.sessions.entries() {
+    for entry in coordinator.local.sessions.entries() {
         let is_used = worker.pools.pooling.is_shared || is_active(entry.activity());
         let state = if is_used { "active" } else { "idle" };
         for (replica, pid) in entry.servers() {
-            let seat = &leader.seats[usize::from(replica.0)];
+            let seat = &coordinator.seats[usize::from(replica.0)];
             rows.push(vec![
                 "S".to_owned(),
                 entry.client_info.user.clone(),
-                leader.database.served.database.clone(),
+                coordinator.database.served.database.clone(),
                 state.to_owned(),
                 seat.name.clone(),
                 seat.host.clone(),
@@ -91,12 +91,12 @@ pub(super) fn servers(worker: &Worker) -> Vec<Vec<String>> {
 
 /// Shared connections that no session holds.
 fn idle_servers(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
+    let coordinator = &worker.coordinator;
     let of = |usage: &Usage| -> Vec<Vec<String>> {
-        let seat = &leader.seats[usage.replica];
+        let seat = &coordinator.seats[usage.replica];
         let row = |pid: &i32| {
             let told =
-                [usage.role.as_str(), &leader.database.served.database, "idle", &seat.name, &seat.host];
+                [usage.role.as_str(), &coordinator.database.served.database, "idle", &seat.name, &seat.host];
             let mut row = vec!["S".to_owned()];
             row.extend(told.map(str::to_owned));
             row.push(seat.port.to_string());
@@ -121,9 +121,9 @@ struct Pool {
 
 /// SHOW POOLS: one for each role that is connected.
 pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
+    let coordinator = &worker.coordinator;
     let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
-    for entry in leader.local.sessions.entries() {
+    for entry in coordinator.local.sessions.entries() {
         let pool = pools.entry(entry.client_info.user.clone()).or_default();
         let (activity, servers) = (entry.activity(), entry.servers().len());
         if matches!(activity, Activity::Waiting | Activity::Paused) {
@@ -142,7 +142,7 @@ pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
         pools.entry(usage.role).or_default().servers_idle += usage.idle.len();
     }
     let row = |(user, pool): (String, Pool)| {
-        let mut row = vec![leader.database.served.database.clone(), user];
+        let mut row = vec![coordinator.database.served.database.clone(), user];
         let numbers =
             [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
         row.extend(numbers.iter().map(usize::to_string));
@@ -155,32 +155,32 @@ pub(super) fn pools(worker: &Worker) -> Vec<Vec<String>> {
 
 /// SHOW DATABASES: one row for each replica.
 pub(super) fn databases(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
-    let (entries, usage) = (leader.local.sessions.entries(), worker.pools.usage());
+    let coordinator = &worker.coordinator;
+    let (entries, usage) = (coordinator.local.sessions.entries(), worker.pools.usage());
     let pooling = worker.pools.pooling;
     let most = if pooling.is_shared {
         pooling.size.to_string()
     } else {
-        leader.local.runtime_config.sessions_max().to_string()
+        coordinator.local.runtime_config.sessions_max().to_string()
     };
-    let paused = if leader.local.sessions.is_paused() { "1" } else { "0" };
-    let rows = leader.replicas();
+    let paused = if coordinator.local.sessions.is_paused() { "1" } else { "0" };
+    let rows = coordinator.replicas();
     let rows = rows.iter().map(|status| {
-        let seat = &leader.seats[status.replica];
+        let seat = &coordinator.seats[status.replica];
         let current = entries.iter().filter(|entry| entry.servers().contains_key(&status.replica)).count();
         let idle: usize = usage.iter().filter(|u| u.replica == status.replica).map(|u| u.idle.len()).sum();
         let disabled = status.state != cluster::parts::replica::State::Up;
         vec![
-            leader.database.served.database.clone(),
+            coordinator.database.served.database.clone(),
             seat.host.clone(),
             seat.port.to_string(),
-            leader.database.served.database.clone(),
+            coordinator.database.served.database.clone(),
             String::new(),
             most.clone(),
             "0".to_owned(),
             "0".to_owned(),
             pool_mode(worker).to_owned(),
-            leader.local.runtime_config.sessions_max().to_string(),
+            coordinator.local.runtime_config.sessions_max().to_string(),
             (current + idle).to_string(),
             paused.to_owned(),
             u8::from(disabled).to_string(),
@@ -191,8 +191,8 @@ pub(super) fn databases(worker: &Worker) -> Vec<Vec<String>> {
 
 /// SHOW LISTS.
 pub(super) fn lists(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
-    let entries = leader.local.sessions.entries();
+    let coordinator = &worker.coordinator;
+    let entries = coordinator.local.sessions.entries();
     let users = users(worker).len();
     let is_shared = worker.pools.pooling.is_shared;
     let of = |active: bool| -> usize {
@@ -204,7 +204,7 @@ pub(super) fn lists(worker: &Worker) -> Vec<Vec<String>> {
         ("databases", 1),
         ("users", users),
         ("pools", users),
-        ("replicas", leader.seats.len()),
+        ("replicas", coordinator.seats.len()),
         ("free_clients", 0),
         ("used_clients", entries.len()),
         ("login_clients", 0),
@@ -220,9 +220,9 @@ pub(super) fn lists(worker: &Worker) -> Vec<Vec<String>> {
 
 /// SHOW USERS.
 pub(super) fn users(worker: &Worker) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
+    let coordinator = &worker.coordinator;
     let mut users: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in leader.local.sessions.entries() {
+    for entry in coordinator.local.sessions.entries() {
         *users.entry(entry.client_info.user.clone()).or_default() += entry.servers().len();
     }
     let row = |(user, connections): (String, usize)| {
@@ -232,24 +232,24 @@ pub(super) fn users(worker: &Worker) -> Vec<Vec<String>> {
 }
 
 /// SHOW STATS as PgBouncer has it.
-pub(super) fn stats(leader: &Leader) -> Vec<Vec<String>> {
-    let mut row = vec![leader.database.served.database.clone()];
-    row.extend(sums(leader.local.sessions.totals()));
-    row.extend(means(leader.local.sessions.last_period()));
+pub(super) fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.database.served.database.clone()];
+    row.extend(sums(coordinator.local.sessions.totals()));
+    row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
 }
 
 /// SHOW STATS_TOTALS.
-pub(super) fn totals(leader: &Leader) -> Vec<Vec<String>> {
-    let mut row = vec![leader.database.served.database.clone()];
-    row.extend(sums(leader.local.sessions.totals()));
+pub(super) fn totals(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.database.served.database.clone()];
+    row.extend(sums(coordinator.local.sessions.totals()));
     vec![row]
 }
 
 /// SHOW STATS_AVERAGES.
-pub(super) fn averages(leader: &Leader) -> Vec<Vec<String>> {
-    let mut row = vec![leader.database.served.database.clone()];
-    row.extend(means(leader.local.sessions.last_period()));
+pub(super) fn averages(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.database.served.database.clone()];
+    row.extend(means(coordinator.local.sessions.last_period()));
     vec![row]
 }
 

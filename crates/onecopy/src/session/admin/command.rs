@@ -64,6 +64,7 @@ pub(super) enum View {
     Lists,
     Log,
     Memory,
+    Nodes,
     Placement,
     PlacementAdvice,
     Pools,
@@ -79,7 +80,7 @@ pub(super) enum View {
 }
 
 /// A table's name and its subject.
-const VIEWS: [(&str, View, &str); 25] = [
+const VIEWS: [(&str, View, &str); 26] = [
     ("CACHE", View::Cache, "answers that are given again, and what became of others"),
     ("CHAINS", View::Chains, "known transactions that follow each other"),
     ("CHECKPOINTS", View::Checkpoints, "checkpoints of the recovery log (c-jdbc)"),
@@ -93,6 +94,7 @@ const VIEWS: [(&str, View, &str); 25] = [
     ("LISTS", View::Lists, "counts of sessions, connections and so on"),
     ("LOG", View::Log, "versions that the log has"),
     ("MEMORY", View::Memory, "memory used by caches, with limits"),
+    ("NODES", View::Nodes, "nodes of the cluster, as this one sees them"),
     ("PLACEMENT", View::Placement, "tables that only some replicas hold"),
     ("PLACEMENT ADVICE", View::PlacementAdvice, "tables that fewer replicas could hold"),
     ("POOLS", View::Pools, "clients and server connections, by role"),
@@ -276,6 +278,7 @@ impl View {
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Memory => "name entries bytes limit_bytes",
+            Self::Nodes => "name address role own",
             Self::Pools => {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"

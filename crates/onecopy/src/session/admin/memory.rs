@@ -23,24 +23,28 @@ pub(super) struct Kept {
 
 /// The memory of all kinds of data.
 pub(super) fn kept_in_memory(worker: &Worker) -> Vec<Kept> {
-    let Worker { leader, local, pools, .. } = worker;
-    let keys = leader.core.keys_remembered();
-    let log = leader.log.in_memory();
+    let Worker { leading, coordinator, local, pools, .. } = worker;
     let texts = pools.statements.memory();
-    let identities = leader.identities.in_memory();
-    let (templates, template_bytes, templates_max) = leader.database.workload.in_memory();
+    let (templates, template_bytes, templates_max) = coordinator.database.workload.in_memory();
     let (captured, captured_max) = local.memory_budget.in_memory();
     let (answers, answer_bytes, answer_bytes_max) = local.result_cache.in_memory();
     let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
-    vec![
-        kept("records", log.records, log.bytes, log.limit_bytes),
-        kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
-        kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
+    let of_leader = leading.get().map_or_else(Vec::new, |leader| {
+        let (log, keys) = (leader.log.in_memory(), leader.core.keys_remembered());
+        let identities = leader.identities.in_memory();
+        vec![
+            kept("records", log.records, log.bytes, log.limit_bytes),
+            kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
+            kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
+        ]
+    });
+    let of_node = [
         kept("prepared", texts.statements, texts.bytes, texts.bytes_max),
         kept("templates", templates, template_bytes, templates_max),
         kept("answers", answers, answer_bytes as usize, answer_bytes_max as usize),
         kept("captured", local.memory_budget.show().len(), captured, captured_max),
-    ]
+    ];
+    of_leader.into_iter().chain(of_node).collect()
 }
 
 /// The resident memory of the process as the system reports it, in bytes; 0 without a report.

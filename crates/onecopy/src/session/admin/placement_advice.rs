@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::ids::TableId;
 use cluster::placement::Touches;
 
-use crate::coordinator::Leader;
+use crate::coordinator::{Coordinator, Leader};
 use crate::database::placement_advice::{Advice, HeldSchema, advise};
 
 /// The rows, the most worthwhile first.
@@ -56,11 +56,11 @@ fn row(leader: &Leader, advice: &Advice, number: usize) -> Vec<String> {
 }
 
 /// The names of the replicas that hold all of these tables; of those that hold everything, if the tables are not bounded.
-pub(super) fn held_by(leader: &Leader, tables: Option<&BTreeSet<TableId>>) -> String {
+pub(super) fn held_by(coordinator: &Coordinator, tables: Option<&BTreeSet<TableId>>) -> String {
     let touches = match tables {
         Some(tables) => Touches::Tables(tables.iter().copied().collect()),
         None => Touches::Anything,
     };
-    let held = leader.seats.iter().filter(|seat| leader.core.holdings(seat.replica).hold(&touches));
+    let held = coordinator.seats.iter().filter(|seat| coordinator.core.holdings(seat.replica).hold(&touches));
     held.map(|seat| seat.name.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -17,8 +17,9 @@ use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::placement;
 use super::placement_advice::{self, held_by};
 use crate::coordinator::parking::ParkingState;
-use crate::coordinator::{Leader, MemberState};
+use crate::coordinator::{Coordinator, Leader, MemberState, NodeRole, NodeStatus};
 use crate::database::workload_stats::Shown;
+use crate::error::Refusal;
 use crate::link::Worker;
 use crate::transaction::conflict_detail::key_of;
 
@@ -31,38 +32,77 @@ const WAITING: &str = "waiting";
 /// The most templates that SHOW prints.
 const TEMPLATES_MAX: usize = 1_000;
 
-/// The rows of a table, in the order of its columns.
-pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<String>> {
-    let leader = &worker.leader;
-    match view {
-        View::Cache => cache(leader),
-        View::Checkpoints => checkpoints::rows(leader),
-        View::Clients => bouncer::clients(leader),
-        View::Cost => elastic::cost(leader),
-        View::Elastic => elastic::elastic(leader),
-        View::Config => leader.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
+/// The rows of a table, in the order of its columns. What only the leader knows is refused elsewhere.
+pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Result<Vec<Vec<String>>, Refusal> {
+    if let Some(rows) = of_node(worker, view, dialect) {
+        return Ok(rows);
+    }
+    let leader = worker.leading.must_lead()?;
+    Ok(of_leader(&leader, view))
+}
+
+/// What each node knows.
+fn of_node(worker: &Worker, view: View, dialect: Dialect) -> Option<Vec<Vec<String>>> {
+    let coordinator = &worker.coordinator;
+    Some(match view {
+        View::Cache => cache(coordinator),
+        View::Clients => bouncer::clients(coordinator),
+        View::Config => coordinator.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(worker),
         View::Help => help(),
         View::Lists => bouncer::lists(worker),
-        View::Log => log(leader),
         View::Memory => memory(worker),
+        View::Nodes => nodes(worker),
+        View::Pools => bouncer::pools(worker),
+        View::Servers => bouncer::servers(worker),
+        View::Stats if dialect == Dialect::Own => stats(worker),
+        View::Stats => bouncer::stats(coordinator),
+        View::StatsAverages => bouncer::averages(coordinator),
+        View::StatsTotals => bouncer::totals(coordinator),
+        View::Templates => templates(coordinator),
+        View::Users => bouncer::users(worker),
+        View::Version if dialect == Dialect::Own => version(coordinator),
+        View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
+        View::Chains
+        | View::Checkpoints
+        | View::Conflicts
+        | View::Cost
+        | View::Elastic
+        | View::Log
+        | View::Placement
+        | View::PlacementAdvice
+        | View::Replicas
+        | View::Transactions => return None,
+    })
+}
+
+/// What only the leader knows.
+fn of_leader(leader: &Leader, view: View) -> Vec<Vec<String>> {
+    match view {
+        View::Chains => chains(leader),
+        View::Checkpoints => checkpoints::rows(leader),
+        View::Conflicts => conflicts(leader),
+        View::Cost => elastic::cost(leader),
+        View::Elastic => elastic::elastic(leader),
+        View::Log => log(leader),
         View::Placement => placement::rows(leader),
         View::PlacementAdvice => placement_advice::rows(leader),
-        View::Pools => bouncer::pools(worker),
         View::Replicas => replicas(leader),
-        View::Servers => bouncer::servers(worker),
-        View::Stats if dialect == Dialect::Own => stats(leader),
-        View::Stats => bouncer::stats(leader),
-        View::StatsAverages => bouncer::averages(leader),
-        View::StatsTotals => bouncer::totals(leader),
-        View::Templates => templates(leader),
-        View::Chains => chains(leader),
-        View::Conflicts => conflicts(leader),
         View::Transactions => transactions(leader),
-        View::Users => bouncer::users(worker),
-        View::Version if dialect == Dialect::Own => version(leader),
-        View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
+        _ => unreachable!("each node knows it"),
     }
+}
+
+/// A node that is alone leads, and has no name.
+fn nodes(worker: &Worker) -> Vec<Vec<String>> {
+    let nodes = worker.leading.nodes();
+    if nodes.is_empty() {
+        return vec![["", "", NodeRole::Leader.word(), "yes"].map(str::to_owned).to_vec()];
+    }
+    let row = |NodeStatus { name, address, role, is_own }: NodeStatus| {
+        vec![name, address, role.word().to_owned(), if is_own { "yes" } else { "no" }.to_owned()]
+    };
+    nodes.into_iter().map(row).collect()
 }
 
 fn log(leader: &Leader) -> Vec<Vec<String>> {
@@ -78,8 +118,8 @@ fn log(leader: &Leader) -> Vec<Vec<String>> {
     ]]
 }
 
-fn cache(leader: &Leader) -> Vec<Vec<String>> {
-    let cache = &leader.local.result_cache;
+fn cache(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let cache = &coordinator.local.result_cache;
     let (entries, bytes, limit) = cache.in_memory();
     let sizes = [("answers", entries as u64), ("bytes", bytes), ("limit_bytes", limit)];
     let rows = sizes.into_iter().chain(cache.counts.shown());
@@ -205,8 +245,8 @@ fn waits_for(leader: &Leader, waits: Option<&Waiting>) -> [String; 3] {
     [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
 }
 
-fn stats(leader: &Leader) -> Vec<Vec<String>> {
-    let stats = &leader.local.stats;
+fn stats(worker: &Worker) -> Vec<Vec<String>> {
+    let stats = &worker.local.stats;
     let counters: [(&str, &AtomicU64); 14] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
@@ -224,15 +264,18 @@ fn stats(leader: &Leader) -> Vec<Vec<String>> {
         ("sessions", &stats.sessions),
     ];
     let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
-    let (logins, logins_cut) = leader.local.half_open.counts();
-    let others = [
-        ("logins", logins as u64),
-        ("logins_cut", logins_cut),
+    let (logins, logins_cut) = worker.local.half_open.counts();
+    let logins = [("logins", logins as u64), ("logins_cut", logins_cut)];
+    let of_leader = worker.leading.get().map_or_else(Vec::new, |leader| stats_of_leader(&leader));
+    let all = counted.into_iter().chain(logins).chain(of_leader);
+    all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
+}
+
+fn stats_of_leader(leader: &Leader) -> Vec<(&'static str, u64)> {
+    let stamps = leader.core.stamps();
+    vec![
         ("chains_misjudged", leader.core.known_misjudged()),
         ("turns_unended", leader.core.turns_unended()),
-    ];
-    let stamps = leader.core.stamps();
-    let by_stamps = [
         ("messages_sent", stamps.sent),
         ("messages_unordered", stamps.unordered),
         ("messages_late", stamps.late),
@@ -241,17 +284,15 @@ fn stats(leader: &Leader) -> Vec<Vec<String>> {
         ("performed_differently", stamps.differed),
         ("performers_outrun", stamps.outrun),
         ("performers_failed", stamps.failed),
-    ];
-    let all = counted.into_iter().chain(others).chain(by_stamps);
-    all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
+    ]
 }
 
 /// `expected` are the probable accesses of a transaction that begins with the template.
-fn templates(leader: &Leader) -> Vec<Vec<String>> {
-    let catalogue = leader.database.catalogue();
+fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let catalogue = coordinator.database.catalogue();
     let row = |shown: Shown| {
         let mean_us = shown.total_us / shown.count.max(1);
-        let prediction = leader.database.workload.predict(&[shown.template]);
+        let prediction = coordinator.database.workload.predict(&[shown.template]);
         let (begins, foreseen, expected) = prediction.map_or_else(Default::default, |prediction| {
             let expected = prediction.accesses(&catalogue, &[]).describe(&catalogue);
             let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
@@ -259,10 +300,10 @@ fn templates(leader: &Leader) -> Vec<Vec<String>> {
         });
         let mean = format!("{:.3}", Duration::from_micros(mean_us).as_secs_f64() * 1e3);
         let number = format!("{:016x}", shown.template.0);
-        let held_by = held_by(leader, shown.tables.as_ref());
+        let held_by = held_by(coordinator, shown.tables.as_ref());
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected, held_by]
     };
-    leader.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+    coordinator.database.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
 /// Chains of known transactions, with the sessions in the order in which they run.
@@ -290,10 +331,10 @@ fn conflicts(leader: &Leader) -> Vec<Vec<String>> {
     leader.core.conflicts().into_iter().map(row).collect()
 }
 
-fn version(leader: &Leader) -> Vec<Vec<String>> {
+fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {
     vec![vec![
         format!("onecopy {}", env!("CARGO_PKG_VERSION")),
-        leader.term.cluster_id.to_string(),
-        leader.view.durable().to_string(),
+        coordinator.cluster_id.to_string(),
+        coordinator.view.durable().to_string(),
     ]]
 }

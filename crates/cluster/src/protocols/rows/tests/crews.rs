@@ -1,6 +1,7 @@
 //! Nodes that are lost, and sessions that ask for an outcome: see [`super::super::crews`].
 
 use super::*;
+use crate::event::Found;
 use crate::ids::CrewId;
 
 const THEIRS: CrewId = CrewId(2);
@@ -56,16 +57,25 @@ fn an_outcome_is_told_once_it_is_durable() {
     bench.finish(T1, 7, 1);
     bench.feed(lost());
     let again = SessionId::of(CrewId(3), 1);
-    assert!(bench.feed(Event::Outcome { session: again, version: Some(Version(1)) }).is_empty());
+    assert!(bench.feed(Event::Outcome { session: again, found: Found::At(Version(1)) }).is_empty());
     let told = bench.feed(Event::Logged { upto: Version(1) });
     assert!(told.contains(&format!("acknowledge {again}")) && told.contains(&format!("home lost {again}")));
-    assert_eq!(bench.feed(Event::Outcome { session: again, version: Some(Version(1)) }).len(), 2);
+    assert_eq!(bench.feed(Event::Outcome { session: again, found: Found::At(Version(1)) }).len(), 2);
 }
 
 #[test]
 fn a_transaction_that_the_log_lacks_is_aborted() {
     let mut bench = Bench::new();
-    assert_eq!(bench.feed(Event::Outcome { session: S1, version: None }), ["abort 1"]);
+    assert_eq!(bench.feed(Event::Outcome { session: S1, found: Found::Nowhere }), ["abort 1"]);
+    assert_eq!(bench.feed(Event::Outcome { session: S1, found: Found::Forgotten }), ["forgotten 1"]);
+}
+
+#[test]
+fn an_outcome_is_not_told_from_a_log_that_begins_behind_it() {
+    let after = Version(5);
+    assert_eq!(Found::of(None, after, Version(6)), Found::Nowhere);
+    assert_eq!(Found::of(None, after, Version(7)), Found::Forgotten);
+    assert_eq!(Found::of(Some(Version(9)), after, Version(7)), Found::At(Version(9)));
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! Which node leads, as the rest of this process asks for it: the admin database, metrics, and the tasks of a term.
+//!
+//! A cluster of one node has its leader here for as long as it runs. With several nodes it comes and goes, so nobody keeps it for
+//! longer than one command.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use wire::sqlstate;
+
+use super::Leader;
+use crate::error::Refusal;
+
+/// The place of the leader.
+#[derive(Debug, Default)]
+enum Place {
+    /// No leader is known.
+    #[default]
+    Nowhere,
+    /// This node leads.
+    Here(Arc<Leader>),
+    /// The node of this name leads.
+    Elsewhere(String),
+}
+
+/// What a node is at present, as this one sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeRole {
+    /// It leads.
+    Leader,
+    /// It lives, and another one leads, or none.
+    Follower,
+    /// There is no link to it.
+    Unlinked,
+}
+
+impl NodeRole {
+    /// As SHOW NODES says it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Unlinked => "unlinked",
+        }
+    }
+}
+
+/// A node of the cluster, as this one sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NodeStatus {
+    pub(crate) name: String,
+    /// Where other nodes reach it.
+    pub(crate) address: String,
+    pub(crate) role: NodeRole,
+    /// It is the node that says so.
+    pub(crate) is_own: bool,
+}
+
+/// Tells who leads.
+#[derive(Debug, Default)]
+pub(crate) struct Leading {
+    place: RwLock<Place>,
+    nodes: RwLock<Vec<NodeStatus>>,
+}
+
+impl Leading {
+    /// This node leads, for as long as it runs or until somebody says otherwise.
+    pub(crate) fn here(leader: &Arc<Leader>) -> Arc<Self> {
+        let leading = Arc::<Self>::default();
+        leading.begin(leader);
+        leading
+    }
+
+    /// This node leads from now on.
+    pub(crate) fn begin(&self, leader: &Arc<Leader>) {
+        self.set(Place::Here(Arc::clone(leader)));
+    }
+
+    /// The node of this name leads from now on.
+    pub(crate) fn follow(&self, node: &str) {
+        self.set(Place::Elsewhere(node.to_owned()));
+    }
+
+    /// No leader is known from now on.
+    pub(crate) fn end(&self) {
+        self.set(Place::Nowhere);
+    }
+
+    /// The leader, if this node leads.
+    pub(crate) fn get(&self) -> Option<Arc<Leader>> {
+        match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Place::Here(leader) => Some(Arc::clone(leader)),
+            Place::Nowhere | Place::Elsewhere(_) => None,
+        }
+    }
+
+    /// All nodes of the cluster, by their names; empty if the node is alone.
+    pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The nodes of the cluster are these.
+    pub(crate) fn set_nodes(&self, nodes: Vec<NodeStatus>) {
+        *self.nodes.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// The leader, for a command that only the leader can carry out.
+    pub(crate) fn must_lead(&self) -> Result<Arc<Leader>, Refusal> {
+        match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Place::Here(leader) => Ok(Arc::clone(leader)),
+            Place::Elsewhere(node) => Err(Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("node {node} leads, and only the leader can do this"),
+                "Connect to the database onecopy at that node; SHOW NODES says where it is.",
+            )),
+            Place::Nowhere => Err(Refusal::new(
+                sqlstate::CANNOT_CONNECT_NOW,
+                "no node leads at present, and only the leader can do this",
+                "Repeat it in a moment. If that lasts, look whether a majority of etcd's members is up.",
+            )),
+        }
+    }
+
+    fn set(&self, place: Place) {
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+}

@@ -1,0 +1,307 @@
+//! Promise: with three nodes, the loss of one is no outage. Clients of the others lose nothing that was acknowledged, read nothing
+//! stale, and always learn what became of a commit.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::plain::Plain;
+use cluster::served::{Node, Setup, WITHIN};
+use cluster::{connect, folder, rows, run, table, value};
+use etcdserver::Etcd;
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use tokio_postgres::{Client, NoTls};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const COUNT: &str = "SELECT count(*) FROM noted";
+
+/// Three nodes over two servers and one etcd.
+struct World {
+    _etcd: Etcd,
+    servers: Vec<Plain>,
+    setups: Vec<Setup>,
+    nodes: Vec<Option<Node>>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let etcd = Etcd::start(1);
+        let anchor = Plain::start().await;
+        run(&anchor.client().await, "CREATE TABLE noted (id int PRIMARY KEY, v text)").await;
+        let other = anchor.copy().await;
+        let servers = vec![anchor, other];
+        let links: Vec<String> =
+            NAMES.iter().map(|name| format!("{name}=127.0.0.1:{}", folder::free_port())).collect();
+        let setup = |name: &&str| {
+            let settings = format!(
+                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
+                etcd.urls()
+            );
+            Setup::new(&servers.iter().collect::<Vec<_>>(), &settings)
+        };
+        let setups: Vec<Setup> = NAMES.iter().map(setup).collect();
+        // All at once, as a service manager may do.
+        let nodes = join_all(setups.iter().map(|setup| setup.serve(&[]))).await;
+        Self { _etcd: etcd, servers, setups, nodes: nodes.into_iter().map(Some).collect() }
+    }
+
+    async fn client(&self, node: usize) -> Client {
+        let connected = connect("127.0.0.1", self.setups[node].port, "postgres").await;
+        connected.unwrap_or_else(|error| panic!("{}: {error:?}: {}", NAMES[node], self.all_said()))
+    }
+
+    async fn admin(&self, node: usize) -> Client {
+        let connected = connect("127.0.0.1", self.setups[node].port, "onecopy").await;
+        connected.unwrap_or_else(|error| panic!("{error:?}: {}", self.all_said()))
+    }
+
+    /// The number of the leader, once all nodes that run agree on it.
+    async fn leader(&self) -> usize {
+        let deadline = Instant::now() + WITHIN;
+        loop {
+            let mut told = Vec::new();
+            for node in (0..self.nodes.len()).filter(|node| self.nodes[*node].is_some()) {
+                let nodes = rows(&self.admin(node).await, "SHOW NODES").await;
+                told.extend(nodes.iter().find(|row| row["role"] == "leader").map(|row| row["name"].clone()));
+            }
+            let running = self.nodes.iter().flatten().count();
+            if told.len() == running && told.iter().all(|name| *name == told[0]) {
+                let leader = NAMES.iter().position(|name| *name == told[0]).unwrap();
+                // Nodes that have not noticed its loss yet agree on it, too.
+                if self.nodes[leader].is_some() {
+                    return leader;
+                }
+            }
+            assert!(Instant::now() < deadline, "no agreement: {told:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn said(&self, node: usize) -> String {
+        std::fs::read_to_string(self.setups[node].folder.path().join("said")).unwrap()
+    }
+
+    fn all_said(&self) -> String {
+        let said = |node: usize| format!("== {}\n{}\n", NAMES[node], self.said(node));
+        (0..NAMES.len()).map(said).collect::<Vec<_>>().concat()
+    }
+
+    async fn must_be_identical(&self) {
+        let leader = self.leader().await;
+        let verified = rows(&self.admin(leader).await, "VERIFY").await;
+        assert!(
+            !verified.is_empty() && verified.iter().all(|row| row["result"] == "identical"),
+            "{verified:?}"
+        );
+    }
+
+    /// Waits until both servers have this many rows.
+    async fn must_reach(&self, count: u32) {
+        let deadline = Instant::now() + WITHIN;
+        for server in &self.servers {
+            while value(&server.client().await, COUNT).await != count.to_string() {
+                assert!(Instant::now() < deadline, "a server lacks rows: {}", self.all_said());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Inserts rows at one node, reads them at another one, and goes on until it is told to end. Returns how many were acknowledged.
+async fn load(writer: Client, reader: Client, from: u32, ends: Arc<AtomicBool>, made: Arc<AtomicU32>) -> u32 {
+    let mut acknowledged = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let id = from + acknowledged;
+        match writer.batch_execute(&format!("INSERT INTO noted VALUES ({id}, 'x')")).await {
+            Ok(()) => acknowledged += 1,
+            Err(error) => {
+                let code = error.code().map(|code| code.code().to_owned());
+                assert_eq!(code.as_deref(), Some("40001"), "a client of a living node: {error:?}");
+                continue;
+            }
+        }
+        made.fetch_add(1, Ordering::Relaxed);
+        let sql = format!("SELECT count(*) FROM noted WHERE id = {id}");
+        assert_eq!(value(&reader, &sql).await, "1", "acknowledged at one node and not seen at another one");
+    }
+    acknowledged
+}
+
+/// What becomes of clients of the other nodes while something happens.
+async fn under_load(
+    world: &mut World,
+    living: [usize; 2],
+    from: u32,
+    strike: impl AsyncFnOnce(&mut World),
+) -> u32 {
+    let (ends, made) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
+    let mut clients = Vec::new();
+    for (number, (here, there)) in (0..).zip([(living[0], living[1]), (living[1], living[0])]) {
+        let (writer, reader) = (world.client(here).await, world.client(there).await);
+        let first = from + number * 100_000;
+        clients.push(tokio::spawn(load(writer, reader, first, Arc::clone(&ends), Arc::clone(&made))));
+    }
+    let reach = async |count: u32| {
+        let deadline = Instant::now() + WITHIN;
+        while made.load(Ordering::Relaxed) < count {
+            assert!(Instant::now() < deadline, "nothing is acknowledged any more");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    reach(20).await;
+    strike(world).await;
+    reach(made.load(Ordering::Relaxed) + 40).await;
+    ends.store(true, Ordering::Relaxed);
+    let mut acknowledged = 0;
+    for client in clients {
+        acknowledged += client.await.unwrap();
+    }
+    acknowledged
+}
+
+fn others(node: usize) -> [usize; 2] {
+    [(node + 1) % 3, (node + 2) % 3]
+}
+
+/// Everything that sessions do works at a node that follows.
+async fn a_follower_serves_like_the_leader(world: &World) {
+    let leader = world.leader().await;
+    let [follower, other] = others(leader);
+    let (client, elsewhere) = (world.client(follower).await, world.client(other).await);
+    run(&client, "CREATE TABLE made (id serial PRIMARY KEY, v text)").await;
+    run(&elsewhere, "INSERT INTO made (v) VALUES ('one'), ('two')").await;
+    assert_eq!(value(&client, "SELECT string_agg(v, ' ' ORDER BY id) FROM made").await, "one two");
+    run(&client, "ALTER TABLE made ADD COLUMN n int DEFAULT 7").await;
+    assert_eq!(value(&elsewhere, "SELECT sum(n) FROM made").await, "14");
+    // A serializable transaction sees that another node's has changed what it read.
+    run(&client, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(n) FROM made").await;
+    run(&elsewhere, "UPDATE made SET n = 8 WHERE v = 'one'").await;
+    let failed = client.batch_execute("UPDATE made SET n = 9 WHERE v = 'two'; COMMIT").await.unwrap_err();
+    assert_eq!(failed.code().unwrap().code(), "40001", "{failed:?}");
+    run(&client, "ROLLBACK; SELECT setval('made_id_seq', 100)").await;
+    assert_eq!(value(&elsewhere, "INSERT INTO made (v) VALUES ('three') RETURNING id").await, "101");
+    // Rows that are too many for a record, and what is left of those of a transaction that is rolled back.
+    let many = "INSERT INTO made (v, n) SELECT repeat('x', 100), i FROM generate_series(1, 100000) i";
+    run(&client, &format!("BEGIN; {many}; ROLLBACK; {many}")).await;
+    assert_eq!(value(&elsewhere, "SELECT count(*) FROM made").await, "100003");
+    let refused = world.admin(follower).await.simple_query("VERIFY").await.unwrap_err();
+    let refused = refused.as_db_error().unwrap().message().to_owned();
+    assert_eq!(refused, format!("node {} leads, and only the leader can do this", NAMES[leader]));
+}
+
+/// Locks of sessions of two nodes, and a refresh that meets them.
+async fn sessions_of_two_nodes_wait_for_each_other(world: &World) {
+    let leader = world.leader().await;
+    let [one, other] = others(leader);
+    let (first, second) = (world.client(one).await, world.client(other).await);
+    run(&first, "INSERT INTO noted VALUES (900001, 'x'), (900002, 'x')").await;
+    run(&first, "BEGIN; UPDATE noted SET v = 'first' WHERE id = 900001").await;
+    run(&second, "BEGIN; UPDATE noted SET v = 'second' WHERE id = 900002").await;
+    let waits = tokio::spawn(async move {
+        let done = first.batch_execute("UPDATE noted SET v = 'first' WHERE id = 900002; COMMIT").await;
+        (first, done)
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let done = second.batch_execute("UPDATE noted SET v = 'second' WHERE id = 900001; COMMIT").await;
+    let (_first, first_done) = waits.await.unwrap();
+    let codes: Vec<String> = [done, first_done]
+        .into_iter()
+        .filter_map(|done| Some(done.err()?.code()?.code().to_owned()))
+        .collect();
+    assert!(
+        matches!(&codes[..], [code] if code == "40P01" || code == "40001"),
+        "one of them gives way: {codes:?}"
+    );
+    run(&second, "ROLLBACK; DELETE FROM noted WHERE id > 900000").await;
+}
+
+/// A client sends its cancel request to an address that may lead to any node.
+async fn a_cancel_request_finds_its_node(world: &World) {
+    let sleeper = world.client(0).await;
+    let mut token = sleeper.cancel_token();
+    let asleep = tokio::spawn(async move { sleeper.batch_execute("SELECT pg_sleep(600)").await });
+    let deadline = Instant::now() + WITHIN;
+    let mut port = world.setups[1].port;
+    while !asleep.is_finished() {
+        assert!(Instant::now() < deadline, "the statement was not cancelled");
+        // The token knows the address of its node only, so the request is written by hand.
+        token = cancel_at(token, port).await;
+        port = world.setups[2].port;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let error = asleep.await.unwrap().unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+}
+
+async fn cancel_at(token: tokio_postgres::CancelToken, port: u16) -> tokio_postgres::CancelToken {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    token.cancel_query_raw(stream, NoTls).await.unwrap();
+    token
+}
+
+#[tokio::test]
+async fn the_loss_of_a_node_is_no_outage() {
+    let mut world = World::new().await;
+    a_follower_serves_like_the_leader(&world).await;
+    sessions_of_two_nodes_wait_for_each_other(&world).await;
+    a_cancel_request_finds_its_node(&world).await;
+    let leader = world.leader().await;
+    let mut count = under_load(&mut world, others(leader), 0, async |world| {
+        world.nodes[leader].take().unwrap().signal(Signal::KILL);
+    })
+    .await;
+    world.must_reach(count).await;
+    assert_ne!(world.leader().await, leader);
+    // It comes back, and follows. Its clients see everything.
+    world.nodes[leader] = Some(world.setups[leader].serve(&[]).await);
+    assert_eq!(value(&world.client(leader).await, COUNT).await, count.to_string());
+    // A planned stop of the new leader.
+    let leader = world.leader().await;
+    count += under_load(&mut world, others(leader), 200_000, async |world| {
+        world.nodes[leader].take().unwrap().stop();
+    })
+    .await;
+    world.must_reach(count).await;
+    world.must_be_identical().await;
+    // Without a majority of nodes the last one goes on: etcd decides who leads.
+    let leader = world.leader().await;
+    world.nodes[leader].take().unwrap().signal(Signal::KILL);
+    let last = world.leader().await;
+    let client = world.client(last).await;
+    run(&client, "INSERT INTO noted VALUES (999999, 'last')").await;
+    world.must_reach(count + 1).await;
+    world.nodes[last].take().unwrap().stop();
+}
+
+#[tokio::test]
+async fn a_leader_that_hangs_is_replaced_and_follows_when_it_wakes() {
+    let mut world = World::new().await;
+    let leader = world.leader().await;
+    let (idle, open) = (world.client(leader).await, world.client(leader).await);
+    run(&idle, "PREPARE one AS SELECT 1; SET application_name = 'idle'").await;
+    run(&open, "BEGIN; INSERT INTO noted VALUES (900000, 'open')").await;
+    let count = under_load(&mut world, others(leader), 0, async |world| {
+        world.nodes[leader].as_ref().unwrap().signal(Signal::STOP);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    })
+    .await;
+    // What was open at the node that slept is over, and it acknowledges nothing of it.
+    world.nodes[leader].as_ref().unwrap().signal(Signal::CONT);
+    let failed = open.batch_execute("COMMIT").await.unwrap_err();
+    assert_eq!(failed.code().unwrap().code(), "40001", "{failed:?}");
+    assert_eq!(value(&open, COUNT).await, count.to_string(), "it reads what was acknowledged meanwhile");
+    assert_eq!(value(&idle, "EXECUTE one").await, "1", "an idle session notices nothing");
+    assert_eq!(value(&idle, "SHOW application_name").await, "idle");
+    assert_ne!(world.leader().await, leader);
+    run(&idle, "INSERT INTO noted VALUES (900001, 'awake')").await;
+    world.must_reach(count + 1).await;
+    world.must_be_identical().await;
+    let log = table(&world.admin(world.leader().await).await, "SHOW STATS").await;
+    assert!(log.iter().any(|row| row[..] == ["turns_unended", "0"]), "{log:?}");
+    world.nodes.into_iter().flatten().for_each(Node::stop);
+}
