@@ -26,6 +26,7 @@ tasks:
   bench ..        benchmarks, `bench run PLAN` above all; `bench help` tells more
   bench contention ..  how often clients have to begin again, beside one PostgreSQL
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
+  check-live --nodes 3 ..  several nodes that are killed, hung and cut off, `--strikes all --seconds 600`
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more

@@ -7,7 +7,8 @@
 //!
 //! An error is part of the history: 40001 and 40P01 are aborted and tried again, a connection that is lost at COMMIT
 //! leaves the outcome unknown. Any other error is wrong, unless something is made to fail: servers that are killed
-//! (`--kill`), or all that can be done to servers, connections and the node ([`fault_injector`], `cargo xtask chaos`).
+//! (`--kill`), or all that can be done to servers, connections and the node ([`fault_injector`], `cargo xtask chaos`), or to several
+//! nodes ([`several`], `--nodes 3`).
 
 mod bank;
 mod client;
@@ -15,26 +16,28 @@ mod drawn;
 mod fault_injector;
 mod manner;
 mod moves;
+mod options;
 mod plan;
 mod report;
 mod session;
+mod several;
 mod stall;
 mod tally;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum};
-use sim::check::Promise;
 use sim::dice::Dice;
 use sim::history::History;
 use testbed::build;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node, Shape};
+use testbed::nodes::{self, Nodes};
 use testbed::postgres::Binaries;
 use testbed::refusal::Refusal;
 use testbed::scratch::Scratch;
@@ -44,14 +47,14 @@ use tokio::time::sleep;
 
 use crate::split::{DEALINGS, Placement, Split, split};
 use client::Shelf;
-use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
-use manner::{CacheName, LevelName, Manner, RespondName};
+use fault_injector::{Counted, FaultInjector, InjectedFault};
+use manner::Manner;
 use moves::Moves;
+pub(crate) use options::Options;
 use session::Session;
-use tally::Tally;
+use several::{Striker, Struck};
+use tally::{Attempt, Ending, Tally};
 
-/// The default protocol.
-const ONECOPY: &str = "onecopy";
 /// The table of lists.
 const LISTS: &str = "check_live_list";
 /// The table of accounts.
@@ -77,105 +80,15 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How many findings of a kind are told.
 const TOLD: usize = 10;
 
-/// `check-live`.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Time under load, in seconds.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    seconds: u32,
-
-    /// Number of clients; every fourth one moves money.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
-    clients: u32,
-
-    /// Number of lists in use at a time.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
-    keys: u32,
-
-    /// Seed of everything random.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-
-    /// Check the cluster on this port instead of starting servers. Recreates the tables `check_live_..`.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill", "chaos"])]
-    port: Option<u16>,
-
-    /// File for the history, as JSON lines.
-    #[arg(long, value_name = "FILE")]
-    history: Option<PathBuf>,
-
-    /// Kill the first process of one PostgreSQL server every few seconds.
-    #[arg(long)]
-    kill: bool,
-
-    /// Inject all kinds of faults, in an order drawn from the seed: servers killed, hung, cut off, full, drained,
-    /// rebuilt; the node killed; everything killed at once.
-    #[arg(long, conflicts_with = "kill")]
-    chaos: bool,
-
-    /// Inject only these faults, separated by commas.
-    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
-    strikes: Vec<Kind>,
-
-    /// Pause after a fault, in milliseconds, up to twice this.
-    #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
-    calm_ms: u32,
-
-    /// Where tables are held: `parts` (split by their key; with --chaos their placement changes under load, too), `few` (at two
-    /// replicas), a seed, or `random`, which is one of these by the seed; under c-jdbc `one` or `few`, which change with
-    /// --chaos [default: everywhere].
-    #[arg(long, value_name = "WORD", conflicts_with = "port")]
-    placement: Option<String>,
-
-    /// Number of servers.
-    #[arg(long, value_name = "N", default_value_t = node::REPLICAS, value_parser = clap::value_parser!(u64).range(2..=9), conflicts_with = "port")]
-    replicas: u64,
-
-    /// Folder of the servers' data, which is kept; an existing one is used again.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
-    data: Option<PathBuf>,
-
-    /// Replication protocol, as for `onecopy up --protocol`.
-    #[arg(long, value_name = "NAME", default_value = ONECOPY)]
-    protocol: String,
-
-    /// Under c-jdbc, which statements wait for which, as for `onecopy up --transaction-level`.
-    #[arg(long, value_name = "LEVEL", value_enum)]
-    level: Option<LevelName>,
-
-    /// Under c-jdbc, when clients are answered, as for `onecopy up --early-response`.
-    #[arg(long, value_name = "WHO", value_enum)]
-    respond: Option<RespondName>,
-
-    /// Under c-jdbc, what a write makes obsolete of the answers that are kept, as for `onecopy up --query-cache`.
-    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "port")]
-    query_cache: Option<CacheName>,
-
-    /// Which transactions wait for each other, as for `onecopy up --rule`.
-    #[arg(long, value_name = "RULE", conflicts_with = "port")]
-    rule: Option<String>,
-
-    /// What reads see, as for `onecopy up --see`; with `local`, choose a promise that allows old snapshots.
-    #[arg(long, value_name = "WHAT", conflicts_with = "port")]
-    see: Option<String>,
-
-    /// The promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions.
-    #[arg(long, value_name = "NAME", default_value = "as-asked")]
-    promise: Promise,
-
-    /// Folder of PostgreSQL's programs [default: ONECOPY_PG_BIN, else the newest installed release].
-    #[arg(long, value_name = "FOLDER")]
-    pg_bin: Option<PathBuf>,
-
-    /// Program to check [default: built from these sources].
-    #[arg(long, value_name = "PROGRAM")]
-    onecopy: Option<PathBuf>,
-}
-
 /// The settings of every client.
 #[derive(Clone, Debug)]
 struct Course {
+    /// Where the servers are asked for.
     port: u16,
+    /// Where clients connect, at each node.
+    ports: Vec<u16>,
+    /// Of all times.
+    clock: Instant,
     seed: u64,
     replicas: u64,
     end: Instant,
@@ -188,44 +101,20 @@ impl Course {
     fn is_over(&self) -> bool {
         Instant::now() >= self.end || self.interrupt.check().is_err()
     }
+
+    fn now_us(&self) -> u64 {
+        now_us(self.clock)
+    }
+
+    /// An attempt that has just ended.
+    fn attempt(&self, client: u32, node: usize, begin_us: u64, ending: Ending) -> Attempt {
+        Attempt { client, node, begin_us, end_us: self.now_us(), ending }
+    }
 }
 
-impl Options {
-    fn kinds(&self) -> Vec<Kind> {
-        let chaos = |kind: &Kind| *kind != Kind::Place || self.places();
-        if self.chaos {
-            fault_injector::KINDS.into_iter().filter(chaos).collect()
-        } else {
-            self.strikes.clone()
-        }
-    }
-
-    fn placement(&self) -> Placement {
-        Placement::chosen(self.placement.as_deref(), self.seed)
-    }
-
-    /// Whether what is held where may change under load.
-    fn places(&self) -> bool {
-        self.placement() == Placement::Parts || matches!(self.moves(), Ok(Moves::Tables { .. }))
-    }
-
-    /// How tables move under C-JDBC; under other protocols they are placed when they are made.
-    fn moves(&self) -> Result<Moves, Fault> {
-        match &self.placement {
-            Some(word) if self.manner().is_c_jdbc() => Moves::of_tables(word, self.replicas)
-                .ok_or_else(|| Fault::Missing("`--placement` is `one` or `few` under c-jdbc".to_owned())),
-            _ => Ok(Moves::Nothing),
-        }
-    }
-
-    fn manner(&self) -> Manner {
-        Manner::of(&self.protocol, self.level, self.respond)
-    }
-
-    /// Whether errors are to be expected.
-    fn strikes(&self) -> bool {
-        self.kill || !self.kinds().is_empty()
-    }
+/// Microseconds since then; 0 means never in a history.
+fn now_us(clock: Instant) -> u64 {
+    u64::try_from(clock.elapsed().as_micros()).map_or(u64::MAX, |us| us + 1)
 }
 
 /// The result.
@@ -240,27 +129,49 @@ struct Run {
     verified: Vec<Vec<String>>,
     strikes: Vec<InjectedFault>,
     counted: Counted,
+    /// Of several nodes.
+    struck: Option<Struck>,
+    /// What several nodes said.
+    said: Vec<(usize, String)>,
+    /// The time of the day when the clock began, in microseconds.
+    day_us: u64,
+}
+
+/// What clients work with.
+enum Tested {
+    /// A cluster that others have started.
+    Port(u16),
+    Node(Box<Node>),
+    Nodes(Box<Nodes>),
+}
+
+impl Tested {
+    fn ports(&self) -> Vec<u16> {
+        match self {
+            Self::Port(port) => vec![*port],
+            Self::Node(node) => vec![node.port],
+            Self::Nodes(nodes) => nodes.ports(),
+        }
+    }
 }
 
 /// Runs it; the report, which is a fault if anything is wrong.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
-    options.moves()?;
-    if options.strikes.contains(&Kind::Place) && !options.places() {
-        let text = "`--strikes place` needs `--placement parts`, or under c-jdbc `one` or `few`";
-        return Err(Fault::Missing(text.to_owned()));
-    }
+    options.check()?;
     let scratch = Scratch::new()?;
-    let mut node = match options.port {
-        Some(_) => None,
-        None => Some(start(options, &scratch, interrupt, news)?),
+    let mut tested = match options.port {
+        Some(port) => Tested::Port(port),
+        None => start(options, &scratch, interrupt, news)?,
     };
-    let port = options.port.or_else(|| node.as_ref().map(|node| node.port)).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("run clients"))?;
     news(&format!("{} clients work for {} s", options.clients, options.seconds));
-    let outcome = runtime.block_on(drive(options, port, node.as_mut(), interrupt));
+    let outcome = runtime.block_on(drive(options, &mut tested, interrupt, news));
     interrupt.check()?;
-    let run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
-    drop(node);
+    let mut run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
+    if let Tested::Nodes(nodes) = &tested {
+        run.said = nodes.said();
+    }
+    drop(tested);
     news("judging");
     report::conclude(options, &run)
 }
@@ -270,7 +181,7 @@ fn start(
     scratch: &Scratch,
     interrupt: &Interrupt,
     news: &dyn Fn(&str),
-) -> Result<Node, Fault> {
+) -> Result<Tested, Fault> {
     let binaries = Binaries::find(options.pg_bin.as_deref())?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let onecopy = match &options.onecopy {
@@ -278,6 +189,9 @@ fn start(
         None => build::onecopy(&repository, scratch, interrupt, news)?,
     };
     news("starting the servers");
+    if options.has_several() {
+        return start_several(options, &onecopy, &binaries, scratch, interrupt);
+    }
     let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
     let level = options.level.and_then(|level| level.to_possible_value());
     let respond = options.respond.and_then(|respond| respond.to_possible_value());
@@ -303,15 +217,41 @@ fn start(
         placement,
         message_us: None,
     };
-    Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
+    Ok(Tested::Node(Box::new(Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)?)))
+}
+
+fn start_several(
+    options: &Options,
+    onecopy: &Path,
+    binaries: &Binaries,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Tested, Fault> {
+    let mut settings =
+        format!("protocol = {:?}\nhealth_deadline = \"{HEALTH_DEADLINE_MS}ms\"\n", options.protocol);
+    for (name, value) in [("rule", &options.rule), ("see", &options.see)] {
+        if let Some(value) = value {
+            settings.push_str(&format!("{name} = {value:?}\n"));
+        }
+    }
+    let nodes = usize::try_from(options.nodes).unwrap_or_default();
+    let shape = nodes::Shape {
+        nodes,
+        replicas: options.replicas,
+        settings: &settings,
+        folder: options.data.as_deref(),
+    };
+    Ok(Tested::Nodes(Box::new(Nodes::start(shape, onecopy, binaries, scratch, interrupt)?)))
 }
 
 async fn drive(
     options: &Options,
-    port: u16,
-    node: Option<&mut Node>,
+    tested: &mut Tested,
     interrupt: &Interrupt,
+    news: &dyn Fn(&str),
 ) -> Result<Run, Refusal> {
+    let ports = tested.ports();
+    let port = ports.first().copied().unwrap_or_default();
     let rows = options.keys * (GENERATIONS_MIN + GENERATIONS_PER_SECOND * options.seconds);
     let session = Session::open(port, "postgres").await?;
     prepare(&session, rows).await?;
@@ -329,7 +269,8 @@ async fn drive(
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
     let manner = options.manner();
     let (seed, replicas, interrupt) = (options.seed, options.replicas, interrupt.clone());
-    let course = Course { port, seed, replicas, end, interrupt, manner };
+    let clock = shelf.clock();
+    let mut course = Course { port, ports, clock, seed, replicas, end, interrupt, manner };
     let mut listers = JoinSet::new();
     let mut bankers = JoinSet::new();
     for number in 0..options.clients {
@@ -342,22 +283,13 @@ async fn drive(
         }
     }
     let mut drawers = JoinSet::new();
-    for home in manner.drawing_homes() {
+    for (number, home) in (options.clients..).zip(manner.drawing_homes()) {
         let course = course.clone();
-        drawers.spawn(async move { drawn::work(home, &course).await });
+        drawers.spawn(async move { drawn::work(number, home, &course).await });
     }
-    let mut run = Run::default();
-    match node {
-        Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
-        Some(node) if !options.kinds().is_empty() => {
-            let calm_ms = u64::from(options.calm_ms);
-            let (kinds, clock, interrupt) = (options.kinds(), shelf.clock(), &course.interrupt);
-            let injector = FaultInjector { node, kinds, calm_ms, clock, moves, interrupt };
-            let struck = injector.work(&course).await;
-            (run.strikes, run.counted) = struck.map_err(|fault| Refusal::Told(fault.to_string()))?;
-        }
-        _ => {}
-    }
+    let mut run = Run { day_us: day_us(), ..Run::default() };
+    let injected = inject(options, tested, &course, moves, &mut run, news).await;
+    injected.map_err(|fault| Refusal::Told(fault.to_string()))?;
     for (transactions, tally) in listers.join_all().await {
         run.history.transactions.extend(transactions);
         run.tally.add(tally);
@@ -370,8 +302,41 @@ async fn drive(
         run.tally.add(tally);
     }
     run.history.transactions.sort_by_key(|t| t.statements.first().map_or(0, |s| s.begin_us));
-    settle(&mut run, &course).await?;
+    settle(&mut run, &mut course).await?;
     Ok(run)
+}
+
+/// Injects what was chosen, until the course is over.
+async fn inject(
+    options: &Options,
+    tested: &mut Tested,
+    course: &Course,
+    moves: Moves,
+    run: &mut Run,
+    news: &dyn Fn(&str),
+) -> Result<(), Fault> {
+    let calm_ms = u64::from(options.calm_ms);
+    match tested {
+        Tested::Node(node) if options.kill => run.kills = kill_servers(node.data(), course).await,
+        Tested::Node(node) if !options.kinds()?.is_empty() => {
+            let (kinds, clock, interrupt) = (options.kinds()?, course.clock, &course.interrupt);
+            let injector = FaultInjector { node, kinds, calm_ms, clock, moves, interrupt };
+            (run.strikes, run.counted) = injector.work(course).await?;
+        }
+        Tested::Nodes(nodes) => {
+            let striker = Striker { nodes, kinds: options.strike_kinds()?, calm_ms, course, news };
+            run.struck = Some(striker.work().await?);
+        }
+        Tested::Node(_) | Tested::Port(_) => {}
+    }
+    Ok(())
+}
+
+/// The time of the day, in microseconds.
+fn day_us() -> u64 {
+    const DAY_US: u128 = 86_400_000_000;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    u64::try_from(since % DAY_US).unwrap_or_default()
 }
 
 async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
@@ -427,10 +392,16 @@ async fn members_up(port: u16) -> usize {
 }
 
 /// Reads the lists and sums at the end, and has the replicas compared.
-async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
+async fn settle(run: &mut Run, course: &mut Course) -> Result<(), Refusal> {
     let end = Instant::now() + SETTLE;
-    let mut session = Session::open(course.port, "postgres").await?;
     loop {
+        // Only the leader compares replicas.
+        if course.ports.len() > 1
+            && let Some(leader) = several::leader(&course.ports).await
+        {
+            course.port = course.ports[leader];
+        }
+        let session = Session::open(course.port, "postgres").await?;
         let looked = look(run, &session, course).await;
         match looked {
             Ok(()) => return Ok(()),
@@ -440,7 +411,6 @@ async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
             // A server that was killed last is still being started again.
             Err(_) => sleep(LOOK).await,
         }
-        session.reopen().await?;
     }
 }
 

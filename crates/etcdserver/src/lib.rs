@@ -11,7 +11,7 @@
 //!
 //! Invariant: a member keeps its data, its name and its ports over [`Etcd::kill`] and [`Etcd::restart`].
 //!
-//! Not here: what is written to etcd, and who is its leader.
+//! Not here: what is written to etcd.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a start is tried with other ports, because another process took one meanwhile.
 const ATTEMPTS: u32 = 5;
+/// Asks a member for its own number and the leader's.
+const STATUS: &str =
+    "POST /v3/maintenance/status HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 /// Quick elections, so that a test that kills the leader is short.
 const HEARTBEAT_MS: u32 = 50;
 const ELECTION_MS: u32 = 500;
@@ -92,6 +95,23 @@ impl Etcd {
     /// The addresses for clients, in the order of the members.
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client)).collect()
+    }
+
+    /// The ports for clients, in the order of the members.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        self.members.iter().map(|member| member.client)
+    }
+
+    /// The member that leads, if one says so of itself.
+    pub fn leader(&self) -> Option<usize> {
+        self.members.iter().position(|member| {
+            let status = ask(member.client, STATUS).unwrap_or_default();
+            let number = |name: &str| {
+                let (_, rest) = status.split_once(&format!("\"{name}\":\""))?;
+                rest.split_once('"').map(|(number, _)| number.to_owned())
+            };
+            number("leader").is_some_and(|leader| leader != "0" && Some(leader) == number("member_id"))
+        })
     }
 
     /// The process id of a member that runs.
@@ -205,13 +225,17 @@ impl Drop for Etcd {
 
 /// Whether the member says that a majority of the members has a leader.
 fn is_healthy(port: u16) -> bool {
-    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-    let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    let asked = stream
-        .set_read_timeout(Some(Duration::from_secs(2)))
-        .and_then(|()| stream.write_all(b"GET /health HTTP/1.0\r\n\r\n"));
+    ask(port, "GET /health HTTP/1.0\r\n\r\n").is_some_and(|answer| answer.contains("\"true\""))
+}
+
+/// The answer to a request over a connection of its own.
+fn ask(port: u16, request: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
-    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("\"true\"")
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 /// The program of etcd.
@@ -239,6 +263,7 @@ mod tests {
     fn members_come_back_and_nothing_stays() {
         let etcd = Etcd::start(1);
         let folder = etcd.folder.clone();
+        assert_eq!(etcd.leader(), Some(0));
         etcd.kill(0);
         assert!(!is_healthy(etcd.members[0].client));
         etcd.restart(0);

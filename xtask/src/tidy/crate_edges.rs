@@ -22,7 +22,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
     ("onecopy", &["cluster", "commitlog", "etcdserver", "owner_only", "peers", "pgserver", "sql", "wire"]),
-    ("testbed", &["pgserver"]),
+    ("testbed", &["etcdserver", "pgserver"]),
     ("conformance", &["cluster", "sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
     ("planner", &["sql"]),

@@ -6,7 +6,7 @@ use testbed::refusal::Refusal;
 
 use super::plan::level_name;
 use super::session::Session;
-use super::tally::Tally;
+use super::tally::{Ending, Tally};
 use super::{BANK, Course};
 
 /// How many accounts there are.
@@ -20,21 +20,23 @@ const PART: u64 = ACCOUNTS / 2;
 pub(super) async fn work(number: u32, course: &Course) -> Tally {
     let mut dice = Dice::new(course.seed.wrapping_mul(31).wrapping_add(u64::from(number)));
     let mut tally = Tally::default();
-    if let Err(refusal) = run(&mut dice, course, &mut tally).await {
+    if let Err(refusal) = run(number, &mut dice, course, &mut tally).await {
         tally.wrong.push(format!("bank client {number} gave up: {refusal}"));
     }
     tally
 }
 
-async fn run(dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), Refusal> {
-    let mut session = Session::open(course.port, "postgres").await?;
+async fn run(number: u32, dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), Refusal> {
+    let mut session = Session::of_client(number, course).await?;
     while !course.is_over() {
         let is_transfer = dice.percent(50);
+        let begin_us = course.now_us();
         let ended = if is_transfer {
             transfer(&session, dice, course).await
         } else {
             look(&session, dice, course, tally).await
         };
+        tally.attempts.push(course.attempt(number, session.node, begin_us, Ending::of(&ended, is_transfer)));
         let ends = tally.kinds.entry(if is_transfer { "transfer" } else { "balance" }.into()).or_default();
         match ended {
             Ok(()) => ends.committed += 1,

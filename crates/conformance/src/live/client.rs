@@ -10,8 +10,8 @@ use testbed::refusal::Refusal;
 
 use super::plan::{Action, Plan};
 use super::session::{Session, Value};
-use super::tally::Tally;
-use super::{Course, LENGTH, LISTS};
+use super::tally::{Ending, Tally};
+use super::{Course, LENGTH, LISTS, now_us};
 
 /// How many transactions declare their tables, where that matters.
 const DECLARED_PERCENT: u64 = 70;
@@ -61,9 +61,8 @@ impl Shelf {
         self.element.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Microseconds; 0 means never in a history.
     fn now_us(&self) -> u64 {
-        u64::try_from(self.clock.elapsed().as_micros()).map_or(u64::MAX, |us| us + 1)
+        now_us(self.clock)
     }
 }
 
@@ -89,7 +88,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     async fn work(&mut self, dice: &mut Dice, course: &Course) -> Result<(), Refusal> {
-        let mut session = Session::open(course.port, "postgres").await?;
+        let mut session = Session::of_client(self.number, course).await?;
         while !course.is_over() {
             let Some(rows) = self.shelf.open() else { return Ok(()) };
             let mut plan = Plan::draw(dice, &rows);
@@ -98,6 +97,7 @@ impl Client<'_> {
             for _ in 0..TRIES {
                 let level = course.manner.given(plan.level);
                 let mut transaction = self.blank(level);
+                let begin_us = course.now_us();
                 let ended = self.run(&session, &plan, &mut transaction).await;
                 let ends = self.tally.kinds.entry(plan.kind()).or_default();
                 match transaction.outcome {
@@ -105,6 +105,8 @@ impl Client<'_> {
                     Outcome::Aborted => ends.aborted += 1,
                     Outcome::Unknown => ends.unknown += 1,
                 }
+                let ending = Ending::of(&ended, transaction.outcome == Outcome::Unknown);
+                self.tally.attempts.push(course.attempt(self.number, session.node, begin_us, ending));
                 self.done.push(transaction);
                 let before = std::mem::replace(&mut self.before, format!("{plan:?} ended with {ended:?}"));
                 match ended {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use testbed::refusal::Refusal;
 
 use super::session::Session;
-use super::tally::Tally;
+use super::tally::{Ending, Tally};
 use super::{Course, DRAWN};
 
 /// Where those who draw want their rows to be written: ranges are lent to other homes than the anchor only for `any`.
@@ -16,27 +16,34 @@ pub(super) const HOMES: [&str; 3] = ["any", "any", "auto"];
 pub(super) type Numbers = Vec<i64>;
 
 /// Draws until the course is over.
-pub(super) async fn work(home: Option<&'static str>, course: &Course) -> (Numbers, Tally) {
+pub(super) async fn work(number: u32, home: Option<&'static str>, course: &Course) -> (Numbers, Tally) {
     let (mut numbers, mut tally) = (Numbers::new(), Tally::default());
-    if let Err(refusal) = run(home, course, &mut numbers, &mut tally).await {
+    if let Err(refusal) = run(number, home, course, &mut numbers, &mut tally).await {
         tally.wrong.push(format!("a client that draws at {} gave up: {refusal}", name(home)));
     }
     (numbers, tally)
 }
 
 async fn run(
+    number: u32,
     home: Option<&str>,
     course: &Course,
     numbers: &mut Numbers,
     tally: &mut Tally,
 ) -> Result<(), Refusal> {
-    let mut session = Session::open(course.port, "postgres").await?;
+    let mut session = Session::of_client(number, course).await?;
     let mut is_told = false;
     while !course.is_over() {
+        let begin_us = course.now_us();
         let drawn = draw(&session, home, &mut is_told).await;
+        let (drawn, ended) = match drawn {
+            Ok(drawn) => (drawn, Ok(())),
+            Err(refusal) => (Numbers::new(), Err(refusal)),
+        };
+        tally.attempts.push(course.attempt(number, session.node, begin_us, Ending::of(&ended, true)));
         let ends = tally.kinds.entry(format!("draw at {}", name(home))).or_default();
-        match drawn {
-            Ok(drawn) => {
+        match ended {
+            Ok(()) => {
                 ends.committed += 1;
                 numbers.extend(drawn);
             }

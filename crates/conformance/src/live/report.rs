@@ -11,6 +11,7 @@ use testbed::fault::Fault;
 
 use super::fault_injector::{Counted, Kind};
 use super::manner::Manner;
+use super::several::{Struck, gaps, judge};
 use super::{Options, Run, TOLD, stall, verdict};
 use crate::cache_audit;
 
@@ -33,7 +34,19 @@ pub(super) fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
     for wrong in run.tally.wrong.iter().take(TOLD) {
         line(format!("WRONG {wrong}"));
     }
-    if !options.strikes() && !run.tally.troubles.is_empty() {
+    if let Some(struck) = &run.struck {
+        let found = judge::findings(&run.tally.attempts, &struck.strikes);
+        is_wrong |= !found.is_empty() || !struck.wrong.is_empty();
+        for wrong in struck.wrong.iter().chain(found.iter().take(TOLD)) {
+            line(format!("WRONG {wrong}"));
+        }
+        if found.is_empty() {
+            line(
+                "no client of a living node had an unknown outcome, or an error that cannot be tried again"
+                    .to_owned(),
+            );
+        }
+    } else if !options.strikes() && !run.tally.troubles.is_empty() {
         is_wrong = true;
         line("WRONG unexpected errors".to_owned());
     }
@@ -97,6 +110,13 @@ fn tell(options: &Options, run: &Run) -> String {
         for (why, count) in unplaced {
             let _ = writeln!(text, "{count} times no change of a placement: {why}");
         }
+    }
+    if let Some(Struck { strikes, .. }) = &run.struck {
+        let attempts = &run.tally.attempts;
+        text.push_str(&gaps::table(attempts, strikes));
+        text.push_str(&gaps::explain(attempts, strikes, &run.said, run.day_us));
+        let unknown = judge::unknown_of_killed(attempts, strikes);
+        let _ = writeln!(text, "{unknown} unknown outcomes of clients of killed nodes");
     }
     let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
     let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));

@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, Row, SimpleQueryMessage, Statement};
 
+use super::Course;
 use crate::cache_audit;
 
 /// How long a statement may take; longer is for ever.
@@ -47,7 +48,12 @@ impl Value {
 
 /// A connection.
 pub(super) struct Session {
-    port: u16,
+    /// Of each node.
+    ports: Vec<u16>,
+    /// Where its client connects first.
+    own: usize,
+    /// Where it is connected.
+    pub(super) node: usize,
     client: Client,
     /// They stay: the driver ignores errors in the reply to Close, and with one a transaction may fail.
     prepared: Mutex<BTreeMap<String, Statement>>,
@@ -56,16 +62,28 @@ pub(super) struct Session {
 impl Session {
     /// Connects; a server that is being started again is waited for.
     pub(super) async fn open(port: u16, database: &str) -> Result<Self, Refusal> {
-        let config = format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5");
+        Self::open_any(vec![port], 0, database).await
+    }
+
+    /// The connection of a client: to its own node, or to another one while that does not let it in.
+    pub(super) async fn of_client(number: u32, course: &Course) -> Result<Self, Refusal> {
+        let own = number as usize % course.ports.len();
+        Self::open_any(course.ports.clone(), own, "postgres").await
+    }
+
+    async fn open_any(ports: Vec<u16>, own: usize, database: &str) -> Result<Self, Refusal> {
+        // A node alone may take its time. Of several, another one lets the client in.
+        let patience = if ports.len() == 1 { STATEMENT_MAX } else { TRY_MAX };
         let mut why = String::new();
-        for _ in 0..CONNECT_TRIES {
-            match tokio_postgres::connect(&config, NoTls).await {
-                Ok((client, connection)) => {
+        for node in (0..CONNECT_TRIES as usize).map(|attempt| (own + attempt) % ports.len()) {
+            match timeout(patience, tokio_postgres::connect(&config(ports[node], database), NoTls)).await {
+                Ok(Ok((client, connection))) => {
                     // How the connection ends, its statements say.
                     tokio::spawn(connection);
-                    return Ok(Self { port, client, prepared: Mutex::default() });
+                    return Ok(Self { ports, own, node, client, prepared: Mutex::default() });
                 }
-                Err(error) => why = error.to_string(),
+                Ok(Err(error)) => why = error.to_string(),
+                Err(_) => why = format!("no answer within {} s", patience.as_secs()),
             }
             sleep(CONNECT_PAUSE).await;
         }
@@ -74,16 +92,16 @@ impl Session {
 
     /// Connects at once or not at all.
     pub(crate) async fn try_open(port: u16, database: &str) -> Option<Self> {
-        let config = format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5");
-        let (client, connection) =
-            timeout(TRY_MAX, tokio_postgres::connect(&config, NoTls)).await.ok()?.ok()?;
+        let config = config(port, database);
+        let connecting = tokio_postgres::connect(&config, NoTls);
+        let (client, connection) = timeout(TRY_MAX, connecting).await.ok()?.ok()?;
         tokio::spawn(connection);
-        Some(Self { port, client, prepared: Mutex::default() })
+        Some(Self { ports: vec![port], own: 0, node: 0, client, prepared: Mutex::default() })
     }
 
     /// A new connection in place of a lost one.
     pub(super) async fn reopen(&mut self) -> Result<(), Refusal> {
-        *self = Self::open(self.port, "postgres").await?;
+        *self = Self::open_any(self.ports.clone(), self.own, "postgres").await?;
         Ok(())
     }
 
@@ -139,6 +157,10 @@ impl Session {
         };
         self.client.query(&statement, &values).await
     }
+}
+
+fn config(port: u16, database: &str) -> String {
+    format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5")
 }
 
 fn stuck(sql: &str) -> Refusal {
