@@ -22,7 +22,7 @@ const COUNT: &str = "SELECT count(*) FROM noted";
 
 /// Three nodes over two servers and one etcd.
 struct World {
-    _etcd: Etcd,
+    etcd: Etcd,
     servers: Vec<Plain>,
     setups: Vec<Setup>,
     nodes: Vec<Option<Node>>,
@@ -39,7 +39,7 @@ impl World {
             NAMES.iter().map(|name| format!("{name}=127.0.0.1:{}", folder::free_port())).collect();
         let setup = |name: &&str| {
             let settings = format!(
-                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
+                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"3s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
                 etcd.urls()
             );
             Setup::new(&servers.iter().collect::<Vec<_>>(), &settings)
@@ -47,7 +47,7 @@ impl World {
         let setups: Vec<Setup> = NAMES.iter().map(setup).collect();
         // All at once, as a service manager may do.
         let nodes = join_all(setups.iter().map(|setup| setup.serve(&[]))).await;
-        Self { _etcd: etcd, servers, setups, nodes: nodes.into_iter().map(Some).collect() }
+        Self { etcd, servers, setups, nodes: nodes.into_iter().map(Some).collect() }
     }
 
     async fn client(&self, node: usize) -> Client {
@@ -220,6 +220,29 @@ async fn sessions_of_two_nodes_wait_for_each_other(world: &World) {
     run(&second, "ROLLBACK; DELETE FROM noted WHERE id > 900000").await;
 }
 
+/// Nothing is read, since another node could lead by now; and everything goes on by itself.
+async fn etcd_is_lost_for_a_while(world: &World) {
+    let leader = world.leader().await;
+    let client = world.client(leader).await;
+    let before = value(&client, COUNT).await;
+    world.etcd.kill(0);
+    let deadline = Instant::now() + WITHIN;
+    let refused = loop {
+        assert!(Instant::now() < deadline, "it reads without a lease");
+        if let Err(refused) = client.batch_execute(COUNT).await {
+            break refused;
+        }
+    };
+    let refused = refused.as_db_error().unwrap();
+    let told = (refused.code().code(), refused.message());
+    assert_eq!(told, ("57P03", "no node leads at present, so nothing can be read or written"));
+    world.etcd.restart(0);
+    while client.batch_execute(COUNT).await.is_err() {
+        assert!(Instant::now() < deadline, "it does not go on: {}", world.all_said());
+    }
+    assert_eq!(value(&client, COUNT).await, before);
+}
+
 /// A client sends its cancel request to an address that may lead to any node.
 async fn a_cancel_request_finds_its_node(world: &World) {
     let sleeper = world.client(0).await;
@@ -268,6 +291,7 @@ async fn the_loss_of_a_node_is_no_outage() {
     .await;
     world.must_reach(count).await;
     world.must_be_identical().await;
+    etcd_is_lost_for_a_while(&world).await;
     // Without a majority of nodes the last one goes on: etcd decides who leads.
     let leader = world.leader().await;
     world.nodes[leader].take().unwrap().signal(Signal::KILL);

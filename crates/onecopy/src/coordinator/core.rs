@@ -40,7 +40,7 @@ pub(crate) enum Core {
     /// On this node; sessions use it directly.
     Here(Arc<LocalCore>),
     /// At the leader, over a link.
-    There(RemoteCore),
+    There(Box<RemoteCore>),
 }
 
 impl Core {
@@ -83,6 +83,14 @@ impl Core {
         match self {
             Self::Here(_) => true,
             Self::There(core) => core.is_joined(),
+        }
+    }
+
+    /// Whether no leader has taken what sessions say for as long as the operator allows.
+    pub(crate) fn is_leaderless(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::There(core) => core.is_leaderless(),
         }
     }
 
@@ -268,6 +276,7 @@ impl Core {
     pub(crate) fn refusal(&self) -> Option<LogRefusal> {
         match self {
             Self::Here(core) => core.refusal(),
+            Self::There(core) if core.is_leaderless() => Some(LogRefusal::NoMajority),
             Self::There(core) => core.news().intake.refusal,
         }
     }

@@ -54,6 +54,8 @@ pub(crate) struct Following {
     pub(crate) evictions: Arc<EvictionsByReplica>,
     /// What the leader wants this node to do at servers.
     pub(crate) errands: Errands,
+    /// How long statements wait for a leader before they are refused.
+    pub(crate) patience: Duration,
 }
 
 /// A member that this node cannot serve from. The node has to start anew.
@@ -90,17 +92,27 @@ impl std::error::Error for UnknownMember {}
 impl Coordinator {
     /// The coordinator of sessions that reach the core over a link.
     pub(crate) fn following(parts: Following) -> Arc<Self> {
-        let Following { cluster_id, kind, members, anchor, database, spills, local, evictions, errands } =
-            parts;
+        let Following {
+            cluster_id,
+            kind,
+            members,
+            anchor,
+            database,
+            spills,
+            local,
+            evictions,
+            errands,
+            patience,
+        } = parts;
         let mailboxes = Arc::new(Mailboxes::of(OWN_CREW));
         let view = Arc::new(View::new(anchor, Version::ZERO));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news, errands);
+        let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news, errands, patience);
         let seats = members.into_iter().map(|at| Seat::of_session(at, &evictions)).collect();
         Arc::new(Self {
             cluster_id,
-            core: Core::There(core),
+            core: Core::There(Box::new(core)),
             view,
             mailboxes,
             // Readers are shown out by the agents of the leader, which have seats of their own.

@@ -10,18 +10,6 @@ use wire::sqlstate;
 use super::Leader;
 use crate::error::Refusal;
 
-/// The place of the leader.
-#[derive(Debug, Default)]
-enum Place {
-    /// No leader is known.
-    #[default]
-    Nowhere,
-    /// This node leads.
-    Here(Arc<Leader>),
-    /// The node of this name leads.
-    Elsewhere(String),
-}
-
 /// What a node is at present, as this one sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NodeRole {
@@ -58,7 +46,10 @@ pub(crate) struct NodeStatus {
 /// Tells who leads.
 #[derive(Debug, Default)]
 pub(crate) struct Leading {
-    place: RwLock<Place>,
+    /// The leader, while this node leads.
+    own: RwLock<Option<Arc<Leader>>>,
+    /// The name of the node that leads, while another one does.
+    elsewhere: RwLock<Option<String>>,
     nodes: RwLock<Vec<NodeStatus>>,
 }
 
@@ -72,25 +63,22 @@ impl Leading {
 
     /// This node leads from now on.
     pub(crate) fn begin(&self, leader: &Arc<Leader>) {
-        self.set(Place::Here(Arc::clone(leader)));
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(leader));
     }
 
-    /// The node of this name leads from now on.
-    pub(crate) fn follow(&self, node: &str) {
-        self.set(Place::Elsewhere(node.to_owned()));
-    }
-
-    /// No leader is known from now on.
+    /// This node leads no more.
     pub(crate) fn end(&self) {
-        self.set(Place::Nowhere);
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The node of this name leads from now on, or none that is known.
+    pub(crate) fn follow(&self, node: Option<String>) {
+        *self.elsewhere.write().unwrap_or_else(PoisonError::into_inner) = node;
     }
 
     /// The leader, if this node leads.
     pub(crate) fn get(&self) -> Option<Arc<Leader>> {
-        match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
-            Place::Here(leader) => Some(Arc::clone(leader)),
-            Place::Nowhere | Place::Elsewhere(_) => None,
-        }
+        self.own.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All nodes of the cluster, by their names; empty if the node is alone.
@@ -105,22 +93,21 @@ impl Leading {
 
     /// The leader, for a command that only the leader can carry out.
     pub(crate) fn must_lead(&self) -> Result<Arc<Leader>, Refusal> {
-        match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
-            Place::Here(leader) => Ok(Arc::clone(leader)),
-            Place::Elsewhere(node) => Err(Refusal::new(
+        if let Some(leader) = self.get() {
+            return Ok(leader);
+        }
+        let elsewhere = self.elsewhere.read().unwrap_or_else(PoisonError::into_inner);
+        Err(match &*elsewhere {
+            Some(node) => Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("node {node} leads, and only the leader can do this"),
                 "Connect to the database onecopy at that node; SHOW NODES says where it is.",
-            )),
-            Place::Nowhere => Err(Refusal::new(
+            ),
+            None => Refusal::new(
                 sqlstate::CANNOT_CONNECT_NOW,
                 "no node leads at present, and only the leader can do this",
                 "Repeat it in a moment. If that lasts, look whether a majority of etcd's members is up.",
-            )),
-        }
-    }
-
-    fn set(&self, place: Place) {
-        *self.place.write().unwrap_or_else(PoisonError::into_inner) = place;
+            ),
+        })
     }
 }

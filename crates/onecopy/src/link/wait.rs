@@ -88,7 +88,8 @@ impl Wait {
     /// The next note for the session; `None` when the wait is over.
     pub(crate) async fn next(&mut self, coordinator: &Coordinator, mailbox: &Mailbox) -> Option<Note> {
         loop {
-            let unconfirmed = (!coordinator.view.has_lease()).then(|| Instant::now() + NEXT_LOOK);
+            let is_led = coordinator.view.has_lease() && coordinator.core.is_joined();
+            let unconfirmed = (!is_led).then(|| Instant::now() + NEXT_LOOK);
             let until = [self.look, self.limit.at(), unconfirmed]
                 .into_iter()
                 .flatten()
@@ -141,6 +142,11 @@ impl Wait {
                 Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
             }
             Limit::Statement(at) if at <= Instant::now() => timed_out(),
+            _ if coordinator.core.is_leaderless() => Refusal::new(
+                sqlstate::CANNOT_CONNECT_NOW,
+                "no node leads at present, so nothing can be read or written",
+                "Start a majority of etcd's members, or mend the network to them. Statements run as soon as a node leads.",
+            ),
             _ if is_cut_off(coordinator) => Refusal::new(
                 sqlstate::CANNOT_CONNECT_NOW,
                 "etcd does not answer, so another node may lead by now, and nothing can be read or written here",
@@ -217,9 +223,11 @@ pub(crate) fn is_free(event: &Event) -> bool {
 /// A statement gives up after it has waited this long for a place.
 pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// Whether the term lease is over and the log has had no answer for as long as the operator allows.
+/// Whether the term lease is over and the log has had no answer for as long as the operator allows, or there was no leader for so long.
 fn is_cut_off(coordinator: &Coordinator) -> bool {
-    !coordinator.view.has_lease() && coordinator.core.refusal() == Some(LogRefusal::NoMajority)
+    let is_unconfirmed =
+        !coordinator.view.has_lease() && coordinator.core.refusal() == Some(LogRefusal::NoMajority);
+    is_unconfirmed || coordinator.core.is_leaderless()
 }
 
 /// The error of PostgreSQL for `statement_timeout`.

@@ -3,6 +3,7 @@
 //! This is the only place that names all kinds of node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::ids::ReplicaId;
@@ -30,6 +31,9 @@ use crate::shipping::{self, LogKind, Shipping, ShippingOptions};
 
 /// Lets sessions reach the core as those of another node do, for tests: `forever`, or the number of messages after which the link breaks.
 const LINK_VARIABLE: &str = "ONECOPY_TEST_LINKED_SESSIONS";
+
+/// How long sessions of such a link wait for a leader before they are refused.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The parts of a kind of node, made for the term of a log.
 struct Parts {
@@ -142,7 +146,7 @@ fn link_sessions(process: &Process, leader: &Arc<Leader>, breaks_after: Option<u
     leader.mailboxes.number_for_leader();
     let members = leader.seats.iter().map(Seat::address).collect();
     let spills = Arc::clone(&leader.spills);
-    let coordinator = process.follow(members, leader.view.anchor(), spills, Errands::new().0);
+    let coordinator = process.follow(members, leader.view.anchor(), spills, Errands::new().0, LINK_PATIENCE);
     let (leader, linked) = (Arc::clone(leader), Arc::clone(&coordinator));
     tokio::spawn(async move { while leader.link(&linked, breaks_after).await.is_ok() {} });
     coordinator

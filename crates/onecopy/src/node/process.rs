@@ -4,6 +4,7 @@
 //! Where there are several, they have one of their own, which outlives terms ([`Process::follow`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::ids::{ClusterId, ReplicaId};
@@ -108,6 +109,7 @@ impl Process {
         anchor: ReplicaId,
         spills: Arc<dyn SpillStore>,
         errands: Errands,
+        patience: Duration,
     ) -> Arc<Coordinator> {
         Coordinator::following(Following {
             cluster_id: self.cluster,
@@ -119,6 +121,7 @@ impl Process {
             local: Arc::clone(&self.local),
             evictions: Arc::clone(&self.evictions),
             errands,
+            patience,
         })
     }
 }

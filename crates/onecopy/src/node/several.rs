@@ -83,6 +83,8 @@ use term::OwnTerm;
 const ORDERS_MAX: usize = 1_024;
 /// Interval at which a starting node looks whether it can serve.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it says what it waits for.
+const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// A node that is one of several, before it serves.
 pub(super) struct SeveralNode {
@@ -120,7 +122,8 @@ impl SeveralNode {
         let leading = Arc::<Leading>::default();
         let (tasks, errand_queue) = Errands::new();
         let spills = Arc::new(LeaderSpills::new(&leading));
-        let coordinator = process.follow(members, anchor, Arc::clone(&spills) as Arc<_>, tasks);
+        let coordinator =
+            process.follow(members, anchor, Arc::clone(&spills) as Arc<_>, tasks, place.patience);
         spills.reach_by(&coordinator);
         let copy =
             CopyKeeper::new(etcd.clone(), settings.folder.join(LOG_FOLDER), cluster, place.node.clone());
@@ -194,7 +197,7 @@ impl SeveralNode {
         let workers = Workers::start(&self.leading, &self.coordinator, pools, kind, &self.keys);
         let workers = workers.map_err(NodeError::Threads)?;
         let serve = async {
-            can_serve(&self.coordinator).await;
+            can_serve(&self.coordinator, progress).await;
             begin();
             self.has_served.store(true, Ordering::Release);
             local.sessions.open(true);
@@ -248,14 +251,22 @@ fn process(
 }
 
 /// Waits until a leader takes what sessions say, and the catalogue is known.
-async fn can_serve(coordinator: &Coordinator) {
-    let is_ready = || {
+async fn can_serve(coordinator: &Coordinator, progress: &Progress) {
+    let begun = Instant::now();
+    let mut said = Duration::ZERO;
+    loop {
         let generation = Version(coordinator.database.catalogue().generation());
-        coordinator.core.is_joined()
-            && generation > Version::ZERO
-            && !coordinator.view.is_outdated(generation)
-    };
-    while !is_ready() {
+        let awaited = if !coordinator.core.is_joined() {
+            "a node that leads"
+        } else if generation == Version::ZERO || coordinator.view.is_outdated(generation) {
+            "the catalogue of the anchor"
+        } else {
+            return;
+        };
+        if begun.elapsed() >= said + SAY_EVERY {
+            said = begun.elapsed();
+            progress.say(format_args!("waiting for {awaited}"));
+        }
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cluster::event::{Effect, Event};
 use cluster::ids::{Identity, ReplicaId, SessionId};
@@ -40,6 +41,8 @@ pub(crate) struct RemoteCore {
     view: Arc<View>,
     mailboxes: Arc<Mailboxes>,
     pub(in crate::coordinator) errands: Errands,
+    /// How long statements wait for a leader before they are refused.
+    patience: Duration,
 }
 
 /// What goes over the link, and what is owed if it ends.
@@ -47,6 +50,8 @@ struct Way {
     ledger: Ledger,
     /// `None` while there is no leader.
     out: Option<mpsc::Sender<ToLeader>>,
+    /// Since when no leader takes what sessions say.
+    unled_since: Option<Instant>,
     asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     next_question: u64,
     /// The last time before a reading of sequences that the leader has told.
@@ -73,10 +78,12 @@ impl RemoteCore {
         mailboxes: Arc<Mailboxes>,
         news: News,
         errands: Errands,
+        patience: Duration,
     ) -> Self {
         let (ledger, asked) = (Ledger::new(Rules::default()), BTreeMap::new());
-        let way = Way { ledger, out: None, asked, next_question: 0, reading: Reading::default() };
-        Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes, errands }
+        let (unled_since, reading) = (Some(Instant::now()), Reading::default());
+        let way = Way { ledger, out: None, unled_since, asked, next_question: 0, reading };
+        Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes, errands, patience }
     }
 
     /// Hands one event to the leader, now or when there is one.
@@ -121,6 +128,11 @@ impl RemoteCore {
         self.way().ledger.is_joined()
     }
 
+    /// Whether there has been no leader for as long as the operator allows.
+    pub(super) fn is_leaderless(&self) -> bool {
+        self.way().unled_since.is_some_and(|since| since.elapsed() >= self.patience)
+    }
+
     pub(super) fn sequence_reading(&self) -> Reading {
         self.way().reading
     }
@@ -161,7 +173,7 @@ impl RemoteCore {
     /// A leader hears by this queue what sessions say, and first what they have said to the one before.
     pub(in crate::coordinator) fn join(&self, out: mpsc::Sender<ToLeader>) {
         let mut way = self.way();
-        (way.out, way.reading) = (Some(out), Reading::default());
+        (way.out, way.unled_since, way.reading) = (Some(out), None, Reading::default());
         for said in way.ledger.joined() {
             way.send(ToLeader::Said(said));
         }
@@ -169,8 +181,11 @@ impl RemoteCore {
 
     /// The link has ended: no answer comes any more, and sessions get what they are owed for it.
     pub(in crate::coordinator) fn lose_link(&self) {
+        // What the next leader can take, it says itself.
+        self.news().intake = Intake { has_room: true, refusal: None };
         let mut way = self.way();
         way.out = None;
+        way.unled_since.get_or_insert_with(Instant::now);
         way.asked.clear();
         for effect in way.ledger.lost() {
             self.deliver(effect);
@@ -240,7 +255,7 @@ mod tests {
         let view = Arc::new(View::new(ReplicaId(0), Version::ZERO));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
-        let core = RemoteCore::new(view, Arc::clone(&mailboxes), news, Errands::new().0);
+        let core = RemoteCore::new(view, Arc::clone(&mailboxes), news, Errands::new().0, Duration::ZERO);
         core.join(out);
         (core, mailboxes, sent)
     }
@@ -314,6 +329,21 @@ mod tests {
         let needs = Needs { reads, touches, writes, cost_us: 1, near: None, catalogue, kind: None };
         let (level, home, foreseen) = (Level::ReadCommitted, Home::Any, Foreseen::default());
         Event::Begin { session, level, nonce: Nonce(1), home, needs, foreseen }
+    }
+
+    #[test]
+    fn without_a_leader_for_long_nothing_is_taken() {
+        let (core, _, _sent) = remote();
+        assert!(!core.is_leaderless(), "it has joined one");
+        core.news().intake = Intake { has_room: false, refusal: None };
+        core.lose_link();
+        assert!(core.is_leaderless());
+        assert!(
+            core.news().intake.has_room,
+            "what the former leader had no room for is not known of the next one"
+        );
+        core.join(mpsc::channel(1).0);
+        assert!(!core.is_leaderless());
     }
 
     #[tokio::test]

@@ -53,12 +53,9 @@ impl Office {
                     let _ = serve.send(());
                 }
             }
-            Order::StepDown => {
-                self.present = None;
-                self.leading.end();
-            }
-            Order::Follow(node) => self.leading.follow(&node),
-            Order::Unled => self.leading.end(),
+            Order::StepDown => self.present = None,
+            Order::Follow(node) => self.leading.follow(Some(node)),
+            Order::Unled => self.leading.follow(None),
             Order::Joined(end) => self.link(SessionLink::Over(end)),
             Order::Admit { node, queue, events } => {
                 let admission = Admission { node, queue, events };
@@ -76,6 +73,7 @@ impl Office {
     }
 
     fn lead(&mut self, claim: Claim) {
+        self.leading.follow(None);
         let (serve, may_serve) = oneshot::channel();
         let (admissions, queue) = mpsc::channel(WAITING_MAX);
         let (until, ends) = watch::channel(());

@@ -76,3 +76,52 @@ impl GivingWay {
         self.asked.retain(|_, asked| asked.elapsed() < PATIENCE * 10);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cluster::ids::SessionId;
+
+    use super::*;
+    use crate::coordinator::evictions::Occupant;
+
+    const PID: i32 = 7;
+
+    fn function(what: &GiveWay) -> &'static str {
+        match what {
+            GiveWay::NotYet => "nothing",
+            GiveWay::Statement(_) => "its statement",
+            GiveWay::Transaction(function) => function,
+        }
+    }
+
+    #[test]
+    fn a_transaction_gives_way_by_its_statement_if_that_is_enough() {
+        let (evictions, mut giving_way) = (Arc::<Evictions>::default(), GivingWay::default());
+        let tenancy = evictions.move_in(PID, Occupant::Session(SessionId(1)));
+        let mut decide = |is_direct, is_late| {
+            let blocker = Blocker { pid: PID, is_direct, is_late };
+            function(&giving_way.decide(&evictions, blocker)).to_owned()
+        };
+        assert_eq!(decide(false, false), "nothing", "what it waits for may end soon");
+        tenancy.guard();
+        assert_eq!(decide(true, false), "its statement");
+        assert_eq!(decide(true, true), "pg_terminate_backend", "its statement was not all that blocks");
+        tenancy.guard();
+        tenancy.hold();
+        assert_eq!(decide(true, true), "pg_cancel_backend", "its state may be kept");
+        assert_eq!(decide(true, true), "nothing", "it has been asked just now");
+    }
+
+    #[tokio::test]
+    async fn a_statement_that_is_about_to_be_judged_is_left_alone() {
+        let (evictions, mut giving_way) = (Arc::<Evictions>::default(), GivingWay::default());
+        let tenancy = evictions.move_in(PID, Occupant::Session(SessionId(1)));
+        tenancy.guard();
+        tenancy.end_guard().await;
+        let blocker = |is_late| Blocker { pid: PID, is_direct: true, is_late };
+        assert_eq!(function(&giving_way.decide(&evictions, blocker(false))), "nothing");
+        assert_eq!(function(&giving_way.decide(&evictions, blocker(true))), "pg_terminate_backend");
+    }
+}
