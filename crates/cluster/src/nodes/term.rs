@@ -18,6 +18,9 @@
 //! - A node gives its leader up when it hears no beat for [`Timing::leader_deadline_us`], when the link is broken, or when the beats say
 //!   that the leader has confirmed nothing for that long: *a leader cut off from the chair must not look healthy*.
 //! - It asks the others first. If one that answers hears the leader, it does not claim (a cut in one direction). Ranks stagger claims.
+//! - A node that hears no other node at all, and finds in the chair a leader that it never heard, takes itself for the one that is cut off. It
+//!   is patient before it claims, and more so each time (2.4 s to 30 s): else a leader that others cannot hear, and the one that they
+//!   have chosen, would take the chair from each other every second.
 //! - A leader resigns when it has confirmed nothing for 2 D.
 //! - A new leader *serves nothing* until the leases of the former one are over, counted from the answer to its claim, or until all
 //!   nodes have joined and all replicas are fenced. A version that the former leader never knew durable, shown by this one, would
@@ -49,8 +52,8 @@ enum Office {
 enum State {
     /// No leader is known. The chair is read now and then.
     Looking { read_at: Time, is_reading: bool },
-    /// A leader is followed.
-    Following { leader: NodeId, epoch: Epoch, heard: Time },
+    /// A leader is followed. Until it is heard, only the chair has told of it.
+    Following { leader: NodeId, epoch: Epoch, heard: Time, hearing: Hearing },
     /// The leader of the last term seems lost, and the others are asked.
     Asking { round: u64, until: Time, silent: BTreeSet<NodeId> },
     /// No node hears the leader: others may claim first.
@@ -62,6 +65,20 @@ enum State {
     /// This node leads.
     InOffice { epoch: Epoch, claimed: Time, renewed: Time, office: Office, confirming: Option<Time> },
 }
+
+/// Whether the leader that is followed was ever heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hearing {
+    Heard,
+    /// Not yet.
+    Unheard,
+    /// No other node was heard either, so this one is patient.
+    Alone,
+}
+
+/// The patience of a node that hears no other one, in deadlines of a leader: at first, and at most.
+const PATIENCE_MIN: u64 = 4;
+const PATIENCE_MAX: u64 = 50;
 
 /// The node that this machine is for.
 #[derive(Clone, Debug)]
@@ -85,6 +102,10 @@ pub struct Term {
     epoch: Epoch,
     /// Its leader, if it is known and another node.
     given_up: Option<NodeId>,
+    /// The leader that was given up although it was never heard.
+    unheard: Option<(NodeId, Epoch)>,
+    /// How patient this node is when it is alone, in deadlines.
+    patience: u64,
     rounds: u64,
     beat_at: Time,
 }
@@ -118,12 +139,17 @@ impl Term {
     /// ```
     pub fn new(member: Member, timing: Timing, rules: Rules, now: Time) -> Self {
         let state = State::Looking { read_at: now, is_reading: false };
-        Self { member, timing, rules, state, epoch: Epoch(0), given_up: None, rounds: 0, beat_at: now }
+        let (epoch, beat_at) = (Epoch(0), now);
+        let (given_up, unheard, patience) = (None, None, PATIENCE_MIN);
+        Self { member, timing, rules, state, epoch, given_up, unheard, patience, rounds: 0, beat_at }
     }
 
     /// Takes what has happened, and returns what is to be done, in this order.
     pub fn handle(&mut self, now: Time, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
+        if matches!(input, Input::Beat { .. } | Input::Asked { .. } | Input::Voted { .. }) {
+            self.patience = PATIENCE_MIN;
+        }
         match input {
             Input::Tick => {}
             Input::Beat { from, epoch, unconfirmed_us } => {
@@ -193,26 +219,34 @@ impl Term {
             return;
         }
         match &mut self.state {
-            State::Following { leader, epoch: followed, heard } if (*leader, *followed) == (from, epoch) => {
-                *heard = now;
+            State::Following { leader, epoch: followed, heard, hearing }
+                if (*leader, *followed) == (from, epoch) =>
+            {
+                (*heard, *hearing) = (now, Hearing::Heard);
             }
             State::InOffice { epoch: own, .. } if epoch <= *own => {}
             State::InOffice { .. } => {
                 out.push(Output::StepDown(Why::Replaced));
-                self.follow(now, from, epoch, out);
+                self.follow(now, Hearing::Heard, (from, epoch), out);
             }
             State::Following { .. } => {
                 out.push(Output::Leave);
-                self.follow(now, from, epoch, out);
+                self.follow(now, Hearing::Heard, (from, epoch), out);
             }
-            _ => self.follow(now, from, epoch, out),
+            _ => self.follow(now, Hearing::Heard, (from, epoch), out),
         }
     }
 
-    fn follow(&mut self, now: Time, leader: NodeId, epoch: Epoch, out: &mut Vec<Output>) {
+    fn follow(
+        &mut self,
+        now: Time,
+        hearing: Hearing,
+        (leader, epoch): (NodeId, Epoch),
+        out: &mut Vec<Output>,
+    ) {
         self.epoch = epoch;
         self.given_up = None;
-        self.state = State::Following { leader, epoch, heard: now };
+        self.state = State::Following { leader, epoch, heard: now, hearing };
         out.push(Output::Follow { leader, epoch });
     }
 
@@ -224,8 +258,13 @@ impl Term {
 
     /// The leader seems lost.
     fn give_up(&mut self, now: Time, out: &mut Vec<Output>) {
-        if let State::Following { leader, .. } = self.state {
+        self.unheard = None;
+        if let State::Following { leader, epoch, hearing, .. } = self.state {
             self.given_up = Some(leader);
+            self.unheard = Some((leader, epoch)).filter(|_| hearing == Hearing::Unheard);
+            if hearing == Hearing::Alone {
+                self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            }
             out.push(Output::Leave);
         }
         self.ask(now, out);
@@ -279,7 +318,7 @@ impl Term {
                 self.epoch = epoch;
                 self.ask(now, out);
             } else {
-                self.follow(now, node, epoch, out);
+                self.follow(now, Hearing::Unheard, (node, epoch), out);
             }
         } else if is_before_claim {
             self.state = State::Claiming { since: now };
@@ -357,10 +396,18 @@ impl Term {
                 *is_reading = true;
                 out.push(Output::ReadChair { sent: now });
             }
-            State::Following { heard, .. } if now.since_us(*heard) >= self.timing.leader_deadline_us => {
-                self.give_up(now, out);
+            State::Following { heard, hearing, .. } => {
+                let deadlines = if *hearing == Hearing::Alone { self.patience } else { 1 };
+                if now.since_us(*heard) >= self.timing.leader_deadline_us * deadlines {
+                    self.give_up(now, out);
+                }
             }
             State::Asking { until, silent, .. } if silent.is_empty() || now >= *until => {
+                let is_alone = !silent.is_empty() && *silent == self.member.others;
+                if let Some(unheard) = self.unheard.take().filter(|_| is_alone) {
+                    self.follow(now, Hearing::Alone, unheard, out);
+                    return;
+                }
                 let until = now.after_us(self.stagger_us());
                 self.state = State::Waiting { until };
             }

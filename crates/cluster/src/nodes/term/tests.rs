@@ -251,3 +251,39 @@ fn a_beat_of_a_former_term_says_nothing() {
     assert_eq!(bench.say(Input::Beat { from: NodeId(0), epoch: FIRST, unconfirmed_us: 0 }), []);
     assert_eq!(bench.term.follows(), Some((NodeId(2), SECOND)));
 }
+
+/// Its leader was replaced by a node that it cannot hear, and hears no other node either.
+#[test]
+fn a_node_that_is_cut_off_from_all_others_lets_the_one_that_they_have_chosen_lead() {
+    let mut bench = Bench::leading();
+    bench.say(Input::Confirmed { sent: at(bench.now_ms), is_ours: Some(false) });
+    bench.after(1);
+    let chosen = Holder { node: NodeId(2), epoch: Epoch(3), nonce: Nonce(2) };
+    let reading = Some(Reading { revision: 9, holder: Some(chosen) });
+    let sent = at(bench.now_ms);
+    let followed = bench.say(Input::Read { sent, reading });
+    assert!(followed.contains(&Output::Follow { leader: NodeId(2), epoch: Epoch(3) }), "{followed:?}");
+    let claims = |bench: &mut Bench| {
+        let mut ms = 0;
+        loop {
+            let outputs = bench.after(10);
+            ms += 10;
+            if outputs.iter().any(|output| matches!(output, Output::ReadChair { .. })) {
+                return ms;
+            }
+            assert!(ms < 60_000, "it never claims");
+        }
+    };
+    let first = claims(&mut bench);
+    assert!((3_000..4_000).contains(&first), "{first} ms");
+    // It claims, and the others take the chair again.
+    let next = Holder { epoch: Epoch(5), ..chosen };
+    let sent = at(bench.now_ms);
+    bench.say(Input::Read { sent, reading: Some(Reading { revision: 11, holder: Some(next) }) });
+    let second = claims(&mut bench);
+    assert!(second > first + 1_000, "{second} ms");
+    // The network heals: what was is forgotten.
+    bench.say(Input::Beat { from: NodeId(2), epoch: Epoch(5), unconfirmed_us: 0 });
+    assert!(bench.after(599).is_empty());
+    assert!(bench.after(1).contains(&Output::Leave));
+}
