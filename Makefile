@@ -1,4 +1,5 @@
 # make up      three PostgreSQL servers behind one address (ARGS="--replicas 2 --port 7000" for something else)
+#              (ARGS="--nodes 3": three nodes, so that the loss of one is no outage; installs Go and builds etcd first)
 # make demo    twenty seconds on servers made for it: load, the loss of a server, and what came of it
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
@@ -15,12 +16,12 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up demo test check bench bench-full bench-proxy sim chaos differential fuzz soundness setup setup-servers setup-test
+.PHONY: up demo test check bench bench-full bench-proxy sim chaos differential fuzz soundness etcd setup setup-servers setup-test
 
 # Two builds, because one of both packages would build onecopy with other features than `make up` does.
 quick_build = cargo build --profile quick --package
 
-up: setup
+up: setup $(if $(findstring --nodes,$(ARGS)),$(if $(findstring --etcd-bin,$(ARGS)),,etcd))
 	@$(quick_build) onecopy
 	@$${CARGO_TARGET_DIR:-target}/quick/onecopy up $(ARGS)
 
@@ -71,6 +72,9 @@ setup:
 
 setup-servers:
 	@scripts/setup test
+
+etcd:
+	@scripts/etcd
 
 setup-test: setup-servers
 	@scripts/drivers

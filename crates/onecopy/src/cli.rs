@@ -28,6 +28,8 @@ use crate::config::{ElasticFlags, Given};
 use protocol::ProtocolFlags;
 
 pub(crate) const DEFAULT_PORT: u16 = 6432;
+/// The largest number of nodes that `onecopy up` runs.
+pub(crate) const NODES_MAX: u16 = 7;
 /// Default of `reader_patience`.
 pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
 /// Default of `stop_patience`.
@@ -110,7 +112,12 @@ pub(crate) struct Up {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_REPLICAS)))]
     pub(crate) replicas: Option<u16>,
 
-    /// Port on which clients are served.
+    /// Number of nodes, best an odd one; a log on etcd joins several, and the loss of one is no outage. An
+    /// existing folder keeps its number [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
+    pub(crate) nodes: Option<u16>,
+
+    /// Port on which clients are served. Further nodes have the ports that follow.
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
@@ -122,7 +129,7 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
 
-    /// Port for `/metrics`, `/health` and `/ready` [default: none].
+    /// Port for `/metrics`, `/health` and `/ready` [default: none]. Further nodes have the ports that follow.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) http_port: Option<u16>,
 
@@ -152,6 +159,11 @@ pub(crate) struct Up {
     /// downloaded].
     #[arg(long, value_name = "DIR")]
     pub(crate) pg_bin: Option<PathBuf>,
+
+    /// Program `etcd` for several nodes, 3.5.14 or later [default: $ONECOPY_ETCD_BIN, else the one that
+    /// scripts/etcd has built, else searched].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_bin: Option<PathBuf>,
 }
 
 /// Flags of `onecopy up` that limit sizes.

@@ -43,6 +43,7 @@ pub(crate) use flags::Given;
 use hba::{Access, Rule};
 use kinds::Value;
 use placement::PlacementRules;
+pub(crate) use read::is_variable;
 use read::{Raw, RawReplica, Sources};
 use settings::{SETTINGS, Setting};
 

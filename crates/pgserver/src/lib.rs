@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,6 +39,7 @@ pub use fetch::FetchError;
 pub use folder::{FolderError, default_path as default_data_folder};
 pub use initdb::InitError;
 pub use locate::{LocateError, ProgramsFault, Release, program_folders};
+pub use output::Output;
 pub use progress::{Progress, Silent, Step};
 pub use server::{DataFault, Ending, Server, ServerError};
 
@@ -49,6 +51,10 @@ use server::Site;
 pub const MAX_REPLICAS: u16 = 16;
 /// The folder inside of the data folder where the node keeps its log.
 pub const LOG_FOLDER: &str = "log";
+/// The folder inside of the data folder where several nodes have folders of their own.
+pub const NODES_FOLDER: &str = "nodes";
+/// The data folder of one of several nodes, inside of its own one.
+pub const NODE_DATA_FOLDER: &str = "data";
 /// How many servers a new cluster gets when the user does not say.
 const DEFAULT_REPLICAS: u16 = 3;
 
@@ -271,8 +277,7 @@ impl Home {
             self.servers.push(server);
         }
         self.servers.sort_by_key(Server::number);
-        // The node makes its log only when the servers run.
-        let is_new = !self.dir.join(LOG_FOLDER).exists();
+        let is_new = self.is_new();
         if failed.is_empty() || (failed.len() < count && !is_new) {
             return Ok(failed);
         }
@@ -283,6 +288,13 @@ impl Home {
         } else {
             UpError::NoServer(errors)
         })
+    }
+
+    /// Whether no node has ever run here: a node makes its log only when the servers run.
+    pub fn is_new(&self) -> bool {
+        let nodes = fs::read_dir(self.dir.join(NODES_FOLDER)).into_iter().flatten().flatten();
+        let of_nodes = nodes.map(|node| node.path().join(NODE_DATA_FOLDER));
+        !of_nodes.chain([self.dir.clone()]).any(|data| data.join(LOG_FOLDER).exists())
     }
 
     /// A further server, which has no data yet and is no member: the first number that may be had. It has its port.

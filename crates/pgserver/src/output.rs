@@ -1,4 +1,4 @@
-//! The output of a server, in a file of bounded size.
+//! The output of a server, or of another program, in a file of bounded size.
 //!
 //! The server itself writes to the file, so it goes on when the node is gone. When the file is longer than the limit its
 //! content moves to a second file and the first begins anew; a few lines written at that very moment are lost. So the
@@ -18,9 +18,9 @@ const TAIL_BYTES: u64 = 8 * 1024;
 /// How many lines of that are shown.
 const TAIL_LINES: usize = 10;
 
-/// The file.
+/// The file that a program writes to.
 #[derive(Debug)]
-pub(super) struct Output {
+pub struct Output {
     path: PathBuf,
     /// Where the output of the present process begins.
     begin: u64,
@@ -28,17 +28,17 @@ pub(super) struct Output {
 
 impl Output {
     /// The output in this file.
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self { path, begin: 0 }
     }
 
     /// The path of the file.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens the file for a new process, which appends to it.
-    pub(super) fn open(&mut self) -> io::Result<File> {
+    pub fn open(&mut self) -> io::Result<File> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
         self.begin = file.metadata()?.len();
         self.keep_within_bounds()?;
@@ -46,7 +46,7 @@ impl Output {
     }
 
     /// Begins the file anew when it is too long.
-    pub(super) fn keep_within_bounds(&mut self) -> io::Result<()> {
+    pub fn keep_within_bounds(&mut self) -> io::Result<()> {
         if fs::metadata(&self.path)?.len() > LIMIT_BYTES {
             fs::copy(&self.path, self.path.with_extension("log.old"))?;
             OpenOptions::new().write(true).open(&self.path)?.set_len(0)?;
@@ -56,7 +56,7 @@ impl Output {
     }
 
     /// The last lines that the present process wrote.
-    pub(super) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.path)?;
             let from = file.metadata()?.len().saturating_sub(TAIL_BYTES).max(self.begin);

@@ -200,6 +200,11 @@ impl Server {
         self.number
     }
 
+    /// The file with its output.
+    pub fn log_path(&self) -> &Path {
+        self.output.path()
+    }
+
     /// The account that its files belong to.
     pub fn account(&self) -> &Account {
         &self.site.account

@@ -51,7 +51,7 @@ impl Protocol {
 }
 
 /// Flags of `onecopy up` about the protocol.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(crate) struct ProtocolFlags {
     /// Replication protocol: Onecopy's own, or a scheduler that ships statements to all replicas. A data
     /// folder keeps its kind.

@@ -19,6 +19,11 @@ const REPLICAS_VARIABLE: &str = "ONECOPY_REPLICAS";
 /// Greatest edit distance at which we suggest a setting's name.
 const SLIP_MAX: usize = 3;
 
+/// Whether a variable of this name changes a configuration.
+pub(crate) fn is_variable(name: &str) -> bool {
+    name == REPLICAS_VARIABLE || SETTINGS.iter().any(|setting| setting.variable() == name)
+}
+
 /// A value as it was written, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Raw {

@@ -8,6 +8,7 @@ use peers::PeersError;
 use pgserver::UpError;
 
 use super::etcd_check::EtcdUnfit;
+use super::up::NodesError;
 use crate::config::LoadError;
 use crate::config::log::LogPlaceError;
 use crate::config::protocol::ProtocolError;
@@ -56,6 +57,8 @@ pub(crate) enum NodeError {
     NotCompared(Box<Refusal>),
     /// The servers of `onecopy up` do not start.
     Servers(Box<UpError>),
+    /// The nodes of `onecopy up --nodes` do not start.
+    Nodes(Box<NodesError>),
     /// A part of the node could not be opened.
     Open(Box<OpenError>),
     /// The system grants no threads.
@@ -119,6 +122,7 @@ impl fmt::Display for NodeError {
             ),
             Self::NotCompared(refusal) => write!(f, "{}\n{UNDONE}", refusal.message),
             Self::Servers(error) => error.fmt(f),
+            Self::Nodes(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Threads(error) => write!(f, "cannot start session threads: {error}"),
             Self::Accept(error) => write!(f, "cannot accept clients: {error}"),
@@ -163,6 +167,12 @@ impl From<AdoptionError> for NodeError {
 impl From<ClusterFileError> for NodeError {
     fn from(error: ClusterFileError) -> Self {
         Self::ClusterFile(error)
+    }
+}
+
+impl From<NodesError> for NodeError {
+    fn from(error: NodesError) -> Self {
+        Self::Nodes(Box::new(error))
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn inspect(gateway: &Gateway) -> Result<Vec<EtcdConcern>, EtcdUnfit> 
     if answer.key(0).is_some() { Err(EtcdUnfit::Patroni) } else { Ok(concerns) }
 }
 
-fn check_release(url: String, version: String) -> Result<(), EtcdUnfit> {
+pub(super) fn check_release(url: String, version: String) -> Result<(), EtcdUnfit> {
     match numbers(&version) {
         None => Err(EtcdUnfit::UnknownRelease { url, version }),
         Some(release) if release < OLDEST => Err(EtcdUnfit::Release { url, version }),
@@ -131,7 +131,7 @@ fn check_release(url: String, version: String) -> Result<(), EtcdUnfit> {
 }
 
 /// The three numbers of a release such as `3.7.3` or `3.7.0-rc.1`.
-fn numbers(version: &str) -> Option<[u32; 3]> {
+pub(super) fn numbers(version: &str) -> Option<[u32; 3]> {
     let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }

@@ -3,8 +3,11 @@
 //! The node claims its port and data folder before it starts anything, so a failure leaves nothing half done.
 //! Supervisors restart servers while the node runs and stop them afterwards. A server that does not start does not
 //! keep the others from serving. If its data is damaged, it is rebuilt.
+//!
+//! With `--nodes` the nodes are processes of their own ([`nodes`]).
 
 mod auto_rebuild;
+mod nodes;
 mod server_registry;
 
 use std::collections::BTreeMap;
@@ -38,6 +41,7 @@ use crate::elastic::ServerSource;
 use crate::local::limits::{Limits, Pooling, ReplicaTimeouts};
 use crate::pool::POOL_MODE_TRANSACTION;
 use crate::terminal::Progress;
+pub(crate) use nodes::NodesError;
 use server_registry::{ServerRegistry, place};
 
 fn adjustments(up: &Up) -> Adjustments<'_> {
@@ -63,6 +67,13 @@ fn adjustments(up: &Up) -> Adjustments<'_> {
 
 /// Runs a node and its servers until it is stopped.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), NodeError> {
+    match nodes::wanted(&up)? {
+        1 => Box::pin(run_one(up, progress)).await,
+        several => Box::pin(nodes::run(up, several, progress)).await,
+    }
+}
+
+async fn run_one(up: Up, progress: &Progress) -> Result<(), NodeError> {
     let propagation = protocol::named(&up.protocol.name.name(), adjustments(&up))?;
     super::check_elastic(&up.elastic.config, &propagation)?;
     super::check_cache(result_cache_bytes(&up), &propagation)?;
