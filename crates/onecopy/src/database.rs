@@ -91,6 +91,12 @@ impl Database {
         self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A term begins. Marks that a former term of this process had appended may not be in the log, so they count no more; the replicas'
+    /// marks are read from the log anew.
+    pub(crate) fn begin_term(&self) {
+        *self.sequences() = Sequences::default();
+    }
+
     /// The edition of the object ids, and the map from a replica's to the anchor's; the anchor itself has none.
     pub(crate) fn oid_map(&self, replica: ReplicaId) -> (u64, Option<Arc<OidMap>>) {
         let maps = self.oid_maps.read().unwrap_or_else(PoisonError::into_inner);
@@ -115,5 +121,19 @@ impl Database {
         let edition = self.oid_edition.fetch_add(1, Ordering::AcqRel) + 1;
         let of = others.map(|(replica, address)| (replica, unknown(address))).collect();
         *maps = OidMaps { edition, of };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_a_former_term_covers_nothing_in_the_next_one() {
+        let database = Database::new(Served::of_new_servers());
+        database.sequences().note(Version(7), cluster::record::Sequence::default());
+        assert_eq!(database.sequences().all_marks().len(), 1);
+        database.begin_term();
+        assert!(database.sequences().all_marks().is_empty(), "its record may not be in the log");
     }
 }

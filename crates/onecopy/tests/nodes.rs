@@ -18,6 +18,8 @@ use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// A machine that is busy with other tests must not make nodes take each other for lost.
+const SLOWER: &[(&str, &str)] = &[("ONECOPY_TEST_SLOWER_TERMS", "4")];
 const COUNT: &str = "SELECT count(*) FROM noted";
 
 /// Three nodes over two servers and one etcd.
@@ -39,14 +41,14 @@ impl World {
             NAMES.iter().map(|name| format!("{name}=127.0.0.1:{}", folder::free_port())).collect();
         let setup = |name: &&str| {
             let settings = format!(
-                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"3s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
+                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"15s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
                 etcd.urls()
             );
             Setup::new(&servers.iter().collect::<Vec<_>>(), &settings)
         };
         let setups: Vec<Setup> = NAMES.iter().map(setup).collect();
         // All at once, as a service manager may do.
-        let nodes = join_all(setups.iter().map(|setup| setup.serve(&[]))).await;
+        let nodes = join_all(setups.iter().map(|setup| setup.serve(SLOWER))).await;
         Self { etcd, servers, setups, nodes: nodes.into_iter().map(Some).collect() }
     }
 
@@ -281,7 +283,7 @@ async fn the_loss_of_a_node_is_no_outage() {
     world.must_reach(count).await;
     assert_ne!(world.leader().await, leader);
     // It comes back, and follows. Its clients see everything.
-    world.nodes[leader] = Some(world.setups[leader].serve(&[]).await);
+    world.nodes[leader] = Some(world.setups[leader].serve(SLOWER).await);
     assert_eq!(value(&world.client(leader).await, COUNT).await, count.to_string());
     // A planned stop of the new leader.
     let leader = world.leader().await;
@@ -311,13 +313,15 @@ async fn a_leader_that_hangs_is_replaced_and_follows_when_it_wakes() {
     run(&open, "BEGIN; INSERT INTO noted VALUES (900000, 'open')").await;
     let count = under_load(&mut world, others(leader), 0, async |world| {
         world.nodes[leader].as_ref().unwrap().signal(Signal::STOP);
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // Longer than the others wait for a leader that they do not hear.
+        tokio::time::sleep(Duration::from_secs(5)).await;
     })
     .await;
     // What was open at the node that slept is over, and it acknowledges nothing of it.
     world.nodes[leader].as_ref().unwrap().signal(Signal::CONT);
     let failed = open.batch_execute("COMMIT").await.unwrap_err();
-    assert_eq!(failed.code().unwrap().code(), "40001", "{failed:?}");
+    // Until it hears of the new leader, it only knows that etcd has not answered for long.
+    assert!(["40001", "57P03"].contains(&failed.code().unwrap().code()), "{failed:?}");
     assert_eq!(value(&open, COUNT).await, count.to_string(), "it reads what was acknowledged meanwhile");
     assert_eq!(value(&idle, "EXECUTE one").await, "1", "an idle session notices nothing");
     assert_eq!(value(&idle, "SHOW application_name").await, "idle");

@@ -71,9 +71,21 @@ pub(super) fn open(
     Ok(OpenedLog { log: Arc::new(log), recovered, register, serve_from })
 }
 
+/// Makes terms so many times slower, for tests on machines that are busy with others.
+const SLOWER_VARIABLE: &str = "ONECOPY_TEST_SLOWER_TERMS";
+
+/// The durations of terms.
+pub(crate) fn timing() -> Timing {
+    let asked = std::env::var(SLOWER_VARIABLE).ok().and_then(|text| text.parse::<u64>().ok());
+    let factor = asked.unwrap_or(1).clamp(1, 100);
+    let Timing { beat_us, leader_deadline_us, lease_us, drift_percent } = Timing::default();
+    let (leader_deadline_us, lease_us) = (leader_deadline_us * factor, lease_us * factor);
+    Timing { beat_us, leader_deadline_us, lease_us, drift_percent }
+}
+
 /// After this no lease of a former leader is in force, whichever clock is fast.
 fn leases_run_out() -> Duration {
-    Duration::from_micros(Timing::default().lease_is_over_us())
+    Duration::from_micros(timing().lease_is_over_us())
 }
 
 /// Takes the chair from the node that has it.

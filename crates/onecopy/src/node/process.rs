@@ -93,6 +93,7 @@ impl Process {
             local: Arc::clone(&self.local),
             evictions: Arc::clone(&self.evictions),
         };
+        self.database.begin_term();
         let leader = Leader::new(log, seats, options);
         if !receiver.set(&leader) {
             return Err(OpenError::Twice("the log was started"));

@@ -38,8 +38,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::ids::{ClusterId, NodeId, Nonce, Version};
+use cluster::nodes::Rules;
 use cluster::nodes::term::{Member, Term};
-use cluster::nodes::{Rules, Timing};
 use cluster::time::Time;
 use commitlog::{EtcdChair, EtcdKeys, FileRegister, Keys};
 use peers::Peers;
@@ -333,7 +333,7 @@ async fn conduct(
     let others = all.values().copied().filter(|node| *node != own).collect();
     let term = Term::new(
         Member { node: own, others, nonce: run },
-        Timing::default(),
+        etcd_log::timing(),
         Rules::default(),
         Time::default(),
     );

@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{CrewId, Identity, SessionId, Version};
+use cluster::nodes::Rules;
 use cluster::nodes::lease::Grants;
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::TooManyCrews;
-use cluster::nodes::{Rules, Timing};
 use cluster::time::Time;
 use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::outputs::Outputs;
 use crate::coordinator::crews::Crews;
+use crate::coordinator::etcd_log::timing;
 use crate::coordinator::node_link::ToNode;
 use crate::coordinator::replica_address::MemberSeat;
 use crate::coordinator::view::View;
@@ -75,7 +76,7 @@ impl LocalCore {
         // The lease counts from before the claim, so time has to begin there.
         let confirmed = outputs.log.confirmed_at();
         let clock = Clock::since(confirmed.unwrap_or_else(Instant::now));
-        let lease_of = |at| Grants::new(Timing::default(), Rules::default(), clock.at(at));
+        let lease_of = |at| Grants::new(timing(), Rules::default(), clock.at(at));
         let grants = confirmed.map(lease_of);
         let core = Self { state: Mutex::new(State { cluster, effects: Vec::new(), grants }), clock, outputs };
         core.renew_lease();
@@ -181,7 +182,7 @@ impl LocalCore {
     /// Looks whether the log has confirmed the term since the last time.
     fn renew_lease(&self) {
         let Some(confirmed) = self.outputs.log.confirmed_at() else { return };
-        self.outputs.view.set_lease(confirmed + Duration::from_micros(Timing::default().lease_us));
+        self.outputs.view.set_lease(confirmed + Duration::from_micros(timing().lease_us));
         if let Some(grants) = &mut self.state().grants {
             self.let_go(grants);
         }

@@ -190,7 +190,7 @@ impl Conductor {
 
     fn news(&mut self, news: News) {
         match news {
-            News::Opened(log) if self.term.leads().is_some() => {
+            News::Opened(epoch, log) if self.term.leads() == Some(epoch) => {
                 self.log = Some(log);
                 self.hear(Input::Opened);
             }
@@ -199,10 +199,12 @@ impl Conductor {
                 // Nodes answer a beat, so they need not wait for the next one.
                 self.tell_others(|| Parcel::Beat { epoch, unconfirmed_us: 0 });
             }
-            // The term ended meanwhile, or the conductor is about to.
-            News::Opened(_) | News::Serving(_) | News::Stop => {}
-            News::Lost => self.hear(Input::Confirmed { sent: self.now(), is_ours: Some(false) }),
+            News::Lost(epoch) if self.term.leads() == Some(epoch) => {
+                self.hear(Input::Confirmed { sent: self.now(), is_ours: Some(false) });
+            }
             News::Cancel { node, pid, secret } => self.send(node, &Parcel::Cancel { pid, secret }),
+            // The term ended meanwhile, or the conductor is about to.
+            News::Opened(..) | News::Serving(_) | News::Lost(_) | News::Stop => {}
         }
     }
 

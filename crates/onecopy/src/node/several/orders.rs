@@ -35,12 +35,12 @@ pub(super) enum Order {
 
 /// What the office has done.
 pub(super) enum News {
-    /// The log is fenced for the term.
-    Opened(Arc<dyn LogEngine>),
+    /// The log is fenced for this term.
+    Opened(Epoch, Arc<dyn LogEngine>),
     /// Nodes can join the term.
     Serving(Epoch),
-    /// The log is another node's, or cannot be used.
-    Lost,
+    /// The log of this term is another node's, or cannot be used.
+    Lost(Epoch),
     /// A client of this node wants a statement of another node's cancelled.
     Cancel { node: NodeId, pid: i32, secret: Vec<u8> },
     /// The node stops.

@@ -119,6 +119,7 @@ struct Serving<'a> {
 impl OwnTerm {
     /// Serves one term. An error ends the node.
     pub(super) async fn serve(&self, order: TermOrder, news: &mpsc::Sender<News>) -> Result<(), NodeError> {
+        let epoch = order.claim.epoch;
         let over = self.open_and_serve(order, news).await;
         self.copy.give_back();
         match over {
@@ -126,7 +127,7 @@ impl OwnTerm {
             Over::LogLost(reason) => {
                 tracing::warn!(reason, "the term ends");
                 // If the conductor has gone, the node stops.
-                let _ = news.send(News::Lost).await;
+                let _ = news.send(News::Lost(epoch)).await;
                 Ok(())
             }
             Over::Failed(error) => Err(error),
@@ -147,8 +148,8 @@ impl OwnTerm {
             let Process { cluster, database, .. } = &self.process;
             let fenced = FencedLog::fence(opened, identities, *cluster, database).await?;
             // If the conductor has gone, the term ends with it.
-            let _ = news.send(News::Opened(Arc::clone(&log))).await;
-            let _ = may_serve.await;
+            let _ = news.send(News::Opened(epoch, Arc::clone(&log))).await;
+            may_serve.await.map_err(|_| Over::Ordered)?;
             Ok::<_, Over>((known, fenced))
         };
         let begun = tokio::select! {
