@@ -8,8 +8,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Child;
+use tokio::time::interval;
 
 use super::initdb::last_lines;
+use super::server::Ending;
 
 /// Beyond this the file begins anew.
 const LIMIT_BYTES: u64 = 32 * 1024 * 1024;
@@ -17,6 +22,9 @@ const LIMIT_BYTES: u64 = 32 * 1024 * 1024;
 const TAIL_BYTES: u64 = 8 * 1024;
 /// How many lines of that are shown.
 const TAIL_LINES: usize = 10;
+
+/// Interval at which the size of the file is looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(30);
 
 /// The file that a program writes to.
 #[derive(Debug)]
@@ -53,6 +61,22 @@ impl Output {
             self.begin = 0;
         }
         Ok(())
+    }
+
+    /// Waits until the process that writes here ends, and keeps the file within bounds meanwhile. `name` is for log lines.
+    pub async fn until_end(&mut self, process: &mut Child, name: &str) -> Ending {
+        let mut watch = interval(WATCH_EVERY);
+        let status = loop {
+            tokio::select! {
+                status = process.wait() => break status.ok(),
+                _ = watch.tick() => {
+                    if let Err(error) = self.keep_within_bounds() {
+                        tracing::warn!(name, %error, "cannot shorten the log of a process");
+                    }
+                }
+            }
+        };
+        Ending { status, last_words: self.last_words() }
     }
 
     /// The last lines that the present process wrote.

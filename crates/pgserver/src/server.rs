@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
@@ -46,8 +46,6 @@ const PAUSE: Duration = Duration::from_millis(25);
 const ATTEMPTS: u32 = 20;
 /// The pause before it is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How often the size of the log file is looked at.
-const LOG_WATCH: Duration = Duration::from_secs(30);
 
 /// The part that all servers of a cluster share.
 #[derive(Clone, Debug)]
@@ -151,19 +149,9 @@ impl Server {
     /// is no process to wait for.
     pub async fn exited(&mut self) -> Ending {
         let Some(process) = &mut self.process else { return std::future::pending().await };
-        let mut watch = interval(LOG_WATCH);
-        let status = loop {
-            tokio::select! {
-                status = process.wait() => break status.ok(),
-                _ = watch.tick() => {
-                    if let Err(error) = self.output.keep_within_bounds() {
-                        tracing::warn!(server = self.name, %error, "cannot shorten the log of the server");
-                    }
-                }
-            }
-        };
+        let ending = self.output.until_end(process, &self.name).await;
         self.process = None;
-        Ending { status, last_words: self.output.last_words() }
+        ending
     }
 
     /// Makes the folder for a copy of another server's data, empty and beside the own data folder. The server goes on.

@@ -15,7 +15,7 @@ use std::{fs, io};
 use pgserver::{Ending, Output};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child as Process, Command};
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::NodesError;
 
@@ -24,8 +24,6 @@ const LEFTOVER_STOP: Duration = Duration::from_secs(10);
 /// How long a killed process may take to disappear.
 const KILLED: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Interval at which the size of the log file is looked at.
-const LOG_WATCH: Duration = Duration::from_secs(30);
 
 /// A program with its arguments.
 #[derive(Clone, Debug)]
@@ -121,19 +119,9 @@ impl Child {
     /// Waits until the process ends. Never returns while there is none.
     pub(super) async fn exited(&mut self) -> Ending {
         let Some(process) = &mut self.process else { return std::future::pending().await };
-        let mut watch = interval(LOG_WATCH);
-        let status = loop {
-            tokio::select! {
-                status = process.wait() => break status.ok(),
-                _ = watch.tick() => {
-                    if let Err(error) = self.output.keep_within_bounds() {
-                        tracing::warn!(child = self.name, %error, "cannot shorten the log");
-                    }
-                }
-            }
-        };
+        let ending = self.output.until_end(process, &self.name).await;
         self.process = None;
-        Ending { status, last_words: self.output.last_words() }
+        ending
     }
 
     /// Asks the process to stop.
