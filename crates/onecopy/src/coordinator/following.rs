@@ -35,7 +35,7 @@ pub(crate) struct NodeEnd {
     pub(crate) news: mpsc::Receiver<ToNode>,
 }
 
-/// What sessions need that outlives the leaders whom their node follows.
+/// What sessions need from one leader to the next.
 pub(crate) struct Following {
     pub(crate) cluster_id: ClusterId,
     /// How the node keeps its replicas equal.

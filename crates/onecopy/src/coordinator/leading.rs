@@ -1,7 +1,7 @@
 //! Which node leads, as the rest of this process asks for it: the admin database, metrics, and the tasks of a term.
 //!
-//! A cluster of one node has its leader here for as long as it runs. With several nodes it comes and goes, so nobody keeps it for
-//! longer than one command.
+//! A cluster of one node has its leader here for as long as it runs. With several nodes it comes and goes, so each
+//! command asks for it anew.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -54,7 +54,7 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// This node leads, for as long as it runs or until somebody says otherwise.
+    /// This node leads, until [`Leading::end`].
     pub(crate) fn here(leader: &Arc<Leader>) -> Arc<Self> {
         let leading = Arc::<Self>::default();
         leading.begin(leader);

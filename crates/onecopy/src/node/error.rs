@@ -73,6 +73,10 @@ pub(crate) enum NodeError {
     NoSchema,
     /// The task of the member list has ended: a bug.
     RegistryEnded,
+    /// A task that runs as long as the node has ended: a bug.
+    TaskEnded(&'static str),
+    /// The register has no list of members, although the cluster was founded.
+    NoMembers,
     /// A part was opened twice: a bug.
     Twice(&'static str),
 }
@@ -132,6 +136,10 @@ impl fmt::Display for NodeError {
                 all.iter().try_for_each(|AbsentReplica { name, reason }| write!(f, "\n{name}: {reason}"))
             }
             Self::NoSchema => f.write_str("no replica has reported its schema"),
+            Self::TaskEnded(task) => write!(f, "{task} has ended, so this node cannot go on"),
+            Self::NoMembers => f.write_str(
+                "the list of members is missing on etcd, although the cluster was founded; find out what has deleted the key `member`",
+            ),
             Self::RegistryEnded => f.write_str("the task that keeps the list of members has ended"),
             Self::Twice(part) => write!(f, "{part} twice"),
         }

@@ -1,4 +1,4 @@
-//! What a process has for as long as it runs, whoever leads: the database, the clients' state, pools, and the kind of node.
+//! The parts of a process that do not depend on which node leads: the database, the clients' state, pools, and the kind of node.
 //!
 //! A leader is made of it for each term of this node ([`Process::lead`]). Sessions use the leader's coordinator where a node is alone.
 //! Where there are several, they have one of their own, which outlives terms ([`Process::follow`]).

@@ -99,7 +99,14 @@ pub(super) struct SeveralNode {
     failed: mpsc::Receiver<NodeError>,
     office: JoinHandle<()>,
     news: mpsc::Sender<News>,
-    conductor: std::thread::JoinHandle<()>,
+    conductor: ConductorThread,
+}
+
+/// The thread of the conductor.
+struct ConductorThread {
+    thread: std::thread::JoinHandle<()>,
+    /// Closed when the thread ends, whatever the reason.
+    ended: oneshot::Receiver<()>,
 }
 
 impl SeveralNode {
@@ -158,7 +165,7 @@ impl SeveralNode {
                     unknown = linking => NodeError::UnknownMember(Box::new(unknown)),
                     error = serving => error,
                 };
-                // If nobody hears it, the node stops already.
+                // A node that stops does not hear it.
                 let _ = failing.send(error).await;
             }),
         ];
@@ -205,7 +212,8 @@ impl SeveralNode {
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            Some(error) = self.failed.recv() => Err(error),
+            error = self.failed.recv() => Err(error.unwrap_or(NodeError::TaskEnded("the task of terms and links"))),
+            _ = &mut self.conductor.ended => Err(NodeError::TaskEnded("the thread that conducts the node")),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
@@ -223,9 +231,9 @@ impl SeveralNode {
         self.copy.close().await;
         // If it has ended already, there is nothing to stop.
         let _ = self.news.send(News::Stop).await;
-        let conductor = self.conductor;
-        if tokio::task::spawn_blocking(move || conductor.join()).await.is_err() {
-            tracing::error!("the thread that conducts the node was not joined");
+        let thread = self.conductor.thread;
+        if !matches!(tokio::task::spawn_blocking(move || thread.join()).await, Ok(Ok(()))) {
+            tracing::error!("the thread that conducts the node panicked");
         }
         ended
     }
@@ -310,7 +318,7 @@ async fn conduct(
     etcd: &EtcdKeys,
     cluster: String,
     ends: Ends,
-) -> Result<std::thread::JoinHandle<()>, NodeError> {
+) -> Result<ConductorThread, NodeError> {
     let Settings { place, peers, .. } = settings;
     let run = Nonce(getrandom::u64().map_err(OpenError::Random)?);
     let options = peers::Options {
@@ -344,7 +352,9 @@ async fn conduct(
     let (linked, is_linked) = oneshot::channel();
     let Ends { orders, news, leading } = ends;
     let board = Board { leading, own, all: statuses };
+    let (alive, ended) = oneshot::channel();
     let conducting = move || {
+        let _alive = alive;
         runtime.block_on(async move {
             let started = Peers::start(options).await;
             let (started, links) = match started {
@@ -365,5 +375,5 @@ async fn conduct(
         Ok(started) => started.map_err(|error| NodeError::Links(Box::new(error)))?,
         Err(_) => return Err(NodeError::Threads(std::io::Error::other("the conductor has ended"))),
     }
-    Ok(thread)
+    Ok(ConductorThread { thread, ended })
 }

@@ -25,19 +25,19 @@ struct Inner {
     owner: Mutex<Owner>,
 }
 
-/// Who has the copy.
+/// The owner of the copy.
 enum Owner {
-    /// Nobody; it is to be followed.
-    Nobody,
+    /// It is to be followed.
+    Unowned,
     Follower(Follower),
-    /// A term of this node, or nobody any more because the node stops.
+    /// A term of this node. Also when the node stops: then the copy is not followed again.
     Term,
 }
 
 impl CopyKeeper {
     /// Opens nothing yet.
     pub(super) fn new(etcd: EtcdKeys, dir: PathBuf, cluster: ClusterId, node: String) -> Self {
-        Self(Arc::new(Inner { etcd, dir, cluster, node, owner: Mutex::new(Owner::Nobody) }))
+        Self(Arc::new(Inner { etcd, dir, cluster, node, owner: Mutex::new(Owner::Unowned) }))
     }
 
     /// The keys of the cluster.
@@ -64,7 +64,7 @@ impl CopyKeeper {
             let mut owner = inner.owner();
             let follower = match std::mem::replace(&mut *owner, Owner::Term) {
                 Owner::Follower(follower) => Some(follower),
-                Owner::Nobody | Owner::Term => None,
+                Owner::Unowned | Owner::Term => None,
             };
             match follower.and_then(Follower::stop) {
                 Some(copy) => Ok(copy),
@@ -77,7 +77,7 @@ impl CopyKeeper {
 
     /// A term of this node has let the copy go.
     pub(super) fn give_back(&self) {
-        *self.0.owner() = Owner::Nobody;
+        *self.0.owner() = Owner::Unowned;
     }
 
     /// Ends following, for good.
@@ -102,9 +102,9 @@ impl Inner {
                 }
                 Some(Ending::Failed(error)) => tracing::warn!(%error, "the copy of the log follows no more"),
             }
-            *owner = Owner::Nobody;
+            *owner = Owner::Unowned;
         }
-        if matches!(*owner, Owner::Nobody) {
+        if matches!(*owner, Owner::Unowned) {
             let copy = LogCopy::open(&self.dir, self.cluster)?;
             *owner = Owner::Follower(Follower::start(self.etcd.clone(), copy, &self.node)?);
         }

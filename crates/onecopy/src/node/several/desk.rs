@@ -105,7 +105,7 @@ impl Desk {
     fn call(&self, unanswered: Input, ask: impl FnOnce(&EtcdChair) -> Option<Answer> + Send + 'static) {
         let (chair, answers) = (Arc::clone(&self.chair), self.answers.clone());
         let nothing = Answer { input: unanswered, claim: None, reading: None };
-        // If the machine has gone, nobody waits for the answer.
+        // If the machine has gone, the answer is not needed.
         match Arc::clone(&self.calls).try_acquire_owned() {
             Err(_) => drop(answers.try_send(nothing)),
             Ok(permit) => drop(spawn_blocking(move || {

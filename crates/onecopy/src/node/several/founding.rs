@@ -29,12 +29,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What every node mirrors at its start.
 const MIRRORED: [Entry; 2] = [Entry::Seal, Entry::Members];
 
-/// The cluster that this node belongs to. Founds it if nobody has.
+/// The cluster that this node belongs to. Founds it if no node has.
 pub(super) async fn find_cluster(settings: &Arc<Settings>, etcd: &EtcdKeys) -> Result<Membership, NodeError> {
     loop {
         if mirror(settings, etcd).await? {
             let found = cluster_file::read(&settings.folder)?;
-            return found.ok_or(NodeError::Twice("the file of members was read"));
+            return found.ok_or(NodeError::NoMembers);
         }
         let Settings { folder, served, replicas, start_patience, place, .. } = &**settings;
         let log = LogPlace::Etcd(Box::new(place.clone()));

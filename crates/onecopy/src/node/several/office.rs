@@ -1,5 +1,5 @@
-//! Does what the conductor orders: opens, serves and closes the terms of this node, and links its sessions to the leader, whoever
-//! that is.
+//! Does what the conductor orders: opens, serves and closes the terms of this node, and links its sessions to the leader, on
+//! this node or on another one.
 //!
 //! Terms follow each other: one begins when the former has let the log go. So do the links of the sessions of this node.
 //!

@@ -192,7 +192,7 @@ impl OwnTerm {
         let Settings { folder, served, replicas, start_patience, place, .. } = &*self.settings;
         // The files follow the register from the start of the term.
         let membership = cluster_file::read(folder).map_err(NodeError::from)?;
-        let membership = membership.ok_or(NodeError::Twice("the file of members was read"))?;
+        let membership = membership.ok_or(NodeError::NoMembers)?;
         if membership.is_adopted() {
             let members = adoption::places(&membership, served, replicas).map_err(NodeError::from)?;
             return Ok(Known { membership, members });
@@ -263,7 +263,7 @@ impl OwnTerm {
             },
             _ = ends.changed() => Over::Ordered,
             () = registry.run() => Over::Failed(NodeError::RegistryEnded),
-            () = elastic => Over::Failed(NodeError::RegistryEnded),
+            () = elastic => Over::Failed(NodeError::TaskEnded("the task of elasticity")),
         }
     }
 
