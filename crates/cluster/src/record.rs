@@ -263,6 +263,12 @@ impl Record {
         self.envelope.flags & WRITES_EVERYTHING != 0
     }
 
+    /// Whether it may change the schema: it holds a statement, or may hold one in a file.
+    pub fn may_change_schema(&self) -> bool {
+        let may_be_one = |item| matches!(item, Item::Statement(_) | Item::Shipped(_) | Item::Spilled(_));
+        self.writes_everything() && self.items().any(may_be_one)
+    }
+
     /// Its items in order.
     pub fn items(&self) -> Items<'_> {
         Items::new(self.header().database, self.items_bytes())

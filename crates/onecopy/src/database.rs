@@ -75,15 +75,12 @@ impl Database {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a catalogue unless the present one is newer. Returns whether it did. A catalogue that was requested
-    /// earlier may arrive later.
-    pub(crate) fn take_catalogue(&self, catalogue: Catalogue) -> bool {
+    /// Takes a catalogue unless the present one is newer. A catalogue that was requested earlier may arrive later.
+    pub(crate) fn take_catalogue(&self, catalogue: Catalogue) {
         let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
-        let is_newest = catalogue.generation() >= present.generation();
-        if is_newest {
+        if catalogue.generation() >= present.generation() {
             *present = Arc::new(catalogue);
         }
-        is_newest
     }
 
     /// The marks of sequences, and the leases of replicas.

@@ -57,13 +57,14 @@ impl Rows {
         Ok(Self { choices, rules: rules()?, slow_refresh, new_tables })
     }
 
-    /// The core of a new term. It knows the unused replica numbers from the start.
+    /// The core of a new term, in whose log no schema change comes after `schema`. It knows the unused replica numbers from the start.
     pub(crate) fn core(
         &self,
         members: &[ReplicaId],
         anchor: ReplicaId,
         placement: Placement,
         term: Term,
+        schema: Version,
     ) -> Result<Cluster, OpenError> {
         let highest = members.iter().max().ok_or(OpenError::NoReplicas)?;
         if highest.0 >= REPLICAS_MAX {
@@ -78,6 +79,7 @@ impl Rows {
             placement,
             epoch: term.epoch,
             last: term.last,
+            schema,
             refresh_pause_us,
             keys_max,
             refresh_versions_max,

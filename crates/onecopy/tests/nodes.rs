@@ -277,10 +277,18 @@ async fn the_loss_of_a_node_is_no_outage() {
     a_cancel_request_finds_its_node(&world).await;
     let leader = world.leader().await;
     let mut count = under_load(&mut world, others(leader), 0, async |world| {
+        // The last thing that it does.
+        let client = world.client(leader).await;
+        run(&client, "ALTER TABLE made ADD COLUMN late int DEFAULT 1").await;
         world.nodes[leader].take().unwrap().signal(Signal::KILL);
     })
     .await;
     world.must_reach(count).await;
+    for node in others(leader) {
+        let client = world.client(node).await;
+        run(&client, "UPDATE made SET late = late + 1 WHERE id <= 10").await;
+        assert_eq!(value(&client, "SELECT DISTINCT late FROM made WHERE id > 10").await, "1");
+    }
     assert_ne!(world.leader().await, leader);
     // It comes back, and follows. Its clients see everything.
     world.nodes[leader] = Some(world.setups[leader].serve(SLOWER).await);

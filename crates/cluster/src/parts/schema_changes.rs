@@ -54,9 +54,10 @@ pub struct SchemaChanges {
 }
 
 impl SchemaChanges {
-    /// Nothing is known of schema changes up to this version.
-    pub fn since(forgotten: Version) -> Self {
-        Self { recent: VecDeque::new(), forgotten, voided: forgotten }
+    /// At the start of a term. Nothing is known of schema changes up to `schema`; none after it is in the log, which ends with `last`.
+    /// Leases of former terms are revoked.
+    pub fn recovered(last: Version, schema: Version) -> Self {
+        Self { recent: VecDeque::new(), forgotten: schema, voided: last }
     }
 
     /// A schema change is durable, after all those before.
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn only_later_changes_of_what_is_mentioned_concern() {
-        let mut changes = SchemaChanges::since(Version(3));
+        let mut changes = SchemaChanges::recovered(Version(4), Version(3));
         changes.note(Version(5), names(&[7]));
         changes.note(Version(8), names(&[9]));
         assert!(changes.concern(Version(2), SALES, &[]), "what was before is not known");
@@ -108,12 +109,12 @@ mod tests {
         assert!(!changes.concern(Version(4), SALES, &[6]));
         assert!(!changes.concern(Version(5), SALES, &[7]));
         assert!(changes.concern(Version(5), SALES, &[9]) && !changes.concern(Version(8), SALES, &[9]));
-        assert!(!changes.void_lent(Version(3)));
+        assert!(changes.void_lent(Version(3)) && !changes.void_lent(Version(4)), "leases of former terms");
     }
 
     #[test]
     fn unknown_changes_concern_all_names() {
-        let mut changes = SchemaChanges::since(Version(0));
+        let mut changes = SchemaChanges::recovered(Version(0), Version(0));
         changes.note(Version(2), Defined::of(&Claims::everything()));
         assert!(changes.concern(Version(1), SALES, &[]) && changes.void_lent(Version(1)));
         assert!(!changes.concern(Version(2), SALES, &[]) && !changes.void_lent(Version(2)));
@@ -121,14 +122,14 @@ mod tests {
 
     #[test]
     fn forgotten_changes_concern_all_names() {
-        let mut changes = SchemaChanges::since(Version(0));
+        let mut changes = SchemaChanges::recovered(Version(0), Version(0));
         (1..=CHANGES_MAX as u64 + 2).for_each(|version| changes.note(Version(version), names(&[7])));
         assert!(changes.concern(Version(1), SALES, &[]) && !changes.concern(Version(2), SALES, &[]));
     }
 
     #[test]
     fn a_name_of_another_database_does_not_concern() {
-        let mut changes = SchemaChanges::since(Version(0));
+        let mut changes = SchemaChanges::recovered(Version(0), Version(0));
         changes.note(Version(1), names(&[7]));
         assert!(changes.concern(Version(0), SALES, &[7]) && !changes.concern(Version(0), STOCK, &[7]));
     }

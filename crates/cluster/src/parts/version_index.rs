@@ -163,11 +163,12 @@ pub struct VersionIndex {
 }
 
 impl VersionIndex {
-    /// The index of a new leader: every record that is in the log counts as needed, by every read (DESIGN section 6).
-    pub fn recovered(last: Version) -> Self {
+    /// The index of a new leader: every record that is in the log counts as needed, by every read (DESIGN section 6). No schema change
+    /// after `schema` is among them.
+    pub fn recovered(last: Version, schema: Version) -> Self {
         let mut index = Self::forgetful(last);
         index.unbounded = Stamp { last, home: None, other: Version::ZERO };
-        (index.everything, index.last_ddl) = (last, last);
+        (index.everything, index.last_ddl) = (last, schema);
         index
     }
 

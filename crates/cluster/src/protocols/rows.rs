@@ -267,7 +267,7 @@ impl Rows {
         options.check_anchor()?;
         let floor = if options.rules.home_catches_up { options.last } else { Version::ZERO };
         let index = if options.rules.whole_log_is_needed {
-            VersionIndex::recovered(options.last)
+            VersionIndex::recovered(options.last, options.schema)
         } else {
             VersionIndex::forgetful(options.last)
         };
@@ -304,7 +304,7 @@ impl Rows {
             memory_groups: MemoryGroups::of(options.choices.home).map(Box::new),
             drawing: Drawing::default(),
             placement: options.placement,
-            schema_changes: SchemaChanges::since(options.last),
+            schema_changes: SchemaChanges::recovered(options.last, options.schema),
             catalogue: None,
             catalogue_asked: None,
             unclassified: Vec::new(),

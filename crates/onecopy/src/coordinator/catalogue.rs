@@ -24,11 +24,11 @@ impl Coordinator {
         None
     }
 
-    /// Takes a newer catalogue, which reflects all DDL up to its generation.
+    /// Takes a catalogue, which reflects all DDL up to its generation, unless there is a newer one.
     pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
         let version = Version(catalogue.generation());
-        if self.database.take_catalogue(catalogue) {
-            self.core.tell(Event::CatalogueLoaded { version });
-        }
+        self.database.take_catalogue(catalogue);
+        // The present one reflects all that this one does.
+        self.core.tell(Event::CatalogueLoaded { version });
     }
 }

@@ -355,6 +355,7 @@ mod tests {
             placement,
             epoch: Epoch(1),
             last: Version::ZERO,
+            schema: Version::ZERO,
             refresh_pause_us: rows::REFRESH_PAUSE_US,
             keys_max: rows::KEYS_MAX,
             refresh_versions_max: rows::REFRESH_VERSIONS_MAX,

@@ -58,7 +58,7 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             let placement = plan.placement(&fenced.register, database.served.id).await?;
             let anchor =
                 first_anchor(&plan.places, &plan.new_tables, &placement).ok_or(OpenError::NoFullReplica)?;
-            let core = Some(rows.core(&members, anchor, placement, fenced.term)?);
+            let core = Some(rows.core(&members, anchor, placement, fenced.term, fenced.term.last)?);
             (fenced, Parts { kind: Arc::new(rows), core, anchor })
         }
         Propagation::Statements(choices) => {

@@ -14,6 +14,7 @@
 //! | [`office`] | carries out what the conductor orders |
 //! | [`term`] | one term of this node |
 //! | [`copy`] | this node's copy of the log |
+//! | [`last_schema_change`] | what a new leader need not take for a schema change |
 //!
 //! Sessions outlive terms: their coordinator reaches the core over a link, also in the process of the leader. So nothing in them differs
 //! between a leader and a follower ([`crate::coordinator::following`]).
@@ -25,6 +26,7 @@ mod copy;
 mod crews;
 mod desk;
 mod founding;
+mod last_schema_change;
 mod office;
 mod orders;
 mod parcel;
@@ -150,6 +152,7 @@ impl SeveralNode {
             leading: Arc::clone(&leading),
             copy: copy.clone(),
             links,
+            sessions: Arc::clone(&coordinator),
             has_served: Arc::clone(&has_served),
             progress: progress.clone(),
         };

@@ -37,9 +37,7 @@ async fn read_catalogues(coordinator: &Coordinator, mut schema: watch::Receiver<
         let wanted = *schema.borrow_and_update();
         if coordinator.database.catalogue().generation() < wanted.0 {
             match read_catalogue(coordinator, wanted).await {
-                Ok(catalogue) => {
-                    coordinator.database.take_catalogue(catalogue);
-                }
+                Ok(catalogue) => coordinator.database.take_catalogue(catalogue),
                 Err(error) => {
                     tracing::debug!(%error, version = wanted.0, "cannot read the catalogue; trying again");
                     tokio::time::sleep(PAUSE).await;

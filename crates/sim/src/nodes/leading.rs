@@ -195,6 +195,7 @@ impl World {
             placement: Placement::full(replicas),
             epoch: lead.epoch,
             last,
+            schema: last,
             refresh_pause_us: 0,
             keys_max: rows::KEYS_MAX,
             refresh_versions_max: rows::REFRESH_VERSIONS_MAX,

@@ -86,6 +86,7 @@ impl Onecopy {
             placement: Placement::full(replicas),
             epoch: Epoch(1),
             last: Version::ZERO,
+            schema: Version::ZERO,
             // A batch costs as much as its records together.
             refresh_pause_us: 0,
             keys_max: rows::KEYS_MAX,

@@ -36,6 +36,12 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// The version of the last schema change.
+    fn last_schema_change(&self) -> Version {
+        let last = self.records.iter().rev().find(|record| record.may_change_schema());
+        last.map_or(Version::ZERO, |record| record.header().last)
+    }
+
     /// The rows after all records.
     pub(super) fn replay(&self) -> Rows {
         self.replay_until(self.last())
@@ -156,6 +162,7 @@ impl World {
             placement: self.placement.clone(),
             epoch: Epoch(self.epoch),
             last,
+            schema: self.disk.last_schema_change(),
             refresh_pause_us: self.plan.pace.batching_us,
             keys_max: self.plan.keys_max,
             refresh_versions_max: self.plan.refresh_versions_max,

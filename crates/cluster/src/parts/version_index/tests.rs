@@ -63,7 +63,7 @@ impl VersionIndex {
 
 #[test]
 fn a_read_needs_the_last_writer_of_what_it_reads() {
-    let mut index = VersionIndex::recovered(Version(10));
+    let mut index = VersionIndex::recovered(Version(10), Version(4));
     index.write(H1, &rows(&[(1, 7)]));
     index.write(H1, &rows(&[(1, 8), (2, 1)]));
     index.settle();
@@ -73,12 +73,12 @@ fn a_read_needs_the_last_writer_of_what_it_reads() {
     assert_eq!(index.need(&tables(&[1])), Version(12));
     assert_eq!(index.need(&tables(&[3])), Version(10), "what was in the log at the start is needed");
     assert_eq!(index.need(&Reads::All), Version(12));
-    assert_eq!(index.need(&Reads::Catalogue), Version(10));
+    assert_eq!(index.need(&Reads::Catalogue), Version(4), "what is in the log after it changes no schema");
 }
 
 #[test]
 fn versions_that_are_not_durable_are_not_needed() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.write(H1, &rows(&[(1, 7)]));
     index.settle();
     index.write(H1, &rows(&[(1, 7)]));
@@ -89,7 +89,7 @@ fn versions_that_are_not_durable_are_not_needed() {
 
 #[test]
 fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.assign(
         Version(1),
         H1,
@@ -109,7 +109,7 @@ fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
 
 #[test]
 fn ddl_is_needed_by_everything() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.write(H1, &rows(&[(1, 1)]));
     index.assign(Version(2), H1, Written { everything: true, ..NOTHING }, &Claims::everything());
     index.durable_to(Version(1), false);
@@ -123,7 +123,7 @@ fn ddl_is_needed_by_everything() {
 /// it".
 #[test]
 fn claims_conflict_in_both_directions() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.write(H1, &shared(1, 5));
     assert_eq!(index.foreign(&rows(&[(1, 5)]), H2).0, Version(1), "who writes meets who relies on it");
     assert_eq!(index.foreign(&shared(1, 5), H2).0, Version::ZERO, "two may rely on it");
@@ -136,7 +136,7 @@ fn claims_conflict_in_both_directions() {
 
 #[test]
 fn a_group_is_read_and_claimed_as_a_whole_and_written_by_rows() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.write(H1, &grouped(1, 5, 100));
     index.settle();
     assert_eq!(index.need(&row(1, 100)), Version(1), "who reads the group needs who wrote a row of it");
@@ -157,7 +157,7 @@ fn a_group_is_read_and_claimed_as_a_whole_and_written_by_rows() {
 
 #[test]
 fn forgotten_groups_stand_for_their_table() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.keys_max = 1;
     index.write(H1, &Claims { rows: Vec::new(), ..grouped(1, 5, 100) });
     index.write(H1, &rows(&[(1, 1)]));
@@ -168,7 +168,7 @@ fn forgotten_groups_stand_for_their_table() {
 
 #[test]
 fn an_own_version_does_not_hide_a_foreign_one() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.write(H1, &shared(1, 5));
     index.write(H2, &shared(1, 5));
     index.write(H2, &shared(1, 5));
@@ -180,7 +180,7 @@ fn an_own_version_does_not_hide_a_foreign_one() {
 
 #[test]
 fn forgotten_keys_stand_for_their_table() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.keys_max = 2;
     index.write(H1, &rows(&[(1, 1)]));
     index.write(H2, &rows(&[(1, 2)]));
@@ -241,7 +241,7 @@ proptest! {
         versions in proptest::collection::vec((touched((0_u64..3).prop_map(Some)), any::<bool>()), 1..12),
         read in touched(proptest::option::of(0_u64..3)),
     ) {
-        let mut index = VersionIndex::recovered(Version::ZERO);
+        let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
         for (wrote, is_group) in &versions {
             let id = DatabaseId::FIRST.table(wrote.table);
             let row = wrote.row.map(|row| (id, row)).into_iter().collect();
@@ -265,7 +265,7 @@ proptest! {
 
 #[test]
 fn a_row_remembers_what_was_changed_since_it_came() {
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     let (id, claims) = (DatabaseId::FIRST.table(1), rows(&[(1, 7)]));
     let set = |at: usize| ColumnSet::EMPTY.with(at);
     index.write(H1, &claims);

@@ -21,6 +21,8 @@ pub struct Options {
     pub epoch: Epoch,
     /// The last version in the log. All versions up to it are needed.
     pub last: Version,
+    /// No schema change after this version is in the log; `last` if that is not known.
+    pub schema: Version,
     /// [`super::REFRESH_PAUSE_US`], except in tests and simulations.
     pub refresh_pause_us: u64,
     /// [`super::KEYS_MAX`], except in tests and simulations.
@@ -96,6 +98,7 @@ mod tests {
             placement,
             epoch: Epoch(1),
             last: Version::ZERO,
+            schema: Version::ZERO,
             refresh_pause_us: REFRESH_PAUSE_US,
             keys_max: KEYS_MAX,
             refresh_versions_max: REFRESH_VERSIONS_MAX,

@@ -74,6 +74,7 @@ impl Bench {
             placement,
             epoch: Epoch(1),
             last: Version::ZERO,
+            schema: Version::ZERO,
             refresh_pause_us,
             keys_max: KEYS_MAX,
             refresh_versions_max: REFRESH_VERSIONS_MAX,

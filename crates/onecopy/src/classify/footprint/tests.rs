@@ -394,7 +394,7 @@ fn updated(old: [i32; 3], new: [i32; 3]) -> VersionIndex {
     let claimed = so_far.complete(&builder.seal(), &catalogue());
     let changed = so_far.changed();
     let written = Written { tables: &[LINE], changed: &changed, everything: false };
-    let mut index = VersionIndex::recovered(Version::ZERO);
+    let mut index = VersionIndex::recovered(Version::ZERO, Version::ZERO);
     index.assign(Version(1), ReplicaId(0), written, &claimed[0].claims);
     index
 }

@@ -20,6 +20,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::copy::CopyKeeper;
 use super::crews::serve_crews;
+use super::last_schema_change::KnownSchemaChanges;
 use super::orders::{Admission, News, SessionLink, TermOrder};
 use super::settings::Settings;
 use crate::config::log::{EtcdPlace, LogPlace};
@@ -27,7 +28,7 @@ use crate::coordinator::checkpoints::Checkpoints;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan;
 use crate::coordinator::register::TermRegister;
-use crate::coordinator::{Leader, Leading, ReplicaAddress};
+use crate::coordinator::{Coordinator, Leader, Leading, ReplicaAddress};
 use crate::elastic::{self, ServerSource};
 use crate::membership::adoption::{self, Places, Settled};
 use crate::membership::cluster_file::{self, Membership};
@@ -55,6 +56,8 @@ pub(super) struct OwnTerm {
     pub(super) leading: Arc<Leading>,
     pub(super) copy: CopyKeeper,
     pub(super) links: mpsc::Sender<SessionLink>,
+    /// The sessions of this node, which have followed the former leaders.
+    pub(super) sessions: Arc<Coordinator>,
     /// Clients of this node were served before.
     pub(super) has_served: Arc<AtomicBool>,
     pub(super) progress: Progress,
@@ -234,8 +237,15 @@ impl OwnTerm {
         let placement = plan::placement(&fenced.register, places.clone(), database).await?;
         let anchor =
             first_anchor(&places, &self.settings.new_tables, &placement).ok_or(OpenError::NoFullReplica)?;
-        let core = Some(self.rows.core(&members, anchor, placement, fenced.term)?);
         let is_founding = !known.membership.is_adopted();
+        let last = fenced.term.last;
+        let schema = if is_founding {
+            // Adoption changes the servers past the log.
+            last
+        } else {
+            KnownSchemaChanges::of(&self.sessions).complete(fenced.log.as_ref(), last).await
+        };
+        let core = Some(self.rows.core(&members, anchor, placement, fenced.term, schema)?);
         self.process.lead(fenced, TermParts { places, core, anchor, checkpoints, is_founding })
     }
 

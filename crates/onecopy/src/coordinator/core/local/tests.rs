@@ -23,6 +23,7 @@ fn state(view: &View) -> State {
         placement: Placement::full(1),
         epoch: Epoch(1),
         last: Version::ZERO,
+        schema: Version::ZERO,
         refresh_pause_us: 0,
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
