@@ -33,6 +33,7 @@ mod parcel;
 mod settings;
 mod spills;
 mod term;
+mod unanswered;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use super::desk::{Answer, Desk, time_of};
 use super::orders::{News, Order};
 use super::parcel::{self, JoinId, Parcel};
+use super::unanswered::Unanswered;
 use crate::coordinator::following::NodeEnd;
 use crate::coordinator::node_link::{QUEUE_MAX, ToLeader, ToNode};
 use crate::coordinator::{Leading, NodeRole, NodeStatus};
@@ -101,6 +102,7 @@ pub(super) struct Conductor {
     desk: Desk,
     peers: Arc<Peers<Parcel>>,
     links: BTreeMap<NodeId, LinkId>,
+    unanswered: Unanswered,
     followed: Option<Followed>,
     joins: JoinId,
     crews: BTreeMap<NodeId, Crew>,
@@ -132,6 +134,7 @@ impl Conductor {
             desk,
             peers: Arc::new(peers),
             links: BTreeMap::new(),
+            unanswered: Unanswered::default(),
             followed: None,
             joins: JoinId::default(),
             crews: BTreeMap::new(),
@@ -197,7 +200,7 @@ impl Conductor {
             News::Serving(epoch) if self.term.leads() == Some(epoch) => {
                 self.serving = Some(epoch);
                 // Nodes answer a beat, so they need not wait for the next one.
-                self.tell_others(|| Parcel::Beat { epoch, unconfirmed_us: 0 });
+                self.tell_others(&Parcel::Beat { epoch, unconfirmed_us: 0 });
             }
             News::Lost(epoch) if self.term.leads() == Some(epoch) => {
                 self.hear(Input::Confirmed { sent: self.now(), is_ours: Some(false) });
@@ -219,7 +222,10 @@ impl Conductor {
         if let Some((to, parcel)) = parcel::parcel(&output) {
             match to {
                 Some(node) => self.send(node, &parcel),
-                None => self.links.keys().for_each(|node| self.send(*node, &parcel)),
+                None => self.tell_others(&parcel),
+            }
+            if matches!(parcel, Parcel::Beat { .. }) {
+                self.break_deaf_links();
             }
             return;
         }
@@ -308,12 +314,14 @@ impl Conductor {
             PeerEvent::Up { node, link, .. } => {
                 tracing::info!(node = self.name(node), "linked");
                 self.links.insert(node, link);
+                self.unanswered.hear(node);
                 self.greet();
             }
             PeerEvent::Down { node, link, reason } => {
                 tracing::info!(node = self.name(node), %reason, "the link is gone");
                 if self.links.get(&node) == Some(&link) {
                     self.links.remove(&node);
+                    self.unanswered.forget(node);
                 }
                 self.crews.remove(&node);
                 if self.followed.as_ref().is_some_and(|followed| followed.leader == node) {
@@ -326,9 +334,11 @@ impl Conductor {
     }
 
     fn message(&mut self, node: NodeId, message: Parcel) {
+        self.unanswered.hear(node);
         if let Some(input) = parcel::input(node, &message) {
             self.hear(input);
             if matches!(input, Input::Beat { .. }) {
+                self.send(node, &Parcel::Heard);
                 self.greet();
             }
             return;
@@ -359,7 +369,11 @@ impl Conductor {
                 }
             }
             Parcel::Cancel { pid, secret } => self.order(Order::Cancel { pid, secret }),
-            Parcel::Hello { .. } | Parcel::Beat { .. } | Parcel::Ask { .. } | Parcel::Vote { .. } => {}
+            Parcel::Heard
+            | Parcel::Hello { .. }
+            | Parcel::Beat { .. }
+            | Parcel::Ask { .. }
+            | Parcel::Vote { .. } => {}
         }
     }
 
@@ -429,8 +443,17 @@ impl Conductor {
         }
     }
 
-    fn tell_others(&self, parcel: impl Fn() -> Parcel) {
-        self.links.keys().for_each(|node| self.send(*node, &parcel()));
+    fn tell_others(&self, parcel: &Parcel) {
+        self.links.keys().for_each(|node| self.send(*node, parcel));
+    }
+
+    /// A beat has gone out.
+    fn break_deaf_links(&mut self) {
+        for node in self.unanswered.beat() {
+            let Some(link) = self.links.get(&node) else { continue };
+            tracing::warn!(node = self.name(node), "beats are not answered, so the link is broken");
+            self.peers.break_link(node, *link);
+        }
     }
 
     /// What cannot be sent is as if it were lost with the link; the machine says it again.

@@ -34,6 +34,8 @@ pub(super) enum Parcel {
     ToNode { join: JoinId, message: ToNode },
     /// A client wants a statement cancelled, with the key that a session of the receiver has given it.
     Cancel { pid: i32, secret: Vec<u8> },
+    /// A beat was heard.
+    Heard,
 }
 
 /// What a message tells the machine of take-over, if it is for that.
