@@ -1,4 +1,5 @@
-//! Checkpoints: versions with a name, each with a copy of a server's data, also over a restart (protocol `c-jdbc`).
+//! Checkpoints: versions with a name, each with a copy of a server's data, also over a restart
+//! (protocols that ship statements).
 //!
 //! C-JDBC, section 2.2.4: "The recovery procedure consists in replaying the updates in the log." A copy that was begun
 //! at a version needs the log from there, so the log is kept behind the oldest checkpoint.

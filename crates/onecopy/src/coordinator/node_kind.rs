@@ -135,6 +135,6 @@ pub(crate) fn no_checkpoints() -> Refusal {
     Refusal::new(
         sqlstate::FEATURE_NOT_SUPPORTED,
         "checkpoints are not offered by this protocol",
-        "The protocol c-jdbc has them. Here REBUILD REPLICA gives a replica the data of another one.",
+        "Protocols that ship statements have them. Here REBUILD REPLICA gives a replica the data of another one.",
     )
 }

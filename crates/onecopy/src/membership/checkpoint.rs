@@ -1,4 +1,4 @@
-//! Checkpoints of the recovery log: made, given to a replica, and removed (protocol `c-jdbc`).
+//! Checkpoints of the recovery log: made, given to a replica, and removed (protocols that ship statements).
 //!
 //! Example: `CREATE CHECKPOINT nightly` waits until no transaction is open and every replica has everything, and gives
 //! the last version of the log the name. Then it copies a replica's data, while clients go on. A replica that lost its

@@ -18,7 +18,7 @@ use wire::sqlstate;
 use super::node::Shipping;
 use super::state::{Eligibility, replica};
 use super::{recovery, session};
-use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, no_checkpoints};
+use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
@@ -102,8 +102,7 @@ impl NodeKind for Shipping {
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
         match feature {
-            Feature::Rebuild => Ok(()),
-            Feature::Checkpoints => Err(no_checkpoints()),
+            Feature::Rebuild | Feature::Checkpoints => Ok(()),
             Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
                 Err(Refusal::new(
                     sqlstate::FEATURE_NOT_SUPPORTED,
