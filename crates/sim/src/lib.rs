@@ -18,6 +18,7 @@ pub mod program;
 mod record;
 pub mod rules;
 pub mod run;
+pub mod schedulers;
 pub mod schema;
 pub mod server;
 pub mod shrink;

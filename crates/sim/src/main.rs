@@ -42,6 +42,9 @@ struct Options {
     /// Run several nodes, in a world of their own.
     #[arg(long)]
     nodes: bool,
+    /// Run several schedulers that ship statements, in a world of their own.
+    #[arg(long, conflicts_with = "nodes")]
+    schedulers: bool,
     /// Under `c-jdbc`, which statements wait; drawn by each seed if it is left out.
     #[arg(long, value_name = "LEVEL", value_parser = ["pass-through", "optimistic", "pessimistic"])]
     level: Option<String>,
@@ -172,6 +175,9 @@ fn main() -> Result<(), Failed> {
     }
     if options.nodes {
         return command::nodes(&options);
+    }
+    if options.schedulers {
+        return command::schedulers(&options);
     }
     if options.protocol == C_JDBC {
         return command::c_jdbc(&options);

@@ -7,13 +7,15 @@
 #[derive(Debug)]
 pub struct Loads {
     outstanding_us: Vec<u64>,
+    /// What others have outstanding there, as far as the replica has told.
+    others_us: Vec<u64>,
     last: usize,
 }
 
 impl Loads {
     /// Replicas without load.
     pub fn new(replicas: usize) -> Self {
-        Self { outstanding_us: vec![0; replicas], last: 0 }
+        Self { outstanding_us: vec![0; replicas], others_us: vec![0; replicas], last: 0 }
     }
 
     /// An operation that takes this long was sent there.
@@ -27,6 +29,16 @@ impl Loads {
         *load = load.saturating_sub(u64::from(cost_us));
     }
 
+    /// The replica tells the sum of the times of all operations that are outstanding there, whoever sent them.
+    pub fn tell(&mut self, replica: usize, load_us: u64) {
+        self.others_us[replica] = load_us.saturating_sub(self.outstanding_us[replica]);
+    }
+
+    /// About how much memory this takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self.outstanding_us.as_slice()) + size_of_val(self.others_us.as_slice())
+    }
+
     /// The sum of the times of the outstanding operations.
     pub fn of(&self, replica: usize) -> u64 {
         self.outstanding_us[replica]
@@ -34,7 +46,7 @@ impl Loads {
 
     /// Forgets the outstanding operations of a replica that is lost.
     pub fn clear(&mut self, replica: usize) {
-        self.outstanding_us[replica] = 0;
+        (self.outstanding_us[replica], self.others_us[replica]) = (0, 0);
     }
 
     /// The least loaded of the replicas for which `may` says so.
@@ -43,7 +55,7 @@ impl Loads {
         let turns = (self.last + 1..count).chain(0..=self.last.min(count - 1));
         let mut best: Option<(usize, u64)> = None;
         for replica in turns {
-            let load = self.outstanding_us[replica];
+            let load = self.outstanding_us[replica] + self.others_us[replica];
             if best.is_none_or(|(_, least)| load < least) && may(replica) {
                 best = Some((replica, load));
             }

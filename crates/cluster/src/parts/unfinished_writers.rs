@@ -48,6 +48,12 @@ impl UnfinishedWriters {
         }
     }
 
+    /// About how much memory this takes.
+    pub fn memory_bytes(&self) -> usize {
+        let counts = self.counts.values().map(|counts| size_of_val(counts.as_slice()));
+        self.counts.len() * size_of::<(FragmentId, Vec<u32>)>() + counts.sum::<usize>()
+    }
+
     /// Whether a read of these finds no conflict there.
     pub fn is_free(&self, replica: usize, locks: &[(FragmentId, Mode)]) -> bool {
         locks.iter().all(|(fragment, _)| self.counts.get(fragment).is_none_or(|counts| counts[replica] == 0))

@@ -23,23 +23,32 @@
 //! that finer classes than tables are possible; the write queries of a transaction are kept by their names
 //! ([`StatementId`]), the driver has the texts.
 
+mod adopting;
 mod failover;
 mod joining;
 mod message;
+mod peer_message;
 mod proxy;
+mod replicated;
 mod scheduler;
+mod sequencer;
+mod several;
 #[cfg(test)]
 pub(super) mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use failover::{Known, ProxyState, roll_forward};
+pub use failover::{ProxyState, roll_forward};
 pub use joining::Decided;
 pub use message::{
-    Answer, Ending, FromProxy, Kind, Operation, Request, SequenceNumber, StatementId, ToProxy, Transaction,
+    Answer, Ending, FromProxy, Kind, Operation, Request, SchedulerId, SequenceNumber, StatementId, ToProxy,
+    Transaction,
 };
+pub use peer_message::{Decision, ToPeer};
 pub use proxy::{Proxy, ProxyOutput, Work};
+pub use replicated::{ReplicatedOutput, ReplicatedScheduler, ReplicationRules};
 pub use scheduler::{Output, Scheduler};
+pub use several::{RoutedOutput, SharedProxy};
 
 /// The replicas to which the reads of a transaction go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

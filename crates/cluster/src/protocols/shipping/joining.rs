@@ -25,11 +25,6 @@ impl Scheduler {
         self.actives.over()
     }
 
-    /// The last number that was given out.
-    pub fn last(&self) -> SequenceNumber {
-        self.actives.last()
-    }
-
     /// The transactions that are not over, in order.
     pub fn under_way(&self) -> impl Iterator<Item = SequenceNumber> + '_ {
         self.actives.numbers()
@@ -86,7 +81,7 @@ impl Scheduler {
             }
             match active.stage {
                 // It is sent to all when it is in the log.
-                Stage::Logging(Some(_)) => {}
+                Stage::Logging(Some(_)) | Stage::Adopting => {}
                 Stage::Ending(_, Some(operation)) => {
                     self.loads.add(index, operation.cost_us);
                     send(ToProxy::SingleUpdate { number, locks: active.locks.clone(), operation });

@@ -68,6 +68,10 @@ pub enum Answer {
     Lost,
 }
 
+/// One of several schedulers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SchedulerId(pub u8);
+
 /// A transaction at a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Transaction {
@@ -120,6 +124,11 @@ pub enum ToProxy {
         /// All its writes, in order.
         writes: Vec<Operation>,
     },
+    /// Fail-over: the transaction is not decided. Roll it back, or fill its gap if its lock request never came.
+    Undo {
+        /// The transaction.
+        number: SequenceNumber,
+    },
     /// Lock here only, run, release.
     SingleRead {
         /// The session.
@@ -131,6 +140,21 @@ pub enum ToProxy {
         /// Its only operation.
         operation: Operation,
     },
+}
+
+impl ToProxy {
+    /// The number of the transaction; `None` for a single read.
+    pub fn number(&self) -> Option<SequenceNumber> {
+        match self {
+            Self::Lock { number, .. }
+            | Self::Execute { number, .. }
+            | Self::End { number, .. }
+            | Self::SingleUpdate { number, .. }
+            | Self::Redo { number, .. }
+            | Self::Undo { number } => Some(*number),
+            Self::SingleRead { .. } => None,
+        }
+    }
 }
 
 /// From a proxy to the scheduler.

@@ -73,6 +73,12 @@ impl Queue {
         }
     }
 
+    /// Drops what is still to be done. Returns the time that it would have taken.
+    fn clear(&mut self) -> u64 {
+        let dropped = self.next.take().into_iter().chain(self.pending.drain(..));
+        dropped.map(|work| u64::from(work.cost().0)).sum()
+    }
+
     fn pop(&mut self) -> Option<Work> {
         let next = self.next.take();
         self.next = self.pending.pop_front();
@@ -128,6 +134,8 @@ pub struct Proxy {
     transactions: Queues,
     committed: BTreeMap<FragmentId, SequenceNumber>,
     granted: Vec<Transaction>,
+    /// The sum of the times of all operations that have come and are not done.
+    load_us: u64,
 }
 
 impl Default for Proxy {
@@ -145,7 +153,14 @@ impl Proxy {
             transactions: Queues { numbered: Numbered::after(upto.0), singles: BTreeMap::new() },
             committed: BTreeMap::new(),
             granted: Vec::new(),
+            load_us: 0,
         }
+    }
+
+    /// A proxy whose database was put back to a checkpoint: it has everything up to this number, and on some tables later
+    /// writes (section 5.3.3).
+    pub fn restored(upto: SequenceNumber, committed: BTreeMap<FragmentId, SequenceNumber>) -> Self {
+        Self { committed, ..Self::new(upto) }
     }
 
     /// A message of the scheduler has arrived.
@@ -171,6 +186,7 @@ impl Proxy {
                 self.pass(out);
             }
             ToProxy::Redo { number, locks, writes } => self.redo(number, locks, &writes, out),
+            ToProxy::Undo { number } => self.undo(number, out),
             ToProxy::Execute { number, operation } => self.push(number, Work::Run(operation), out),
             ToProxy::End { number, ending } => {
                 if ending == Ending::Abort && !self.gate.knows(number.0) {
@@ -188,6 +204,7 @@ impl Proxy {
     pub fn finished(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
         let Some(queue) = self.transactions.get_mut(name) else { return };
         let Some(work) = queue.running.take() else { return };
+        self.load_us = self.load_us.saturating_sub(u64::from(work.cost().0));
         match (work, name) {
             (Work::Run(operation), Transaction::Numbered(number)) => {
                 if !queue.is_quiet {
@@ -222,12 +239,25 @@ impl Proxy {
         &self.committed
     }
 
+    /// Every number up to this one is over here.
+    pub fn over(&self) -> SequenceNumber {
+        let first = self.transactions.numbered.numbers().next();
+        let passed = self.gate.passed();
+        SequenceNumber(first.map_or(passed, |first| passed.min(first - 1)))
+    }
+
+    /// The load of the database: "the sum of the execution times of all queries outstanding" there (section 4.10).
+    pub fn load_us(&self) -> u64 {
+        self.load_us
+    }
+
     /// Whether the transaction is under way here.
     pub fn has(&self, number: SequenceNumber) -> bool {
         self.transactions.has(number)
     }
 
     fn open_single(&mut self, name: Transaction, operation: Operation) {
+        self.load_us += u64::from(operation.cost_us);
         *self.transactions.of(name) = Queue::single(operation);
     }
 
@@ -247,7 +277,9 @@ impl Proxy {
         let queue = self.transactions.of(name);
         let all = writes.iter().map(|write| Work::Run(*write)).chain([Work::End(Ending::Commit)]);
         queue.is_quiet = true;
-        (queue.next, queue.pending) = (None, VecDeque::new());
+        let dropped_us = queue.clear();
+        let added_us: u64 = writes.iter().map(|write| u64::from(write.cost_us)).sum();
+        self.load_us = (self.load_us + added_us).saturating_sub(dropped_us);
         [Work::Restart].into_iter().filter(|_| !is_new).chain(all).for_each(|work| queue.push(work));
         if is_new {
             self.gate.arrive(number.0, Arrival::Locks(name, locks));
@@ -257,12 +289,33 @@ impl Proxy {
         }
     }
 
+    /// Rolls a transaction back, or fills its gap. What is over already is reported again.
+    fn undo(&mut self, number: SequenceNumber, out: &mut Vec<ProxyOutput>) {
+        let name = Transaction::Numbered(number);
+        if !self.gate.knows(number.0) {
+            self.gate.arrive(number.0, Arrival::Gap(number));
+            self.pass(out);
+            return;
+        }
+        if number.0 <= self.gate.passed() && !self.transactions.has(number) {
+            out.push(ProxyOutput::Report(FromProxy::Ended(number, None)));
+            return;
+        }
+        // Its lock request may still wait for its turn.
+        let queue = self.transactions.of(name);
+        queue.is_quiet = true;
+        self.load_us = self.load_us.saturating_sub(queue.clear());
+        queue.push(Work::End(Ending::Abort));
+        self.advance(name, out);
+    }
+
     fn push(&mut self, number: SequenceNumber, work: Work, out: &mut Vec<ProxyOutput>) {
         let name = Transaction::Numbered(number);
         if number.0 <= self.gate.passed() && !self.transactions.has(number) {
             // It is over here; a word that comes twice is not answered twice.
             return;
         }
+        self.load_us += u64::from(work.cost().0);
         self.transactions.of(name).push(work);
         self.advance(name, out);
     }
@@ -270,7 +323,11 @@ impl Proxy {
     fn pass(&mut self, out: &mut Vec<ProxyOutput>) {
         while let Some(arrival) = self.gate.pass() {
             match arrival {
-                Arrival::Gap(number) => out.push(ProxyOutput::Report(FromProxy::Ended(number, None))),
+                Arrival::Gap(number) => {
+                    // Operations of it may have come meanwhile, late.
+                    self.transactions.remove(Transaction::Numbered(number));
+                    out.push(ProxyOutput::Report(FromProxy::Ended(number, None)));
+                }
                 Arrival::Locks(name, locks) => {
                     let missing = self.locks.acquire(name, &locks);
                     let queue = self.transactions.of(name);
@@ -305,7 +362,9 @@ impl Proxy {
     }
 
     fn end(&mut self, name: Transaction, is_committed: bool, out: &mut Vec<ProxyOutput>) {
-        let Some(locks) = self.transactions.remove(name).and_then(|queue| queue.locks) else { return };
+        let Some(mut queue) = self.transactions.remove(name) else { return };
+        self.load_us = self.load_us.saturating_sub(queue.clear());
+        let Some(locks) = queue.locks else { return };
         if let (Transaction::Numbered(number), true) = (name, is_committed) {
             for (fragment, _) in locks.iter().filter(|(_, mode)| *mode == Mode::Write) {
                 self.committed.insert(*fragment, number);

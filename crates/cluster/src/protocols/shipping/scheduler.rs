@@ -4,7 +4,10 @@
 //! done; a record goes when all replicas have ended it. Loads and unfinished writers are kept per replica.
 //!
 //! When a replica is lost, transactions that waited for its reply wait for the others' only, and reads that ran there are sent
-//! to another one: all the others have, or will have, the locks and the writes of the transaction as well.
+//! to another one: all the others have, or will have, the locks and the writes of the transaction as well. Where reads go is in
+//! `reads`.
+
+mod reads;
 
 use std::collections::BTreeMap;
 
@@ -37,7 +40,8 @@ pub enum Output {
 /// A transaction that is not over at all replicas.
 #[derive(Debug)]
 pub(super) struct Active {
-    session: SessionId,
+    /// `None` if it was another scheduler's, which has failed.
+    session: Option<SessionId>,
     pub(super) locks: LockSet,
     /// The replicated operations that were sent, the lock request the first.
     pub(super) sent: u32,
@@ -58,8 +62,27 @@ pub(super) enum Stage {
     Open,
     /// Its writes are on their way to the log; the operation of a single update is still to be sent.
     Logging(Option<Operation>),
+    /// The same for a transaction of a scheduler that has failed: all its writes are still to be sent.
+    Adopting,
     /// Its end was sent. A single update has the one operation that it was.
     Ending(Ending, Option<Operation>),
+}
+
+impl Active {
+    pub(super) fn new(session: Option<SessionId>, locks: LockSet, stage: Stage, replicas: usize) -> Self {
+        Self {
+            session,
+            locks,
+            sent: 0,
+            done: vec![0; replicas],
+            complete: 0,
+            is_answered: true,
+            chosen: None,
+            writes: Vec::new(),
+            ended: 0,
+            stage,
+        }
+    }
 }
 
 impl Stage {
@@ -88,10 +111,8 @@ impl Default for Actives {
 }
 
 impl Actives {
-    fn push(&mut self, active: Active) -> SequenceNumber {
-        let number = self.0.last() + 1;
-        self.0.insert(number, active);
-        SequenceNumber(number)
+    pub(super) fn insert(&mut self, number: SequenceNumber, active: Active) {
+        self.0.insert(number.0, active);
     }
 
     pub(super) fn last(&self) -> SequenceNumber {
@@ -130,6 +151,8 @@ pub struct Scheduler {
     pub(super) actives: Actives,
     sessions: BTreeMap<SessionId, Session>,
     pub(super) writers: UnfinishedWriters,
+    /// The last number that this scheduler has heard of, also from others.
+    heard: SequenceNumber,
 }
 
 impl Scheduler {
@@ -143,23 +166,41 @@ impl Scheduler {
             actives: Actives::default(),
             sessions: BTreeMap::new(),
             writers: UnfinishedWriters::new(replicas),
+            heard: SequenceNumber::default(),
         }
     }
 
-    /// A client asks.
+    /// A client asks. A transaction that begins gets the next number.
     pub fn request(&mut self, session: SessionId, request: Request, out: &mut Vec<Output>) {
-        let begins = matches!(request, Request::Begin(_) | Request::SingleUpdate(..));
-        if !self.fits(session, &request) || begins && self.actives.0.count() >= TRANSACTIONS_MAX {
+        if !self.accepts(session, &request, 0) {
             out.push(Output::Answer(session, Answer::Refused));
             return;
         }
+        let next = SequenceNumber(self.last().0 + 1);
+        self.request_numbered(session, request, next, out);
+    }
+
+    /// Whether a session in its present state may ask this, with so many transactions about to begin.
+    pub(super) fn accepts(&self, session: SessionId, request: &Request, beginning: usize) -> bool {
+        let begins = matches!(request, Request::Begin(_) | Request::SingleUpdate(..));
+        self.fits(session, request) && !(begins && self.active() + beginning >= TRANSACTIONS_MAX)
+    }
+
+    /// A client asks what was accepted. A transaction that begins has this number.
+    pub(super) fn request_numbered(
+        &mut self,
+        session: SessionId,
+        request: Request,
+        number: SequenceNumber,
+        out: &mut Vec<Output>,
+    ) {
         match request {
             Request::Begin(locks) => {
-                let number = self.begin(session, locks.clone(), Stage::Open);
+                self.begin(session, number, locks.clone(), Stage::Open);
                 self.replicate(number, |_| ToProxy::Lock { number, locks: locks.clone() }, out);
             }
             Request::SingleUpdate(locks, operation) => {
-                let number = self.begin(session, locks, Stage::Logging(Some(operation)));
+                self.begin(session, number, locks, Stage::Logging(Some(operation)));
                 out.push(Output::Log(number, vec![operation.statement]));
             }
             Request::SingleRead(locks, operation) => self.single_read(session, locks, operation, out),
@@ -184,7 +225,7 @@ impl Scheduler {
                 match operation.kind {
                     Kind::Write => self.progress(index, number, out),
                     Kind::Read => {
-                        if let Some(session) = self.actives.get(number).map(|active| active.session) {
+                        if let Some(session) = self.actives.get(number).and_then(|active| active.session) {
                             self.read_done(index, session, out);
                         }
                     }
@@ -205,9 +246,13 @@ impl Scheduler {
     /// The writes of a transaction are durable in the log: from now on it is decided.
     pub fn logged(&mut self, number: SequenceNumber, out: &mut Vec<Output>) {
         let Some(active) = self.actives.get_mut(number) else { return };
-        let Stage::Logging(operation) = active.stage else { return };
-        active.stage = Stage::Ending(Ending::Commit, operation);
         let locks = active.locks.clone();
+        let operation = match active.stage {
+            Stage::Logging(operation) => operation,
+            Stage::Adopting => return self.redo(number, &locks, out),
+            Stage::Open | Stage::Ending(..) => return,
+        };
+        active.stage = Stage::Ending(Ending::Commit, operation);
         match operation {
             Some(operation) => {
                 self.add_everywhere(operation.cost_us);
@@ -219,6 +264,27 @@ impl Scheduler {
             }
             None => self.replicate(number, |_| ToProxy::End { number, ending: Ending::Commit }, out),
         }
+    }
+
+    /// Another scheduler has begun a transaction with this number, so single reads go after it.
+    pub(super) fn hear_of(&mut self, number: SequenceNumber) {
+        self.heard = self.heard.max(number);
+    }
+
+    /// The last number that was given out, as far as this scheduler has heard.
+    pub fn last(&self) -> SequenceNumber {
+        self.actives.last().max(self.heard)
+    }
+
+    /// The transaction that a session has open.
+    pub(super) fn open_of(&self, session: SessionId) -> Option<(SequenceNumber, &Active)> {
+        let number = self.sessions.get(&session)?.open?;
+        Some((number, self.actives.get(number)?))
+    }
+
+    /// The load that all schedulers together have put on a replica, as its proxy tells it with a reply (section 4.10).
+    pub fn note_load(&mut self, replica: ReplicaId, load_us: u64) {
+        self.loads.tell(usize::from(replica.0), load_us);
     }
 
     /// The number of transactions that are not over at all replicas.
@@ -245,6 +311,23 @@ impl Scheduler {
         for (session, message) in reads {
             self.send_read(session, message, out);
         }
+    }
+
+    /// About how much memory the state takes.
+    pub fn memory_bytes(&self) -> usize {
+        let of_active = |active: &Active| {
+            size_of::<(SequenceNumber, Active)>()
+                + size_of_val(&*active.locks)
+                + size_of_val(active.done.as_slice())
+                + size_of_val(active.writes.as_slice())
+        };
+        let actives = self.actives.numbers().filter_map(|number| self.actives.get(number)).map(of_active);
+        let of_session =
+            |state: &Session| size_of::<(SessionId, Session)>() + size_of_val(state.updates.as_slice());
+        actives.sum::<usize>()
+            + self.sessions.values().map(of_session).sum::<usize>()
+            + self.writers.memory_bytes()
+            + self.loads.memory_bytes()
     }
 
     /// Whether a session in its present state may ask this.
@@ -290,36 +373,29 @@ impl Scheduler {
         self.forget_if_over(number);
     }
 
-    fn begin(&mut self, session: SessionId, locks: LockSet, stage: Stage) -> SequenceNumber {
+    fn begin(&mut self, session: SessionId, number: SequenceNumber, locks: LockSet, stage: Stage) {
         let chosen = match self.choices.place {
             Place::FixedByLoad => self.loads.least(|index| self.up[index]),
             _ => None,
         };
         self.writers.begin(&locks);
         let is_update = locks.iter().any(|(_, mode)| *mode == Mode::Write);
-        let active = Active {
-            session,
-            locks,
-            sent: 0,
-            done: vec![0; self.up.len()],
-            complete: 0,
-            is_answered: true,
-            chosen,
-            writes: Vec::new(),
-            ended: 0,
-            stage,
-        };
-        let number = self.actives.push(active);
+        let active = Active { chosen, ..Active::new(Some(session), locks, stage, self.up.len()) };
+        self.actives.insert(number, active);
         let state = self.sessions.entry(session).or_default();
         state.open = Some(number);
         if is_update {
             state.updates.push(number);
         }
-        number
     }
 
     /// Sends an operation to all replicas, another one first each time.
-    fn replicate(&mut self, number: SequenceNumber, what: impl Fn(usize) -> ToProxy, out: &mut Vec<Output>) {
+    pub(super) fn replicate(
+        &mut self,
+        number: SequenceNumber,
+        what: impl Fn(usize) -> ToProxy,
+        out: &mut Vec<Output>,
+    ) {
         let active = self.actives.get_mut(number).expect("only an active transaction replicates");
         active.sent += 1;
         active.complete = 0;
@@ -331,7 +407,7 @@ impl Scheduler {
         }
     }
 
-    fn add_everywhere(&mut self, cost_us: u32) {
+    pub(super) fn add_everywhere(&mut self, cost_us: u32) {
         (0..self.up.len()).filter(|index| self.up[*index]).for_each(|index| self.loads.add(index, cost_us));
     }
 
@@ -358,12 +434,13 @@ impl Scheduler {
 
     fn answer(active: &mut Active, sessions: &mut BTreeMap<SessionId, Session>, out: &mut Vec<Output>) {
         active.is_answered = true;
+        let Some(session) = active.session else { return };
         if active.stage.is_ending()
-            && let Some(state) = sessions.get_mut(&active.session)
+            && let Some(state) = sessions.get_mut(&session)
         {
             state.open = None;
         }
-        out.push(Output::Answer(active.session, Answer::Done));
+        out.push(Output::Answer(session, Answer::Done));
     }
 
     fn ended(&mut self, index: usize, number: SequenceNumber) {
@@ -382,7 +459,7 @@ impl Scheduler {
         }
         let session = active.session;
         self.actives.remove(number);
-        if let Some(state) = self.sessions.get_mut(&session) {
+        if let Some(state) = session.and_then(|session| self.sessions.get_mut(&session)) {
             state.updates.retain(|update| *update != number);
         }
     }
@@ -399,39 +476,6 @@ impl Scheduler {
         self.send_read(session, ToProxy::Execute { number, operation }, out);
     }
 
-    /// Sends a read to the replica that the choices say.
-    fn send_read(&mut self, session: SessionId, message: ToProxy, out: &mut Vec<Output>) {
-        let (index, cost_us) = match &message {
-            ToProxy::Execute { number, operation } => (self.place_read(*number), operation.cost_us),
-            ToProxy::SingleRead { locks, operation, .. } => {
-                (self.place_single(session, locks), operation.cost_us)
-            }
-            _ => unreachable!("only reads are sent to one replica"),
-        };
-        let Some(index) = index else {
-            self.sessions.entry(session).or_default().read = None;
-            out.push(Output::Answer(session, Answer::Lost));
-            return;
-        };
-        self.loads.add(index, cost_us);
-        self.sessions.entry(session).or_default().read = Some((index, message.clone()));
-        out.push(Output::ToProxy(ReplicaId(index as u16), message));
-    }
-
-    /// The replica for a read inside a transaction of several operations (sections 3.5 and 6).
-    fn place_read(&mut self, number: SequenceNumber) -> Option<usize> {
-        let active = self.actives.get(number)?;
-        match self.choices.place {
-            Place::FixedByLoad | Place::FixedByConflict => {
-                active.chosen.or_else(|| self.loads.least(|index| self.up[index]))
-            }
-            Place::VariableByLoad => self.loads.least(|index| self.up[index]),
-            Place::VariableByConflict => {
-                self.loads.least(|index| self.up[index] && active.done[index] == active.sent)
-            }
-        }
-    }
-
     fn end(&mut self, session: SessionId, ending: Ending, out: &mut Vec<Output>) {
         let Some(number) = self.sessions.get(&session).and_then(|state| state.open) else { return };
         let Some(active) = self.actives.get_mut(number) else { return };
@@ -443,31 +487,5 @@ impl Scheduler {
             active.stage = Stage::Ending(ending, None);
             self.replicate(number, |_| ToProxy::End { number, ending }, out);
         }
-    }
-
-    fn single_read(
-        &mut self,
-        session: SessionId,
-        locks: LockSet,
-        operation: Operation,
-        out: &mut Vec<Output>,
-    ) {
-        let message = ToProxy::SingleRead { session, after: self.actives.last(), locks, operation };
-        self.send_read(session, message, out);
-    }
-
-    /// Sections 4.8 and 6: by conflict first, or by load alone.
-    fn place_single(&mut self, session: SessionId, locks: &LockSet) -> Option<usize> {
-        if !self.choices.place.avoids_conflicts() {
-            return self.loads.least(|index| self.up[index]);
-        }
-        let updates = self.sessions.get(&session).map_or(&[][..], |state| &state.updates);
-        // A transaction that has ended at a replica has done the operations that were sent, its end the last.
-        let has_ended = |number: &SequenceNumber, index: usize| {
-            self.actives.get(*number).is_none_or(|a| a.stage.is_ending() && a.done[index] == a.sent)
-        };
-        let has_own = |index: usize| self.up[index] && updates.iter().all(|n| has_ended(n, index));
-        let best = self.loads.least(|index| has_own(index) && self.writers.is_free(index, locks));
-        best.or_else(|| self.loads.least(has_own)).or_else(|| self.loads.least(|index| self.up[index]))
     }
 }

@@ -255,6 +255,7 @@ fn describe(message: &ToProxy) -> String {
         ToProxy::End { number, ending } => format!("{} #{}", verb(Work::End(*ending)), number.0),
         ToProxy::SingleUpdate { number, .. } => format!("single update #{}", number.0),
         ToProxy::Redo { number, .. } => format!("redo #{}", number.0),
+        ToProxy::Undo { number } => format!("undo #{}", number.0),
         ToProxy::SingleRead { after, .. } => format!("single read after #{}", after.0),
     }
 }

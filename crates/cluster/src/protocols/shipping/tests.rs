@@ -1,5 +1,7 @@
 //! The rules of sections 3 to 5, each with its sentence. What differs between the five is in their own files.
 
+use std::collections::BTreeMap;
+
 use super::stage::{Stage, locks, number, read, single, write};
 use super::*;
 use crate::ids::{DatabaseId, FragmentId, SessionId};
@@ -306,15 +308,14 @@ fn section_5_3_1_an_abort_fills_the_gap() {
     stage.begin(2, &[], &[ITEM]);
     stage.mend(0);
     assert!(stage.answered().is_empty(), "number 1 is missing");
-    for message in roll_forward(&state(&stage, 0), &[Known::Begun(SequenceNumber(1))]) {
+    for message in roll_forward(&state(&stage, 0), &BTreeMap::new(), SequenceNumber(1)) {
         stage.hand(0, message);
     }
     assert!(stage.answered().contains(&2));
 }
 
 fn state(stage: &Stage, replica: usize) -> ProxyState {
-    let proxy = &stage.proxies[replica];
-    ProxyState { highest: proxy.highest(), committed: proxy.committed().clone() }
+    ProxyState::of(&stage.proxies[replica])
 }
 
 /// 5.3.1: "In this case, all the transaction's writes and its commit are replayed to the proxy. In the second case, the
@@ -332,11 +333,12 @@ fn section_5_3_1_decided_transactions_are_done_again_where_they_are_missing() {
     stage.finish_all(0);
     // The scheduler fails now: replica 0 has committed, 1 has written, 2 has heard nothing.
     stage.mail.iter_mut().for_each(std::collections::VecDeque::clear);
-    let decided = [Known::Decided(SequenceNumber(1), locks(&[], &[ITEM]), vec![write(5)])];
-    assert!(roll_forward(&state(&stage, 0), &decided).is_empty());
+    let decided = BTreeMap::from([(SequenceNumber(1), (locks(&[], &[ITEM]), vec![write(5)]))]);
+    let forward = |stage: &Stage, replica| roll_forward(&state(stage, replica), &decided, SequenceNumber(1));
+    assert!(forward(&stage, 0).is_empty());
     for replica in [1, 2] {
         let late = ToProxy::Lock { number: SequenceNumber(2), locks: locks(&[ITEM], &[]) };
-        let messages = roll_forward(&state(&stage, replica), &decided);
+        let messages = forward(&stage, replica);
         stage.is_cut[replica] = false;
         stage.hand(replica, late);
         for message in messages {
@@ -350,7 +352,7 @@ fn section_5_3_1_decided_transactions_are_done_again_where_they_are_missing() {
         }
         let again = [Work::Restart, Work::Run(write(5)), Work::End(Ending::Commit)];
         assert_eq!(done, again[usize::from(replica == 2)..]);
-        assert_eq!(roll_forward(&state(&stage, replica), &decided), []);
+        assert_eq!(forward(&stage, replica), []);
     }
 }
 
@@ -371,6 +373,22 @@ fn section_5_1_a_lost_replica_is_not_waited_for() {
     stage.commit(2);
     stage.finish_all(1 - at);
     assert_eq!((stage.answered(), stage.scheduler.active()), (vec![2], 0));
+}
+
+/// The same when the lost replica was the only one with the locks: another one will have them.
+#[test]
+fn section_5_1_a_read_waits_for_the_locks_elsewhere() {
+    let mut stage = stage(2);
+    stage.cut(1);
+    stage.begin(1, &[ITEM], &[ORDERS]);
+    stage.execute(1, read(10));
+    assert_eq!((stage.answered(), stage.runs_at(number(1))), (vec![1], vec![0]));
+    stage.working[0].clear();
+    stage.lose(0);
+    assert!(stage.answered().is_empty());
+    stage.mend(1);
+    stage.finish(1, number(1));
+    assert_eq!(stage.answered(), [1]);
 }
 
 /// 3.1: "At the beginning of each transaction consisting of more than one query, the application writer inserts a lock

@@ -1,0 +1,159 @@
+//! A client: its web interactions go to one scheduler each, dealt in turn (section 3.2).
+
+use std::collections::VecDeque;
+
+use cluster::ids::SessionId;
+use cluster::protocols::shipping::{Answer, Ending, Kind, Request, StatementId};
+
+use super::draw::{Program, locks, operation};
+use super::judge::Told;
+use super::replica::{Seen, Texts};
+use crate::dice::Dice;
+
+/// The requests of one client.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// Names this client on its present scheduler; another one for each interaction.
+    pub(super) session: SessionId,
+    /// The scheduler of the present interaction.
+    pub(super) scheduler: usize,
+    interactions: usize,
+    requests: VecDeque<Request>,
+    /// The request that is outstanding.
+    asked: Option<Request>,
+    asked_us: u64,
+    /// The transaction under way, the last of `told`.
+    is_open: bool,
+    pub(super) told: Vec<Told>,
+}
+
+impl Client {
+    pub(super) fn new(interactions: usize) -> Self {
+        Self {
+            session: SessionId(0),
+            scheduler: 0,
+            interactions,
+            requests: VecDeque::new(),
+            asked: None,
+            asked_us: 0,
+            is_open: false,
+            told: Vec::new(),
+        }
+    }
+
+    /// Whether it has done all its interactions.
+    pub(super) fn is_over(&self) -> bool {
+        self.interactions == 0 && self.requests.is_empty() && self.asked.is_none()
+    }
+
+    /// Whether it waits for an answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Begins the next interaction, if there is one.
+    pub(super) fn begin(
+        &mut self,
+        session: SessionId,
+        scheduler: usize,
+        dice: &mut Dice,
+        texts: &mut Texts,
+    ) -> bool {
+        let Some(left) = self.interactions.checked_sub(1) else { return false };
+        (self.interactions, self.session, self.scheduler) = (left, session, scheduler);
+        for _ in 0..dice.between(1, 3) {
+            self.add(Program::draw(dice), dice, texts);
+        }
+        self.requests.push_back(Request::InteractionOver);
+        true
+    }
+
+    fn add(&mut self, program: Program, dice: &mut Dice, texts: &mut Texts) {
+        let mut named = |kind, tables: Vec<usize>| {
+            let statement = StatementId(texts.len() as u64 + 1);
+            texts.insert(statement, tables);
+            operation(kind, statement, dice.between(10, 500) as u32)
+        };
+        match program {
+            Program::SingleRead(tables) => {
+                let read = named(Kind::Read, tables.clone());
+                self.requests.push_back(Request::SingleRead(locks(&tables, &[]), read));
+            }
+            Program::SingleUpdate(table) => {
+                let write = named(Kind::Write, vec![table]);
+                self.requests.push_back(Request::SingleUpdate(locks(&[], &[table]), write));
+            }
+            Program::Transaction { reads, writes, operations, ending } => {
+                self.requests.push_back(Request::Begin(locks(&reads, &writes)));
+                for (kind, table) in operations {
+                    self.requests.push_back(Request::Execute(named(kind, vec![table])));
+                }
+                self.requests.push_back(Request::End(ending));
+            }
+        }
+    }
+
+    /// The next request of the interaction; `None` when it is over.
+    pub(super) fn next_request(&mut self, now_us: u64) -> Option<Request> {
+        let request = self.requests.pop_front()?;
+        if !self.is_open && request != Request::InteractionOver {
+            self.told.push(Told { asked_us: now_us, ..Told::default() });
+            self.is_open = true;
+        }
+        let told = self.told.last_mut();
+        match (&request, told) {
+            (Request::InteractionOver, _) => return Some(request),
+            (Request::SingleUpdate(_, operation) | Request::Execute(operation), Some(told))
+                if operation.kind == Kind::Write =>
+            {
+                told.writes.push(operation.statement);
+            }
+            _ => {}
+        }
+        (self.asked, self.asked_us) = (Some(request.clone()), now_us);
+        Some(request)
+    }
+
+    /// An answer has come, with what a read has seen. Returns what should not be.
+    pub(super) fn answered(
+        &mut self,
+        answer: Answer,
+        now_us: u64,
+        seen: impl FnOnce(StatementId) -> Option<Seen>,
+    ) -> Option<String> {
+        let Some(asked) = self.asked.take() else {
+            return Some(format!("answered: {answer:?}, but nothing was asked"));
+        };
+        if answer != Answer::Done {
+            return Some(format!("refused: {asked:?} is answered with {answer:?}"));
+        }
+        let told = self.told.last_mut()?;
+        let is_read = |kind: Kind| kind == Kind::Read;
+        match asked {
+            Request::SingleRead(_, operation) | Request::Execute(operation) if is_read(operation.kind) => {
+                told.reads.push((self.asked_us, now_us, seen(operation.statement)?));
+                self.is_open = !matches!(asked, Request::SingleRead(..));
+            }
+            Request::SingleUpdate(..) | Request::End(Ending::Commit) => {
+                told.committed_us = Some(now_us);
+                self.is_open = false;
+            }
+            Request::End(Ending::Abort) => {
+                told.is_undone = true;
+                self.is_open = false;
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Its scheduler has failed. What became of the transaction under way is unknown; without a commit it is undone.
+    pub(super) fn cut(&mut self) {
+        let may_commit = matches!(self.asked, Some(Request::SingleUpdate(..) | Request::End(Ending::Commit)));
+        if let Some(told) = self.told.last_mut().filter(|_| self.is_open && !may_commit) {
+            told.is_undone = true;
+        }
+        self.requests.clear();
+        (self.asked, self.is_open) = (None, false);
+    }
+}
