@@ -140,6 +140,11 @@ pub enum Event {
         /// The session.
         session: SessionId,
     },
+    /// The session has ended. It has nothing open, and says nothing more.
+    Closed {
+        /// The session.
+        session: SessionId,
+    },
     /// The open update transaction can only be rolled back: it needs no locks any more.
     Failed {
         /// The session.

@@ -10,6 +10,7 @@ pub mod elastic;
 pub mod groups;
 pub mod in_flight;
 pub mod loads;
+pub mod local_replicas;
 pub mod lock_lsns;
 pub mod lock_queues;
 pub mod numbered;

@@ -16,7 +16,8 @@
 //! | `tashkent+` | IV-B | certification alone | the group of its kind, then load | row images | logged |
 //! | `centralised-writes` | IV-B | one chain | the anchor | row images | logged |
 //! | `preventive` | preventive replication, 4 and 5 | time stamps; certified | in turn, among those that hold all | performed where all is held, else row images | logged |
-//! | `c-jdbc` | "Middle-R, C-JDBC and MySQL Cluster", 2.2 | numbers of operations; table locks at the scheduler | its balancer, each read | statements | first, majority or all |
+//! | `middle-r` | "Middle-R, C-JDBC and MySQL Cluster", 2.1 | certification alone | the replica of its session | row images | logged |
+//! | `c-jdbc` | the same, 2.2 | numbers of operations; table locks at the scheduler | its balancer, each read | statements | first, majority or all |
 
 pub mod c_jdbc;
 pub mod centralised_writes;
@@ -25,6 +26,7 @@ pub mod eager;
 pub mod fr_c;
 pub mod fr_l;
 pub mod gargamel;
+pub mod middle_r;
 pub mod onecopy;
 pub mod preventive;
 pub mod round_robin;

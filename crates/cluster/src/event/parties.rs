@@ -46,6 +46,7 @@ macro_rules! session_of_event {
             | Event::Yield { session }
             | Event::Committed { session }
             | Event::GiveUp { session }
+            | Event::Closed { session }
             | Event::Failed { session }
             | Event::Withdraw { session }
             | Event::Hold { session }

@@ -38,8 +38,7 @@ impl Roster {
         self.crews.remove(&crew).map(|_| Event::NodeLost { crew })
     }
 
-    /// What a crew has said, for the core, or a question about the log. `None` if the crew is lost, or has said only that a session
-    /// was closed.
+    /// What a crew has said, for the core, or a question about the log. `None` if the crew is lost.
     pub fn hear(&mut self, crew: CrewId, said: Said) -> Option<Question> {
         let sessions = self.crews.get_mut(&crew)?;
         match said {
@@ -56,7 +55,8 @@ impl Roster {
             }
             Said::Closed { session } => {
                 sessions.remove(&session.counter());
-                None
+                let session = SessionId::of(crew, session.counter());
+                Some(Question::Event(Box::new(Event::Closed { session })))
             }
         }
     }

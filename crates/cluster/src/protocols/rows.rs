@@ -9,6 +9,7 @@
 //! - *Visibility*: each replica shows a prefix of the version order. A statement waits until its replica has what it needs.
 //! - *Propagation*: COMMIT at home in version order, a commit group at a time ([`commit_groups`]); batches of refreshes
 //!   elsewhere ([`apply_batching`]).
+//! - *Local replicas*: a protocol may connect each session to a replica, where its work runs ([`local`]).
 //! - *Stamps*: a protocol may order all transactions by the times of their submission, and let several replicas execute
 //!   each ([`stamped`], [`performing`]).
 //! - *Members*: replicas are lost, come back, take over as anchor, join and leave ([`replicas`], [`takeover`], [`members`]); nodes are
@@ -27,6 +28,7 @@ mod commit_groups;
 mod commits;
 mod crews;
 mod home_choice;
+mod local;
 mod members;
 mod memory_groups;
 mod options;
@@ -53,6 +55,7 @@ use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
 use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
+use crate::parts::local_replicas::LocalReplicas;
 use crate::parts::lock_lsns::LockLsns;
 use crate::parts::order::Ordering;
 use crate::parts::replica::{Offer, Outside, Replica, State, Turn};
@@ -244,6 +247,8 @@ pub struct Rows {
     stranded: Vec<(Version, SessionId, Turn)>,
     replicas: Vec<Replica>,
     balancer: Balancer,
+    /// Under [`HomePolicy::LocalReplica`].
+    locals: Option<Box<LocalReplicas>>,
     /// Under [`HomePolicy::ByMemory`].
     memory_groups: Option<Box<MemoryGroups>>,
     drawing: Drawing,
@@ -271,6 +276,7 @@ impl Rows {
         } else {
             VersionIndex::forgetful(options.last)
         };
+        let connects = options.choices.home.connects_sessions();
         let home = |_| HomeSide { floor, ..HomeSide::default() };
         Ok(Self {
             rules: options.rules,
@@ -301,6 +307,7 @@ impl Rows {
             stranded: Vec::new(),
             replicas: (0..options.replicas).map(|i| Replica::new(ReplicaId(i))).collect(),
             balancer: Balancer::default(),
+            locals: connects.then(|| Box::new(LocalReplicas::new(options.epoch))),
             memory_groups: MemoryGroups::of(options.choices.home).map(Box::new),
             drawing: Drawing::default(),
             placement: options.placement,
@@ -427,6 +434,7 @@ impl Rows {
             Event::Yield { session } => self.yields(session, out),
             Event::Committed { session } => self.committed(session, out),
             Event::GiveUp { session } => self.give_up(session, out),
+            Event::Closed { session } => self.closed(session),
             Event::Failed { session } => self.unlock(session, out),
             Event::Withdraw { session } => self.withdraw(session, out),
             Event::Logged { upto } => self.logged(upto, out),

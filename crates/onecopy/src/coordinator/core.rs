@@ -73,8 +73,9 @@ impl Core {
 
     /// A session has ended.
     pub(super) fn close(&self, session: SessionId) {
-        if let Self::There(core) = self {
-            core.close(session);
+        match self {
+            Self::Here(core) => core.tell(Event::Closed { session }),
+            Self::There(core) => core.close(session),
         }
     }
 

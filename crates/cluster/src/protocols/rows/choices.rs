@@ -109,6 +109,9 @@ pub enum HomePolicy {
     InTurn,
     /// At the anchor.
     Anchor,
+    /// At the replica to which its session is connected, and so do reads. The probability to connect to a replica is inversely
+    /// proportional to its load ([`crate::parts::local_replicas`]).
+    LocalReplica,
     /// In the group of its kind, by load, and so do reads. Kinds form groups whose tables together fit into this memory of
     /// one replica (`rows/memory_groups.rs`). What has no kind goes by load to any replica.
     ByMemory {

@@ -81,6 +81,7 @@ impl Rows {
             if assigned.home.is_none() {
                 self.forget(session, out);
             }
+            self.sees_own(session, version);
             out.effects.push(Effect::Acknowledge { session, version });
         }
         self.tell_outcomes(out);

@@ -42,6 +42,9 @@ impl Rows {
             self.give_up(session, out);
         }
         self.asking.retain(|(_, session)| !is_theirs(session));
+        if let Some(locals) = &mut self.locals {
+            locals.close_crew(crew);
+        }
         if let Some((holder, _)) = self.hold
             && is_theirs(&holder)
         {
@@ -81,6 +84,7 @@ impl Rows {
             && version <= self.index.last()
         {
             self.asking.remove(&(version, session));
+            self.sees_own(session, version);
             out.effects.push(Effect::Acknowledge { session, version });
             out.effects.push(Effect::HomeLost { session });
         }

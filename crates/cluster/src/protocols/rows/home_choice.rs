@@ -3,7 +3,7 @@
 //! Of the replicas that hold all that it needs ([`crate::placement`]), the protocol's [`HomePolicy`] chooses one. By
 //! [`HomePolicy::ConflictThenLoad`] that is the home of the last transaction that it will wait for, or will conflict with; else
 //! the home of the last version that it conflicts with, as long as the others lack that version; else the replica with the least
-//! expected wait.
+//! expected wait. By [`HomePolicy::LocalReplica`] it is the replica to which the session is connected ([`super::local`]).
 //!
 //! Masters come before all that, and so do replicas that hold only some parts before those that hold everything.
 //!
@@ -43,6 +43,9 @@ impl Rows {
         }
         let eligible = self.sparing_full(eligible, &needs.touches);
         let eligible = self.preferring_masters(eligible, needs, foreseen);
+        if let Some(home) = self.asked_for(choice, eligible).or_else(|| self.local_home(session, eligible)) {
+            return home;
+        }
         let mut near = needs.near;
         if let Home::Drawing { last } = choice {
             let has_room = self.anchor_has_room(eligible, needs, now);
@@ -57,11 +60,6 @@ impl Rows {
             let replica = &self.replicas[*index];
             replica.state == State::Up && eligible.contains(replica.id)
         };
-        if let Home::At(replica) = choice
-            && may(&usize::from(replica.0))
-        {
-            return usize::from(replica.0);
-        }
         if self.choices.home == HomePolicy::InTurn {
             return self.take_turn(eligible).unwrap_or(self.anchor);
         }
@@ -84,6 +82,14 @@ impl Rows {
         let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
         let goes_there = !self.choices.home.asks_kinds() && self.replicas[best].applied < version;
         ran_at.filter(|_| goes_there).unwrap_or(best)
+    }
+
+    /// The replica that the client has asked for, if it is up and one of these.
+    fn asked_for(&self, choice: Home, eligible: ReplicaSet) -> Option<usize> {
+        let Home::At(replica) = choice else { return None };
+        let index = usize::from(replica.0);
+        let is_up = self.replicas.get(index).is_some_and(|replica| replica.state == State::Up);
+        (is_up && eligible.contains(replica)).then_some(index)
     }
 
     /// The replicas that hold all that a transaction needs there, as far as that is known when it begins.

@@ -76,13 +76,19 @@ impl Rows {
         } else {
             self.grouped(session, self.taking(turn.eligible), out.now)
         };
+        let is_free = !turn.is_bound && !turn.is_catalogue && self.rules.reads_stay_local;
+        let local = if is_free { self.local_home(session, eligible) } else { None };
         let chosen = if self.choices.home == HomePolicy::InTurn {
             self.take_turn(eligible)
         } else {
-            self.balancer.choose(&self.replicas, Wish { eligible, need, cost_us: turn.cost_us, near })
+            let wish = Wish { eligible, need, cost_us: turn.cost_us, near };
+            local.or_else(|| self.balancer.choose(&self.replicas, wish))
         };
         match chosen {
             Some(index) => {
+                // The catalogues alone show no rows.
+                let shows_rows = !turn.is_catalogue && self.rules.reads_stay_local;
+                let need = if shows_rows { need.max(self.session_needs(session, index)) } else { need };
                 self.replicas[index].reads += 1;
                 self.wait_at(index, session, need, turn, out);
             }

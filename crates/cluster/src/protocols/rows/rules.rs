@@ -85,6 +85,14 @@ pub struct Rules {
     pub younger_give_way: bool,
     /// A replica commits what it has performed only if that has changed the rows of the record.
     pub digests_are_compared: bool,
+    /// With local replicas, reads of a session run at its own.
+    pub reads_stay_local: bool,
+    /// With local replicas, a session sees its own commits.
+    pub own_commits_are_seen: bool,
+    /// With local replicas, a session that is connected to another one sees everything durable there.
+    pub moved_sessions_see_all: bool,
+    /// With local replicas, a session that has run something at another one sees at its own what it may have seen there.
+    pub elsewhere_counts: bool,
 }
 
 impl Default for Rules {
@@ -130,6 +138,10 @@ impl Default for Rules {
             appends_are_ordered: true,
             younger_give_way: true,
             digests_are_compared: true,
+            reads_stay_local: true,
+            own_commits_are_seen: true,
+            moved_sessions_see_all: true,
+            elsewhere_counts: true,
         }
     }
 }

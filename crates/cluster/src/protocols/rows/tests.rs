@@ -9,6 +9,7 @@ mod crews;
 mod databases;
 mod held;
 mod homes;
+mod local;
 mod members;
 mod memory;
 mod offers;

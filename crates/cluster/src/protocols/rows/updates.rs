@@ -165,7 +165,8 @@ impl Rows {
             _ => self.index.foreign(&needs.writes, self.replicas[home].id).0,
         };
         let floor = if is_fresh { self.homes[home].floor } else { Version::ZERO };
-        let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor);
+        let seen = if is_fresh { self.session_needs(session, home) } else { Version::ZERO };
+        let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor).max(seen);
         self.wait_at(home, session, need, self.home_turn(home, needs.cost_us), out);
     }
 
