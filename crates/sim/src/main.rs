@@ -7,6 +7,7 @@ use cluster::parts::stamps::Start;
 use cluster::protocols::StampCounts;
 use cluster::protocols::centralised_writes::CENTRALISED_WRITES;
 use cluster::protocols::gargamel::GARGAMEL;
+use cluster::protocols::middle_r::MIDDLE_R;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::preventive::PREVENTIVE;
 use cluster::protocols::round_robin::ROUND_ROBIN;
@@ -14,7 +15,7 @@ use cluster::protocols::rows::{Choices, Order, Rule, See};
 use cluster::protocols::tashkent_plus::TASHKENT_PLUS;
 use sim::check::{self, Allowed, Anomaly, Promise};
 use sim::history::History;
-use sim::mutants::{CHAIN_MUTANTS, MUTANTS, STAMP_MUTANTS};
+use sim::mutants::{CHAIN_MUTANTS, LOCAL_MUTANTS, MUTANTS, STAMP_MUTANTS};
 use sim::program::Plan;
 use sim::rules::Rules;
 use sim::{hashes, run, schema, shrink};
@@ -113,13 +114,14 @@ const RARE: [&str; 17] = [
 ];
 
 /// The protocols that `--protocol` knows.
-const PROTOCOLS: [Choices; 6] = [
+const PROTOCOLS: [Choices; 7] = [
     ONECOPY,
     GARGAMEL,
     ROUND_ROBIN,
     Choices { home: schema::BY_MEMORY, ..TASHKENT_PLUS },
     CENTRALISED_WRITES,
     PREVENTIVE,
+    MIDDLE_R,
 ];
 
 /// The scheduler that has a world of its own.
@@ -278,7 +280,9 @@ fn hunt(options: &Options) -> Result<(), Failed> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survivors = 0;
     println!("| rule off | seeds until found | anomalies | example |\n|---|---|---|---|");
-    let mutants = match rules(options, Rules::default()).protocol.order {
+    let protocol = rules(options, Rules::default()).protocol;
+    let mutants = match protocol.order {
+        _ if protocol.home.connects_sessions() => LOCAL_MUTANTS,
         Order::Chains(_) => CHAIN_MUTANTS,
         Order::Stamps(_) => STAMP_MUTANTS,
         Order::Statements | Order::Nothing => MUTANTS,

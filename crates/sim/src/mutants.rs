@@ -196,6 +196,39 @@ pub const STAMP_MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// The promises of protocols with local replicas.
+pub const LOCAL_MUTANTS: &[Mutant] = &[
+    Mutant { name: "reads leave their local replica", switch: |r| r.core.reads_stay_local = false },
+    Mutant { name: "sessions miss their own commits", switch: |r| r.core.own_commits_are_seen = false },
+    Mutant {
+        name: "a session sees less at another local replica",
+        switch: |r| r.core.moved_sessions_see_all = false,
+    },
+    Mutant {
+        name: "a session sees less after a stay elsewhere",
+        switch: |r| r.core.elsewhere_counts = false,
+    },
+    Mutant { name: "writes are not certified", switch: |r| r.core.certifies_writes = false },
+    Mutant { name: "reads are not certified", switch: |r| r.core.certifies_reads = false },
+    Mutant { name: "overlapping transactions do not wait", switch: |r| r.core.overlap_waits = false },
+    Mutant { name: "answered and committed before durable", switch: |r| r.core.durable_first = false },
+    Mutant {
+        name: "open transactions survive the loss of their home",
+        switch: |r| r.core.lost_home_aborts = false,
+    },
+    Mutant { name: "updates begin before home has caught up", switch: |r| r.core.home_catches_up = false },
+    Mutant {
+        name: "commit groups are refreshed in parts",
+        switch: |r| r.core.commit_groups_stay_whole = false,
+    },
+    Mutant { name: "the applied set is remembered, not read", switch: |r| r.applied_is_read_again = false },
+    Mutant {
+        name: "versions missing before the last are skipped",
+        switch: |r| r.missing_are_applied = false,
+    },
+    Mutant { name: "a copy counts as up to date", switch: |r| r.copy_is_read = false },
+];
+
 impl Mutant {
     /// All rules, except the one that the mutant switches off.
     pub fn rules(&self) -> Rules {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::protocols::StampCounts;
-use cluster::protocols::rows::See;
+use cluster::protocols::rows::{Choices, See};
 
 use crate::check::{self, Allowed, Anomaly, Finding, Promise, Sessions};
 use crate::history::{ClientError, History};
@@ -59,10 +59,12 @@ impl Verdict {
 }
 
 /// What a protocol promises by what its reads see. Where they may be stale, every replica still shows a prefix of the version
-/// order, so the stronger promise is judged beside the one of Gargamel's paper.
-fn promises(see: See) -> &'static [Promise] {
-    match see {
+/// order, so the stronger promise is judged beside the one of Gargamel's paper. A session that is connected to a replica sees no less
+/// than before.
+fn promises(protocol: Choices) -> &'static [Promise] {
+    match protocol.see {
         See::Fresh => &[Promise::AsAsked],
+        See::Local if protocol.home.connects_sessions() => &[Promise::OldSnapshots(Sessions::InOrder)],
         See::Local => &[Promise::OldSnapshots(Sessions::Apart), Promise::Parallel(Sessions::Apart)],
     }
 }
@@ -82,7 +84,7 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
     };
     // Violations that clients can see come before those that only the inside shows.
     let (mut findings, mut allowed) = (Vec::new(), Allowed::default());
-    for promise in promises(rules.protocol.see) {
+    for promise in promises(rules.protocol) {
         let judgement = check::judge(&report.history, *promise);
         allowed = judgement.allowed;
         findings.extend(judgement.findings);
