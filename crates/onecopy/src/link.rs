@@ -155,6 +155,11 @@ impl Link {
         self.coordinator().kind.choices().is_some_and(|choices| choices.home.asks_kinds())
     }
 
+    /// Whether the session is connected to a replica, where its transactions begin.
+    pub(crate) fn has_local_replica(&self) -> bool {
+        self.coordinator().kind.choices().is_some_and(|choices| choices.home.connects_sessions())
+    }
+
     /// Whether a statement that lost a conflict is run again, unseen by its client.
     pub(crate) fn retries_unseen(&self) -> bool {
         self.coordinator().kind.choices().is_none_or(|choices| choices.retry == Retry::Unseen)

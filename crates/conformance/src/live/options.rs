@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sim::check::Promise;
+use cluster::protocols::middle_r::MIDDLE_R;
+use sim::check::{Promise, Sessions};
 use testbed::fault::Fault;
 use testbed::node;
 use testbed::nodes::NODES_MAX;
@@ -106,9 +107,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHAT", conflicts_with = "port")]
     pub(super) see: Option<String>,
 
-    /// The promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions.
-    #[arg(long, value_name = "NAME", default_value = "as-asked")]
-    pub(super) promise: Promise,
+    /// The promise to judge by: as-asked, old-snapshots or parallel; the last two also with +sessions [default: as-asked; under
+    /// middle-r with its own reads, old-snapshots+sessions].
+    #[arg(long, value_name = "NAME")]
+    promise: Option<Promise>,
 
     /// Folder of PostgreSQL's programs [default: ONECOPY_PG_BIN, else the newest installed release].
     #[arg(long, value_name = "FOLDER")]
@@ -135,6 +137,14 @@ impl Options {
     pub(super) fn strike_kinds(&self) -> Result<Vec<StrikeKind>, Fault> {
         let kinds = StrikeKind::named(&self.strikes);
         kinds.map_err(|why| Fault::Missing(format!("`--strikes` of several nodes: {why}")))
+    }
+
+    /// What the history is held to.
+    pub(super) fn promise(&self) -> Promise {
+        let has_local_reads =
+            self.protocol == MIDDLE_R.name && matches!(self.see.as_deref(), None | Some("own" | "local"));
+        let own = if has_local_reads { Promise::OldSnapshots(Sessions::InOrder) } else { Promise::AsAsked };
+        self.promise.unwrap_or(own)
     }
 
     pub(super) fn has_several(&self) -> bool {

@@ -25,7 +25,7 @@ pub(super) fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
     }
     let begin = Instant::now();
     let verdict = verdict::condemn(&run.history, options.keys, &|history| {
-        options.manner().judge(history, options.promise)
+        options.manner().judge(history, options.promise())
     });
     let mut report = tell(options, run);
     let mut is_wrong = !run.tally.wrong.is_empty();
@@ -77,10 +77,10 @@ pub(super) fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
         Ok(_) if matches!(options.manner(), Manner::CJdbc(..)) => {
             line("the history keeps the guarantees of its level and early response".to_owned());
         }
-        Ok(allowed) if options.promise == Promise::AsAsked => {
+        Ok(allowed) if options.promise() == Promise::AsAsked => {
             line(format!("the history could be that of one PostgreSQL; it has {allowed}"));
         }
-        Ok(allowed) => line(format!("the history keeps the promise {}; it has {allowed}", options.promise)),
+        Ok(allowed) => line(format!("the history keeps the promise {}; it has {allowed}", options.promise())),
     }
     if is_wrong { Err(Fault::Wrong(report)) } else { Ok(report) }
 }

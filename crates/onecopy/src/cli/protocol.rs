@@ -28,6 +28,10 @@ pub(crate) enum Protocol {
     /// Transactions that are known beforehand run in the order of the times of their submission, and each replica that
     /// holds their data performs them.
     Preventive,
+    /// Rows travel, too; a session stays at one replica, whose answers may be old, and of two transactions that conflict the
+    /// first one commits.
+    #[value(name = "middle-r")]
+    MiddleR,
     /// Statements go to all replicas; the client gets the last reply.
     Eager,
     /// As eager, but all reads of a transaction go to the replica that had least load when it began.
@@ -68,8 +72,8 @@ pub(crate) struct ProtocolFlags {
     #[arg(long, value_name = "SIZE", value_parser = protocol::memory, default_value = MEMORY_DEFAULT)]
     pub(crate) memory: u64,
 
-    /// Whether reads see all acknowledged transactions, or whatever their replica has at the moment. For
-    /// protocols that propagate rows.
+    /// Whether reads see all acknowledged transactions, or whatever their replica has at the moment: the latter is middle-r's own.
+    /// For protocols that propagate rows.
     #[arg(long, value_name = "WHAT", value_parser = SIGHTS, default_value = SIGHTS[0])]
     pub(crate) see: String,
 

@@ -13,6 +13,7 @@ use cluster::protocols::eager::EAGER;
 use cluster::protocols::fr_c::FR_C;
 use cluster::protocols::fr_l::FR_L;
 use cluster::protocols::gargamel::GARGAMEL;
+use cluster::protocols::middle_r::MIDDLE_R;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::preventive::{self, PREVENTIVE};
 use cluster::protocols::round_robin::ROUND_ROBIN;
@@ -37,20 +38,21 @@ pub(crate) enum Propagation {
 }
 
 /// The protocols that propagate rows.
-const OF_ROWS: [rows::Choices; 6] =
-    [ONECOPY, GARGAMEL, ROUND_ROBIN, TASHKENT_PLUS, CENTRALISED_WRITES, PREVENTIVE];
+const OF_ROWS: [rows::Choices; 7] =
+    [ONECOPY, GARGAMEL, ROUND_ROBIN, TASHKENT_PLUS, CENTRALISED_WRITES, PREVENTIVE, MIDDLE_R];
 
 /// The protocols that ship statements.
 pub(crate) const OF_STATEMENTS: [shipping::Choices; 5] = [EAGER, FR_L, FR_C, VR_L, CONFLICT_AWARE];
 
 /// The names of all protocols, the default first.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 13] = [
     ONECOPY.name,
     GARGAMEL.name,
     ROUND_ROBIN.name,
     TASHKENT_PLUS.name,
     CENTRALISED_WRITES.name,
     PREVENTIVE.name,
+    MIDDLE_R.name,
     EAGER.name,
     FR_L.name,
     FR_C.name,
@@ -62,8 +64,8 @@ pub(crate) const NAMES: [&str; 12] = [
 /// The values of `rule`: the protocol's own, and those that `gargamel` can have instead.
 pub(crate) const RULES: [&str; 3] = [OWN, "write-write", "read-write"];
 
-/// The values of `see`.
-pub(crate) const SIGHTS: [&str; 2] = ["fresh", "local"];
+/// The values of `see`: the protocol's own, which is `fresh` but under `middle-r`, and those that it can have instead.
+pub(crate) const SIGHTS: [&str; 3] = [OWN, "fresh", "local"];
 
 /// The values of `start`.
 pub(crate) const STARTS: [&str; 2] = ["on-arrival", "ordered"];
@@ -200,7 +202,11 @@ pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagat
         "read-write" => Some(Rule::ReadWrite),
         _ => None,
     };
-    let see = if see == "local" { See::Local } else { See::Fresh };
+    let see = match see {
+        "fresh" => Some(See::Fresh),
+        "local" => Some(See::Local),
+        _ => None,
+    };
     if name == C_JDBC {
         check_shipping(C_JDBC, rule.is_some(), see, adjustments)?;
         return adjustments.c_jdbc.choices().map(Propagation::CJdbc);
@@ -231,7 +237,7 @@ pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagat
         } else if !adjustments.are_without_stamps() {
             return Err(ProtocolError::HasNoStamps { protocol: choices.name });
         }
-        choices.see = see;
+        choices.see = see.unwrap_or(choices.see);
         choices.patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         return Ok(Propagation::Rows(choices));
     }
@@ -245,15 +251,15 @@ pub(crate) fn named(name: &str, adjustments: Adjustments<'_>) -> Result<Propagat
 fn check_shipping(
     protocol: &'static str,
     has_rule: bool,
-    see: See,
+    see: Option<See>,
     adjustments: Adjustments<'_>,
 ) -> Result<(), ProtocolError> {
     match see {
         _ if has_rule => Err(ProtocolError::HasNoRule { protocol }),
         _ if adjustments.memory_bytes != MEMORY_BYTES => Err(ProtocolError::HasNoGroups { protocol }),
         _ if !adjustments.are_without_stamps() => Err(ProtocolError::HasNoStamps { protocol }),
-        See::Local => Err(ProtocolError::SeesFresh { protocol }),
-        See::Fresh => Ok(()),
+        Some(See::Local) => Err(ProtocolError::SeesFresh { protocol }),
+        Some(See::Fresh) | None => Ok(()),
     }
 }
 
@@ -264,7 +270,7 @@ mod tests {
 
     const PLAIN: Adjustments<'static> = Adjustments {
         rule: OWN,
-        see: "fresh",
+        see: OWN,
         memory_bytes: MEMORY_BYTES,
         patience: Duration::from_secs(3),
         start: "on-arrival",
@@ -314,6 +320,18 @@ mod tests {
         };
         assert_eq!((choices.order, choices.see), (Order::Chains(Rule::ReadWrite), See::Local));
         assert_eq!(choices.patience_us, 3_000_000);
+        for (see, of_onecopy, of_middle_r) in [
+            (OWN, See::Fresh, See::Local),
+            ("fresh", See::Fresh, See::Fresh),
+            ("local", See::Local, See::Local),
+        ] {
+            for (name, expected) in [("onecopy", of_onecopy), ("middle-r", of_middle_r)] {
+                let Ok(Propagation::Rows(choices)) = named(name, Adjustments { see, ..PLAIN }) else {
+                    panic!("{name} propagates rows");
+                };
+                assert_eq!(choices.see, expected, "{name} with see = {see}");
+            }
+        }
         let small = Adjustments { memory_bytes: 64 << 20, ..PLAIN };
         let Ok(Propagation::Rows(choices)) = named("tashkent+", small) else {
             panic!("tashkent+ takes the memory of a replica");

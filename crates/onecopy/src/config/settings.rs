@@ -253,7 +253,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "onecopy",
         can_reload: false,
         about: "Replication protocol (docs/explanation/protocols). `onecopy`, `gargamel`, `round-robin`, \
-                `tashkent+`, `centralised-writes` and `preventive` propagate rows; the others are schedulers that ship statements to all replicas \
+                `tashkent+`, `centralised-writes`, `preventive` and `middle-r` propagate rows; the others are schedulers that ship statements to all replicas \
                 under table locks. A data folder keeps its kind.",
     },
     Setting {
@@ -279,10 +279,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "see",
         flag: "see",
         kind: Kind::Word(&protocol::SIGHTS),
-        default: "fresh",
+        default: "own",
         can_reload: false,
         about: "Whether reads see everything acknowledged before them (`fresh`), or whatever their replica has at the \
-                moment, which may be old (`local`). For protocols that propagate rows.",
+                moment, which may be old (`local`). By `own`, they are fresh, but local under protocol `middle-r`. For protocols \
+                that propagate rows.",
     },
     Setting {
         name: "chain_patience",

@@ -23,6 +23,9 @@ use crate::transaction::view::View;
 
 /// The column of EXPLAIN (ROUTING).
 pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
+/// What is told where sessions are connected to replicas.
+const LOCAL_REPLICA: &str =
+    "replica     the session's own replica, as it is at the moment, for all that any replica may run";
 /// The type of a parameter that the statement does not mention.
 const TEXT_OID: u32 = 25;
 /// The most parameters of a Bind.
@@ -83,6 +86,9 @@ impl Executor<'_> {
             let requirements = Requirements::sent(sent.statement(), Some(sent.clone()));
             let analysis = requirements.analyse(self.view());
             lines.extend(HomeTables::of(self.view(), &analysis).tell());
+            if self.link.has_local_replica() {
+                lines.push(LOCAL_REPLICA.to_owned());
+            }
             if self.link.local().result_cache.is_on() {
                 lines.push(keeping::explained(&requirements, &analysis));
             }

@@ -96,7 +96,8 @@ pub(crate) enum AloneChoice {
 impl View<'_> {
     /// The requested home, or the anchor if such transactions waited too long elsewhere.
     pub(crate) fn home_by_waits(self, home: Home, template: Option<TemplateId>) -> (Home, AnchorReason) {
-        if template.is_some_and(|template| self.link.database().workload.stays(template)) {
+        let stays = |template| self.link.database().workload.stays(template);
+        if !self.link.has_local_replica() && template.is_some_and(stays) {
             (Home::Anchor, AnchorReason::Waits)
         } else {
             (home, AnchorReason::Chosen)
@@ -178,9 +179,7 @@ impl Placer<'_> {
         let known = analysis.template.and_then(|template| {
             coordinator.database.workload.may_leave(template, coordinator.database.catalogue().generation())
         });
-        let is_known = known.is_some()
-            || matches!(self.view().home_preference(), HomePreference::Any | HomePreference::At(_))
-            || self.asks_draws_elsewhere(analysis);
+        let is_known = known.is_some() || self.view().leaves_unknown() || self.asks_draws_elsewhere(analysis);
         let foreseen = known.unwrap_or_default();
         let returns = std::mem::take(&mut self.txn.retry_hints.needs_anchor);
         let may = analysis.may_leave_anchor

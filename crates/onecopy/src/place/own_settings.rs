@@ -82,6 +82,15 @@ impl View<'_> {
         }
     }
 
+    /// Whether an update transaction that may leave the anchor begins elsewhere although it is not known how such transactions go on.
+    pub(crate) fn leaves_unknown(self) -> bool {
+        match self.home_preference() {
+            HomePreference::Any | HomePreference::At(_) => true,
+            HomePreference::Auto => self.link.has_local_replica(),
+            HomePreference::Anchor => false,
+        }
+    }
+
     /// The place where the session wants its update transactions to begin.
     pub(crate) fn home_preference(self) -> HomePreference {
         self.link
