@@ -213,7 +213,7 @@ fn rules() -> Result<Rules, OpenError> {
         None | Some("") => {}
         Some("reads_wait") => rules.reads_wait = false,
         Some("homes_hold_all") => rules.homes_hold_all = false,
-        Some("own_commits_are_seen") => rules.own_commits_are_seen = false,
+        Some("reads_stay_local") => rules.reads_stay_local = false,
         Some("certifies_writes") => rules.certifies_writes = false,
         Some(other) => {
             let (name, value, wanted) = (RULE_OFF, other.to_owned(), "there is no such rule");

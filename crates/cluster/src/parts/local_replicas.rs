@@ -109,19 +109,21 @@ impl LocalReplicas {
     pub fn close_crew(&mut self, crew: CrewId) {
         let theirs = self.sessions.keys().copied().filter(|session| session.crew() == crew);
         let theirs: Vec<SessionId> = theirs.collect();
-        theirs.into_iter().for_each(|session| self.close(session));
+        for session in theirs {
+            self.close(session);
+        }
     }
 }
 
-/// A choice with probabilities inversely proportional to the loads.
-fn choose(loads: &[(ReplicaId, u64)], chance: u64) -> Option<ReplicaId> {
+/// A choice with probabilities inversely proportional to the loads, by a number that may be any with the same probability.
+pub fn choose<T: Copy>(loads: &[(T, u64)], chance: u64) -> Option<T> {
     let weight = |load: u64| u128::from(WEIGHT_OF_ONE / load.clamp(1, WEIGHT_OF_ONE));
     let total: u128 = loads.iter().map(|(_, load)| weight(*load)).sum();
     let mut rest = (u128::from(chance) * total) >> u64::BITS;
-    for (replica, load) in loads {
+    for (one, load) in loads {
         match rest.checked_sub(weight(*load)) {
             Some(left) => rest = left,
-            None => return Some(*replica),
+            None => return Some(*one),
         }
     }
     None
@@ -145,7 +147,9 @@ mod tests {
     fn connected_by(loads: &[u64]) -> Vec<u64> {
         let loads: Vec<_> = (0..).map(ReplicaId).zip(loads.iter().copied()).collect();
         let mut locals = LocalReplicas::new(Epoch(3));
-        (0..CHOICES).for_each(|n| drop(locals.connect(SessionId(n), &loads, Version::ZERO)));
+        for n in 0..CHOICES {
+            locals.connect(SessionId(n), &loads, Version::ZERO);
+        }
         loads.iter().map(|(replica, _)| locals.connected(*replica)).collect()
     }
 
@@ -158,7 +162,7 @@ mod tests {
         }
         let shares = connected_by(&[1, u64::MAX]);
         assert!(shares[1] <= 1, "a load that is hardly chosen: {shares:?}");
-        assert_eq!(choose(&[], 7), None);
+        assert_eq!(choose::<ReplicaId>(&[], 7), None);
         assert_eq!(choose(&[(ReplicaId(4), 0)], u64::MAX), Some(ReplicaId(4)), "no load counts as one");
     }
 
