@@ -320,18 +320,6 @@ mod tests {
         };
         assert_eq!((choices.order, choices.see), (Order::Chains(Rule::ReadWrite), See::Local));
         assert_eq!(choices.patience_us, 3_000_000);
-        for (see, of_onecopy, of_middle_r) in [
-            (OWN, See::Fresh, See::Local),
-            ("fresh", See::Fresh, See::Fresh),
-            ("local", See::Local, See::Local),
-        ] {
-            for (name, expected) in [("onecopy", of_onecopy), ("middle-r", of_middle_r)] {
-                let Ok(Propagation::Rows(choices)) = named(name, Adjustments { see, ..PLAIN }) else {
-                    panic!("{name} propagates rows");
-                };
-                assert_eq!(choices.see, expected, "{name} with see = {see}");
-            }
-        }
         let small = Adjustments { memory_bytes: 64 << 20, ..PLAIN };
         let Ok(Propagation::Rows(choices)) = named("tashkent+", small) else {
             panic!("tashkent+ takes the memory of a replica");
@@ -354,5 +342,21 @@ mod tests {
         assert_eq!(named("galera", PLAIN).unwrap_err(), ProtocolError::Unknown);
         assert_eq!(memory(MEMORY_DEFAULT), Ok(MEMORY_BYTES), "the protocol's own");
         assert!(memory("1kB").is_err() && memory("plenty").is_err());
+    }
+
+    #[test]
+    fn reads_are_fresh_unless_the_protocol_or_the_operator_says_otherwise() {
+        for (see, of_onecopy, of_middle_r) in [
+            (OWN, See::Fresh, See::Local),
+            ("fresh", See::Fresh, See::Fresh),
+            ("local", See::Local, See::Local),
+        ] {
+            for (name, expected) in [("onecopy", of_onecopy), ("middle-r", of_middle_r)] {
+                let Ok(Propagation::Rows(choices)) = named(name, Adjustments { see, ..PLAIN }) else {
+                    panic!("{name} propagates rows");
+                };
+                assert_eq!(choices.see, expected, "{name} with see = {see}");
+            }
+        }
     }
 }
