@@ -9,110 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::plain::Plain;
-use cluster::served::{Node, Setup, WITHIN};
-use cluster::{connect, folder, rows, run, table, value};
-use etcdserver::Etcd;
-use futures_util::future::join_all;
+use cluster::nodes::{COUNT, SLOWER, World};
+use cluster::served::{Node, WITHIN};
+use cluster::{run, table, value};
 use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls};
-
-const NAMES: [&str; 3] = ["a", "b", "c"];
-/// A machine that is busy with other tests must not make nodes take each other for lost.
-const SLOWER: &[(&str, &str)] = &[("ONECOPY_TEST_SLOWER_TERMS", "4")];
-const COUNT: &str = "SELECT count(*) FROM noted";
-
-/// Three nodes over two servers and one etcd.
-struct World {
-    etcd: Etcd,
-    servers: Vec<Plain>,
-    setups: Vec<Setup>,
-    nodes: Vec<Option<Node>>,
-}
-
-impl World {
-    async fn new() -> Self {
-        let etcd = Etcd::start(1);
-        let anchor = Plain::start().await;
-        run(&anchor.client().await, "CREATE TABLE noted (id int PRIMARY KEY, v text)").await;
-        let other = anchor.copy().await;
-        let servers = vec![anchor, other];
-        let links: Vec<String> =
-            NAMES.iter().map(|name| format!("{name}=127.0.0.1:{}", folder::free_port())).collect();
-        let setup = |name: &&str| {
-            let settings = format!(
-                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"15s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
-                etcd.urls()
-            );
-            Setup::new(&servers.iter().collect::<Vec<_>>(), &settings)
-        };
-        let setups: Vec<Setup> = NAMES.iter().map(setup).collect();
-        // All at once, as a service manager may do.
-        let nodes = join_all(setups.iter().map(|setup| setup.serve(SLOWER))).await;
-        Self { etcd, servers, setups, nodes: nodes.into_iter().map(Some).collect() }
-    }
-
-    async fn client(&self, node: usize) -> Client {
-        let connected = connect("127.0.0.1", self.setups[node].port, "postgres").await;
-        connected.unwrap_or_else(|error| panic!("{}: {error:?}: {}", NAMES[node], self.all_said()))
-    }
-
-    async fn admin(&self, node: usize) -> Client {
-        let connected = connect("127.0.0.1", self.setups[node].port, "onecopy").await;
-        connected.unwrap_or_else(|error| panic!("{error:?}: {}", self.all_said()))
-    }
-
-    /// The number of the leader, once all nodes that run agree on it.
-    async fn leader(&self) -> usize {
-        let deadline = Instant::now() + WITHIN;
-        loop {
-            let mut told = Vec::new();
-            for node in (0..self.nodes.len()).filter(|node| self.nodes[*node].is_some()) {
-                let nodes = rows(&self.admin(node).await, "SHOW NODES").await;
-                told.extend(nodes.iter().find(|row| row["role"] == "leader").map(|row| row["name"].clone()));
-            }
-            let running = self.nodes.iter().flatten().count();
-            if told.len() == running && told.iter().all(|name| *name == told[0]) {
-                let leader = NAMES.iter().position(|name| *name == told[0]).unwrap();
-                // Nodes that have not noticed its loss yet agree on it, too.
-                if self.nodes[leader].is_some() {
-                    return leader;
-                }
-            }
-            assert!(Instant::now() < deadline, "no agreement: {told:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    fn said(&self, node: usize) -> String {
-        std::fs::read_to_string(self.setups[node].folder.path().join("said")).unwrap()
-    }
-
-    fn all_said(&self) -> String {
-        let said = |node: usize| format!("== {}\n{}\n", NAMES[node], self.said(node));
-        (0..NAMES.len()).map(said).collect::<Vec<_>>().concat()
-    }
-
-    async fn must_be_identical(&self) {
-        let leader = self.leader().await;
-        let verified = rows(&self.admin(leader).await, "VERIFY").await;
-        assert!(
-            !verified.is_empty() && verified.iter().all(|row| row["result"] == "identical"),
-            "{verified:?}"
-        );
-    }
-
-    /// Waits until both servers have this many rows.
-    async fn must_reach(&self, count: u32) {
-        let deadline = Instant::now() + WITHIN;
-        for server in &self.servers {
-            while value(&server.client().await, COUNT).await != count.to_string() {
-                assert!(Instant::now() < deadline, "a server lacks rows: {}", self.all_said());
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
 
 /// Inserts rows at one node, reads them at another one, and goes on until it is told to end. Returns how many were acknowledged.
 async fn load(writer: Client, reader: Client, from: u32, ends: Arc<AtomicBool>, made: Arc<AtomicU32>) -> u32 {
@@ -191,9 +92,6 @@ async fn a_follower_serves_like_the_leader(world: &World) {
     let many = "INSERT INTO made (v, n) SELECT repeat('x', 100), i FROM generate_series(1, 100000) i";
     run(&client, &format!("BEGIN; {many}; ROLLBACK; {many}")).await;
     assert_eq!(value(&elsewhere, "SELECT count(*) FROM made").await, "100003");
-    let refused = world.admin(follower).await.simple_query("VERIFY").await.unwrap_err();
-    let refused = refused.as_db_error().unwrap().message().to_owned();
-    assert_eq!(refused, format!("node {} leads, and only the leader can do this", NAMES[leader]));
 }
 
 /// Locks of sessions of two nodes, and a refresh that meets them.

@@ -7,6 +7,7 @@
 
 pub(crate) mod folder;
 pub(crate) mod http;
+pub(crate) mod nodes;
 pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod random;
