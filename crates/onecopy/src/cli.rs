@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod explain;
 pub(crate) mod external;
 pub(crate) mod log;
+pub(crate) mod node;
 pub(crate) mod placement;
 pub(crate) mod protocol;
 pub(crate) mod replica;
@@ -80,6 +81,8 @@ pub(crate) enum Command {
     Placement(placement::PlacementCommand),
     /// Show, check, rebuild, add, drain, park and drop replicas of a running cluster.
     Replica(Replica),
+    /// Show the nodes of a running cluster.
+    Node(Node),
     /// Show the log of a cluster, or check it for damage. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
@@ -348,6 +351,25 @@ pub(crate) enum ReplicaAction {
         /// Name of the replica.
         name: String,
     },
+}
+
+/// Flags of `onecopy node`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Node {
+    /// Port on which one of the nodes is served [default: $PGPORT, else 6432].
+    #[arg(long, global = true, value_name = "PORT",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+
+    #[command(subcommand)]
+    pub(crate) action: NodeAction,
+}
+
+/// The actions of `onecopy node`.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum NodeAction {
+    /// Show each node, as the one that is asked sees it: which leads, its term, its sessions, its release.
+    List,
 }
 
 /// The actions of `onecopy log`.

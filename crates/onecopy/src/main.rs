@@ -84,6 +84,7 @@ fn main() -> ExitCode {
             Command::Sim(ExternalArguments { arguments }) => {
                 return Err(cli::external::become_program(&cli::external::SIM, &arguments).into());
             }
+            Command::Node(node) => cli::node::command(&node, &progress).await?,
             Command::Replica(replica) => cli::replica::command(&replica, &progress).await?,
             Command::Top(top) => cli::top::command(&top, &progress).await?,
             Command::Verify(verify) => cli::verify::command(verify.port, &progress).await?,

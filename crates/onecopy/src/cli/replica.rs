@@ -51,7 +51,11 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
 }
 
 /// The column names and rows of the answer. Prints notices at once.
-async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, CommandError> {
+pub(super) async fn ask(
+    port: Option<u16>,
+    sql: &str,
+    progress: &Progress,
+) -> Result<Vec<Vec<String>>, CommandError> {
     let (client, mut connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
     let mut answer = pin!(client.simple_query(sql));
     let answer = loop {

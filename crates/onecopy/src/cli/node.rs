@@ -1,0 +1,17 @@
+//! `onecopy node`: the nodes of a running cluster.
+
+use super::error::CommandError;
+use super::replica::{aligned, ask};
+use super::{Node, NodeAction};
+use crate::terminal::Progress;
+
+/// Carries out `onecopy node`.
+pub(crate) async fn command(node: &Node, progress: &Progress) -> Result<(), CommandError> {
+    let sql = match node.action {
+        NodeAction::List => "SHOW NODES",
+    };
+    for line in aligned(&ask(node.port, sql, progress).await?) {
+        progress.result(line);
+    }
+    Ok(())
+}
