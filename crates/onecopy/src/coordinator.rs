@@ -14,6 +14,7 @@ mod crew_service;
 mod crew_spills;
 mod crews;
 mod current_replicas;
+pub(crate) mod dispatch;
 mod drivers;
 pub(crate) mod elasticity;
 pub(crate) mod errands;

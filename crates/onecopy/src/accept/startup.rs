@@ -17,7 +17,6 @@ use wire::{encode, sqlstate};
 use super::login::authenticate;
 use crate::client::Client;
 use crate::client::settings::Settings;
-use crate::config::hba::Right;
 use crate::config::runtime::Logins;
 use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
@@ -26,7 +25,7 @@ use crate::link::node_kind::LoggedIn;
 use crate::local::WAITING_MAX;
 use crate::local::session_registry::ClientInfo;
 use crate::security::scram::Secret;
-use crate::session::admin::{Admin, Dialect};
+use crate::session::admin::{Admin, Admitted, Dialect};
 
 /// The admin database, in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
@@ -61,7 +60,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     };
     drop(place);
     match request {
-        Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
+        Ok(Request::Admin(dialect, admitted)) => Admin::new(worker, client, dialect, admitted).serve().await,
         Ok(Request::Session { settings, client_info, secret }) => {
             // The permit lives until the session has ended.
             match room(&worker.coordinator).await {
@@ -103,7 +102,7 @@ async fn log_in(
             "The settings admin_users and stats_users of Onecopy's configuration list the roles that have it.",
         ))
     })?;
-    Ok(Request::Admin(dialect, right))
+    Ok(Request::Admin(dialect, Admitted { role: role.to_owned(), right }))
 }
 
 /// A client, and its start-up parameters.
@@ -142,7 +141,7 @@ fn late() -> Fault {
 
 /// The service that a client has asked for and may use.
 enum Request {
-    Admin(Dialect, Right),
+    Admin(Dialect, Admitted),
     Session { settings: Box<Settings>, client_info: ClientInfo, secret: Secret },
 }
 

@@ -3,11 +3,13 @@
 //! A cluster of one node has its leader here for as long as it runs. With several nodes it comes and goes, so each
 //! command asks for it anew.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use cluster::ids::{Epoch, NodeId};
 use wire::sqlstate;
 
 use super::Leader;
+use super::dispatch::Dispatcher;
 use crate::error::Refusal;
 
 /// What a node is at present, as this one sees it.
@@ -51,6 +53,10 @@ pub(crate) struct Leading {
     /// The name of the node that leads, while another one does.
     elsewhere: RwLock<Option<String>>,
     nodes: RwLock<Vec<NodeStatus>>,
+    /// The term that this node leads or follows, while there are several.
+    epoch: RwLock<Option<Epoch>>,
+    /// The way to the other nodes, if there are any.
+    dispatcher: OnceLock<Dispatcher>,
 }
 
 impl Leading {
@@ -86,9 +92,32 @@ impl Leading {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The nodes of the cluster are these.
-    pub(crate) fn set_nodes(&self, nodes: Vec<NodeStatus>) {
+    /// The nodes of the cluster are these, and this node leads or follows this term.
+    pub(crate) fn set_nodes(&self, nodes: Vec<NodeStatus>, epoch: Option<Epoch>) {
         *self.nodes.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = epoch;
+    }
+
+    /// The term that this node leads or follows, if it does.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        let of_several = *self.epoch.read().unwrap_or_else(PoisonError::into_inner);
+        of_several.or_else(|| self.get().map(|leader| leader.term.epoch))
+    }
+
+    /// The name of a node of several.
+    pub(crate) fn name_of(&self, node: NodeId) -> Option<String> {
+        self.nodes().get(usize::from(node.0)).map(|status| status.name.clone())
+    }
+
+    /// Commands for other nodes go this way.
+    pub(crate) fn dispatch_by(&self, dispatcher: Dispatcher) {
+        let is_first = self.dispatcher.set(dispatcher).is_ok();
+        debug_assert!(is_first, "a node has one way to the others");
+    }
+
+    /// The way to the other nodes; `None` if the node is alone.
+    pub(crate) fn dispatcher(&self) -> Option<&Dispatcher> {
+        self.dispatcher.get()
     }
 
     /// The leader, for a command that only the leader can carry out.

@@ -94,6 +94,13 @@ impl View {
         until_us == u64::MAX || self.lease.start.elapsed() < Duration::from_micros(until_us)
     }
 
+    /// How long the term lease lasts from now on; `None` if there is no lease.
+    pub(crate) fn lease_left(&self) -> Option<Duration> {
+        let until_us = self.lease.until_us.load(Ordering::Acquire);
+        let left = Duration::from_micros(until_us).saturating_sub(self.lease.start.elapsed());
+        (until_us != u64::MAX).then_some(left)
+    }
+
     /// The term lease lasts until this moment.
     pub(super) fn set_lease(&self, until: Instant) {
         let until_us = until.saturating_duration_since(self.lease.start).as_micros();

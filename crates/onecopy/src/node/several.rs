@@ -25,6 +25,7 @@ mod conductor;
 mod copy;
 mod crews;
 mod desk;
+mod dispatches;
 mod founding;
 mod last_schema_change;
 mod office;
@@ -62,7 +63,9 @@ use crate::accept::listener::Workers;
 use crate::client::cancel::CancelKeys;
 use crate::config::log::{EtcdPlace, PeersPlace};
 use crate::config::runtime::RuntimeConfig;
+use crate::coordinator::dispatch::{Dispatcher, Outgoing};
 use crate::coordinator::errands::Errands;
+use crate::coordinator::following::UnknownMember;
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{Coordinator, Leading, NodeRole, NodeStatus, ReplicaAddress, etcd_log};
 use crate::database::Database;
@@ -72,12 +75,13 @@ use crate::membership::cluster_file::Membership;
 use crate::replica::errands;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
+use crate::session::admin::Here;
 use crate::terminal::Progress;
-use conductor::{Board, Conductor, Queues};
+use conductor::{Board, Conductor, Outputs, Queues};
 use copy::CopyKeeper;
 use desk::Desk;
 use office::Office;
-use orders::{News, OfficeQueues, Order};
+use orders::{News, OfficeQueues};
 pub(super) use settings::Settings;
 use spills::LeaderSpills;
 use term::OwnTerm;
@@ -144,7 +148,9 @@ impl SeveralNode {
         let (orders, order_queue) = mpsc::channel(ORDERS_MAX);
         let (queues, work) = OfficeQueues::new();
         let links = queues.links.clone();
-        let office = Office::new(Arc::clone(&leading), Arc::clone(&keys), queues);
+        let (dispatcher, replies, outgoing) = Dispatcher::new();
+        leading.dispatch_by(dispatcher);
+        let office = Office::new(Here::new(&leading, &coordinator, &keys), queues);
         let has_served = Arc::<AtomicBool>::default();
         let own_term = OwnTerm {
             process: process.clone(),
@@ -164,17 +170,11 @@ impl SeveralNode {
             end_periods(&process.local),
             tokio::spawn(copy.clone().run()),
             tokio::spawn(errands::run(Arc::clone(&coordinator), errand_queue)),
-            tokio::spawn(async move {
-                let error = tokio::select! {
-                    unknown = linking => NodeError::UnknownMember(Box::new(unknown)),
-                    error = serving => error,
-                };
-                // A node that stops does not hear it.
-                let _ = failing.send(error).await;
-            }),
+            tokio::spawn(tell_failure(linking, serving, failing)),
         ];
         let office = tokio::spawn(office.run(order_queue));
-        let ends = Ends { orders, news: told, leading: Arc::clone(&leading) };
+        let outputs = Outputs { office: orders, replies };
+        let ends = Ends { outputs, news: told, outgoing, leading: Arc::clone(&leading) };
         let conductor = conduct(&settings, numbers, &etcd, cluster.to_string(), ends).await?;
         Ok(Self {
             coordinator,
@@ -241,6 +241,20 @@ impl SeveralNode {
         }
         ended
     }
+}
+
+/// Waits for an error of the links or the terms, which ends the node.
+async fn tell_failure(
+    linking: impl Future<Output = UnknownMember>,
+    serving: impl Future<Output = NodeError>,
+    failing: mpsc::Sender<NodeError>,
+) {
+    let error = tokio::select! {
+        unknown = linking => NodeError::UnknownMember(Box::new(unknown)),
+        error = serving => error,
+    };
+    // A node that stops does not hear it.
+    let _ = failing.send(error).await;
 }
 
 /// The members, in the order of their numbers.
@@ -310,8 +324,9 @@ impl Numbers {
 
 /// What the conductor has in common with the rest of the node.
 struct Ends {
-    orders: mpsc::Sender<Order>,
+    outputs: Outputs,
     news: mpsc::Receiver<News>,
+    outgoing: mpsc::Receiver<Outgoing>,
     leading: Arc<Leading>,
 }
 
@@ -354,8 +369,8 @@ async fn conduct(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(NodeError::Threads)?;
     let (linked, is_linked) = oneshot::channel();
-    let Ends { orders, news, leading } = ends;
-    let board = Board { leading, own, all: statuses };
+    let Ends { outputs, news, outgoing, leading } = ends;
+    let board = Board { leading, own, all: statuses, epoch: None };
     let (alive, ended) = oneshot::channel();
     let conducting = move || {
         let _alive = alive;
@@ -368,8 +383,8 @@ async fn conduct(
             // If the node does not wait for it, it stops.
             let _ = linked.send(started);
             if let Some((peers, events)) = links {
-                let conductor = Conductor::new(Instant::now(), term, desk, peers, orders, board);
-                conductor.run(Queues { events, answers, news }).await;
+                let conductor = Conductor::new(Instant::now(), term, desk, peers, outputs, board);
+                conductor.run(Queues { events, answers, news, outgoing }).await;
             }
         });
     };

@@ -4,20 +4,28 @@
 //! transactions and parses no SQL: a statement is a few words ([`command`]). The same database is also called
 //! `pgbouncer`, for programs made for PgBouncer. Commands and columns of both exist under both names where they make
 //! sense. `SHOW STATS` and `SHOW VERSION` differ, and follow the name.
+//!
+//! Where a cluster has several nodes, each answers for all: it has the leader carry out what only the leader can ([`carry`]), and asks
+//! the others for what only they know ([`all_nodes`]).
 
+mod all_nodes;
+mod asker;
 mod bouncer;
+mod carry;
 mod checkpoints;
 mod command;
 mod elastic;
+mod here;
 pub(crate) mod membership;
 mod memory;
 mod placement;
 mod placement_advice;
 mod show;
+mod table;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use wire::backend::{Status, tag as server_tag};
 use wire::frontend::{Frontend, Target, tag};
@@ -25,27 +33,29 @@ use wire::{Frame, encode, sqlstate};
 
 use crate::client::Client;
 use crate::config::hba::Right;
+use crate::coordinator::dispatch::{Addressee, Dispatch, ErrorReport, Part, Scope};
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
-use crate::membership::verify;
+use all_nodes::Nodes;
+use asker::Asker;
+pub(crate) use carry::carry;
 pub(crate) use command::Dialect;
-use command::{Command, command};
+use command::{ClusterSize, Command, Reach, View, command};
+pub(crate) use here::Here;
+use table::Table;
 
-/// How long PAUSE waits for sessions to end their transactions.
-const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// How often PAUSE checks.
-const PAUSE_LOOK: Duration = Duration::from_millis(5);
-
-/// A table of text.
-struct Answer {
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
+/// A role that has logged in to the admin database.
+pub(crate) struct Admitted {
+    pub(crate) role: String,
+    pub(crate) right: Right,
 }
 
 /// A client of the admin database.
 pub(crate) struct Admin {
     worker: Rc<Worker>,
+    here: Here,
     client: Client,
+    role: String,
     dialect: Dialect,
     right: Right,
     statements: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -53,16 +63,20 @@ pub(crate) struct Admin {
     skipping: bool,
 }
 
+/// The longest command that another node carries out.
+const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// The most prepared statements and portals of one client.
 const NAMES_MAX: usize = 1_000;
 
 impl Admin {
-    pub(crate) fn new(worker: Rc<Worker>, client: Client, dialect: Dialect, right: Right) -> Self {
+    pub(crate) fn new(worker: Rc<Worker>, client: Client, dialect: Dialect, admitted: Admitted) -> Self {
         Self {
+            here: Here::new(&worker.leading, &worker.coordinator, &worker.keys),
             worker,
             client,
+            role: admitted.role,
             dialect,
-            right,
+            right: admitted.right,
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
             skipping: false,
@@ -128,14 +142,14 @@ impl Admin {
         }
     }
 
-    fn fail(&mut self, result: Result<(), Refusal>, skip: bool) {
-        if let Err(refusal) = result {
-            refusal.write(&mut self.client.out, "ERROR");
+    fn fail(&mut self, result: Result<(), ErrorReport>, skip: bool) {
+        if let Err(report) = result {
+            report.write(&mut self.client.out);
             self.skipping = skip;
         }
     }
 
-    async fn extended(&mut self, message: Frontend<'_>) -> Result<(), Refusal> {
+    async fn extended(&mut self, message: Frontend<'_>) -> Result<(), ErrorReport> {
         match message {
             Frontend::Parse { name, sql, .. } => {
                 command(sql)?;
@@ -158,7 +172,7 @@ impl Admin {
                     }
                     Target::Portal(name) => (self.portals.get(name).ok_or_else(|| unknown(name))?, false),
                 };
-                let columns = command(sql)?.columns(self.dialect);
+                let columns = self.columns(&command(sql)?);
                 if is_statement {
                     encode::parameter_description_empty(&mut self.client.out);
                 }
@@ -173,108 +187,90 @@ impl Admin {
                 self.answer(&sql, false).await?;
             }
             Frontend::Close(_) => encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE),
-            _ => return Err(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "unexpected message")),
+            _ => return Err(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "unexpected message").into()),
         }
         Ok(())
     }
 
-    async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
+    fn columns(&self, command: &Command) -> Vec<&'static str> {
+        let is_alone = self.here.leading.dispatcher().is_none();
+        command.columns(self.dialect, if is_alone { ClusterSize::OneNode } else { ClusterSize::SeveralNodes })
+    }
+
+    async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), ErrorReport> {
         let command = command(sql)?;
         if command.needs() > self.right {
             let text = "this role may only look at the admin database";
             let hint = "The setting admin_users of Onecopy's configuration lists the roles that may.";
-            return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
+            return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint).into());
         }
         if let Some(feature) = command.feature() {
             self.worker.coordinator.kind.check(feature)?;
         }
-        let rows = match &command {
-            Command::Show(view) => show::rows(&self.worker, *view, self.dialect)?,
-            Command::Verify | Command::Replica(_) | Command::Place(_) | Command::Checkpoint(_) => {
-                self.at_leader(&command).await?
-            }
-            Command::Pause => self.pause().await?,
-            Command::Resume => self.resume()?,
-            Command::Kill(id) => self.kill(*id).await?,
-            Command::Reload => self.reload()?,
-            Command::Set => Vec::new(),
-            Command::Empty => {
-                encode::bare(&mut self.client.out, server_tag::EMPTY_QUERY_RESPONSE);
-                return Ok(());
-            }
-        };
-        let answer = Answer { columns: command.columns(self.dialect), rows };
-        let out = &mut self.client.out;
-        if describe && !answer.columns.is_empty() {
-            encode::row_description(out, &answer.columns);
+        if command == Command::Empty {
+            encode::bare(&mut self.client.out, server_tag::EMPTY_QUERY_RESPONSE);
+            return Ok(());
         }
-        for row in &answer.rows {
-            let values: Vec<_> = row.iter().map(|value| Some(value.as_bytes())).collect();
-            encode::data_row(out, &values);
+        let mut table = Table::new(self.columns(&command), describe);
+        if command.is_of_leader()
+            && self.here.leading.get().is_none()
+            && self.here.leading.dispatcher().is_some()
+        {
+            self.forward(sql, &command, &mut table).await?;
+        } else {
+            let rows = self.rows(&command).await?;
+            table.add(&rows, &mut self.client.out)?;
         }
-        encode::command_complete(out, command.tag());
+        table.end(&mut self.client.out);
+        encode::command_complete(&mut self.client.out, command.tag());
         Ok(())
     }
 
-    /// What only the leader can carry out. It ends with the term.
-    async fn at_leader(&mut self, command: &Command) -> Result<Vec<Vec<String>>, Refusal> {
-        let leader = &self.worker.leading.must_lead()?;
-        let client = &mut self.client;
-        let work = async {
-            match command {
-                Command::Verify => verify::run(leader).await,
-                Command::Replica(order) => membership::run(leader, order, client).await,
-                Command::Place(placing) => placement::run(leader, placing, client).await,
-                Command::Checkpoint(order) => checkpoints::run(leader, order, client).await,
-                _ => unreachable!("each node carries it out"),
-            }
-        };
-        tokio::select! {
-            done = work => done,
-            () = leader.term.ended() => Err(Refusal::new(
-                sqlstate::CANNOT_CONNECT_NOW,
-                "this node has lost the lead meanwhile",
-                "Look at the new leader how far the command came, and repeat it there.",
-            )),
+    /// Carries a command out, as far as this node can.
+    async fn rows(&mut self, command: &Command) -> Result<Vec<Vec<String>>, ErrorReport> {
+        let nodes = Nodes { here: &self.here, role: &self.role };
+        let asker = &mut Asker::Client(&mut self.client);
+        match command {
+            Command::Show(View::Clients) => Ok(nodes.clients(asker).await),
+            Command::Show(View::Nodes) => Ok(nodes.show().await),
+            _ if command.is_of_leader() => Ok(carry::at_leader(&nodes, command, asker).await?),
+            Command::Show(view) => Ok(show::of_node(&self.worker, *view, self.dialect)),
+            Command::Pause(Reach::AllNodes) => nodes.pause(asker).await.map(|()| Vec::new()),
+            Command::Resume(Reach::AllNodes) => nodes.resume(asker).await.map(|()| Vec::new()),
+            Command::Pause(Reach::OwnNode) => Ok(self.here.pause().await.map(|()| Vec::new())?),
+            Command::Resume(Reach::OwnNode) => Ok(self.here.resume().map(|()| Vec::new())?),
+            Command::Kill(id) => nodes.kill(*id).await.map(|()| Vec::new()),
+            Command::Reload => Ok(self.reload()?),
+            _ => Ok(Vec::new()),
         }
     }
 
-    /// Returns once no session has work in progress and no session begins any before RESUME.
-    async fn pause(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        let clients = &self.worker.local.sessions;
-        if clients.is_paused() {
-            return Err(Refusal::new(
-                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "everything is paused already",
-                "RESUME ends that.",
-            ));
+    /// Has the leader carry a command out, and passes its answer on. The command goes on if the client leaves.
+    async fn forward(&mut self, sql: &[u8], command: &Command, table: &mut Table) -> Result<(), ErrorReport> {
+        let Some(dispatcher) = self.here.leading.dispatcher() else { return Ok(()) };
+        if sql.len() > COMMAND_BYTES_MAX {
+            let text = format!("a command for another node may have {COMMAND_BYTES_MAX} bytes");
+            let hint = "Say it at the node that leads, which SHOW NODES names.";
+            return Err(Refusal::new(sqlstate::STATEMENT_TOO_COMPLEX, text, hint).into());
         }
-        clients.pause(true);
-        let deadline = Instant::now() + PAUSE_MAX;
-        while clients.busy() > 0 {
-            if Instant::now() > deadline {
-                let busy = clients.busy();
-                clients.pause(false);
-                return Err(Refusal::new(
-                    sqlstate::LOCK_NOT_AVAILABLE,
-                    format!(
-                        "{busy} sessions did not end their transactions within {} seconds; everything goes on",
-                        PAUSE_MAX.as_secs()
-                    ),
-                    "SHOW CLIENTS names them, and KILL ends one.",
-                ));
+        let text = String::from_utf8_lossy(sql).into_owned();
+        let dispatch = Dispatch { scope: Scope::Leader, role: self.role.clone(), text };
+        let mut talk = dispatcher.ask(Addressee::Leader, dispatch, command.effect()).await;
+        let out = &mut self.client;
+        while let Some(part) = talk.next().await? {
+            match part {
+                Part::Rows(rows) => table.add(&rows, &mut out.out)?,
+                Part::Notice { severity, sqlstate, text } => {
+                    encode::notice(&mut out.out, &severity, &sqlstate, &text, None);
+                }
+                Part::Done | Part::Failed(_) => {}
             }
-            tokio::time::sleep(PAUSE_LOOK).await;
+            if out.flush().await.is_err() {
+                tracing::debug!("the client that has said the command has gone");
+                return Ok(());
+            }
         }
-        Ok(Vec::new())
-    }
-
-    fn resume(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        if !self.worker.local.sessions.is_paused() {
-            return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
-        }
-        self.worker.local.sessions.pause(false);
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn reload(&mut self) -> Result<Vec<Vec<String>>, Refusal> {
@@ -284,17 +280,6 @@ impl Admin {
             encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, &note, None);
         }
         Ok(Vec::new())
-    }
-
-    async fn kill(&self, id: i32) -> Result<Vec<Vec<String>>, Refusal> {
-        if self.worker.keys.kill(id).await {
-            return Ok(Vec::new());
-        }
-        Err(Refusal::new(
-            sqlstate::UNDEFINED_OBJECT,
-            format!("there is no session {id}"),
-            "SHOW CLIENTS lists them in its column id.",
-        ))
     }
 }
 

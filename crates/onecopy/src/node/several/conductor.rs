@@ -7,9 +7,12 @@
 //! ```text
 //! links  --Parcel-->  conductor  --Order: Lead, Serve, StepDown, Joined, Admit-->  office
 //! chair  --Answer-->             <--News: Opened, Serving, Lost---------------
+//! admin sessions  <--Outgoing, Incoming-->  (commands for other nodes)
 //! ```
 //!
 //! Invariant: a message of an attempt to join reaches only the two ends of that attempt ([`super::parcel`]).
+
+mod dispatching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +26,11 @@ use peers::{LinkId, PeerEvent, PeerEvents, Peers};
 use tokio::sync::mpsc;
 
 use super::desk::{Answer, Desk, time_of};
+use super::dispatches::Dispatches;
 use super::orders::{News, Order};
 use super::parcel::{self, JoinId, Parcel};
 use super::unanswered::Unanswered;
+use crate::coordinator::dispatch::Outgoing;
 use crate::coordinator::following::NodeEnd;
 use crate::coordinator::node_link::{QUEUE_MAX, ToLeader, ToNode};
 use crate::coordinator::{Leading, NodeRole, NodeStatus};
@@ -54,6 +59,13 @@ struct Ended {
     join: JoinId,
 }
 
+/// What has ended, on its way from the tasks that notice it.
+struct Ends {
+    tell: mpsc::Sender<Ended>,
+    /// `None` while the conductor runs.
+    told: Option<mpsc::Receiver<Ended>>,
+}
+
 /// An attempt to join, and the link of its messages.
 #[derive(Clone, Copy)]
 struct Attempt {
@@ -67,6 +79,15 @@ pub(super) struct Queues {
     pub(super) events: PeerEvents<Parcel>,
     pub(super) answers: mpsc::Receiver<Answer>,
     pub(super) news: mpsc::Receiver<News>,
+    /// What admin sessions of this process have for other nodes.
+    pub(super) outgoing: mpsc::Receiver<Outgoing>,
+}
+
+/// The queues that it fills.
+pub(super) struct Outputs {
+    pub(super) office: mpsc::Sender<Order>,
+    /// The other end of [`Queues::outgoing`].
+    pub(super) replies: mpsc::Sender<Outgoing>,
 }
 
 /// Where the node shows what it knows of the others.
@@ -75,12 +96,15 @@ pub(super) struct Board {
     pub(super) own: NodeId,
     /// The nodes, by their numbers.
     pub(super) all: Vec<NodeStatus>,
+    /// The term that was shown last.
+    pub(super) epoch: Option<Epoch>,
 }
 
 impl Board {
     /// Shows the nodes, if something has changed.
-    fn show(&mut self, leader: Option<NodeId>, links: &BTreeMap<NodeId, LinkId>) {
-        let mut has_changed = false;
+    fn show(&mut self, leader: Option<(NodeId, Epoch)>, links: &BTreeMap<NodeId, LinkId>) {
+        let (leader, epoch) = leader.unzip();
+        let mut has_changed = std::mem::replace(&mut self.epoch, epoch) != epoch;
         for (node, status) in (0..).map(NodeId).zip(&mut self.all) {
             let role = match node {
                 node if Some(node) == leader => NodeRole::Leader,
@@ -90,7 +114,7 @@ impl Board {
             has_changed |= std::mem::replace(&mut status.role, role) != role;
         }
         if has_changed {
-            self.leading.set_nodes(self.all.clone());
+            self.leading.set_nodes(self.all.clone(), epoch);
         }
     }
 }
@@ -113,9 +137,9 @@ pub(super) struct Conductor {
     /// The log of the own term.
     log: Option<Arc<dyn LogEngine>>,
     board: Board,
+    dispatches: Dispatches,
     office: mpsc::Sender<Order>,
-    ended: mpsc::Sender<Ended>,
-    ends: Option<mpsc::Receiver<Ended>>,
+    ends: Ends,
 }
 
 impl Conductor {
@@ -124,10 +148,11 @@ impl Conductor {
         term: Term,
         desk: Desk,
         peers: Peers<Parcel>,
-        office: mpsc::Sender<Order>,
+        outputs: Outputs,
         board: Board,
     ) -> Self {
-        let (ended, ends) = mpsc::channel(QUEUE_MAX);
+        let Outputs { office, replies } = outputs;
+        let (tell, told) = mpsc::channel(QUEUE_MAX);
         Self {
             began,
             term,
@@ -142,16 +167,16 @@ impl Conductor {
             claim: None,
             log: None,
             board,
+            dispatches: Dispatches::new(replies),
             office,
-            ended,
-            ends: Some(ends),
+            ends: Ends { tell, told: Some(told) },
         }
     }
 
     /// Conducts until the node stops, then closes the links.
     pub(super) async fn run(mut self, queues: Queues) {
-        let Queues { mut events, mut answers, mut news } = queues;
-        let Some(mut ends) = self.ends.take() else { return };
+        let Queues { mut events, mut answers, mut news, mut outgoing } = queues;
+        let Some(mut ends) = self.ends.told.take() else { return };
         let mut ticks = tokio::time::interval(TICK);
         loop {
             tokio::select! {
@@ -159,6 +184,7 @@ impl Conductor {
                 Some(event) = events.recv() => self.peer(event),
                 Some(answer) = answers.recv() => self.answer(answer),
                 Some(end) = ends.recv() => self.end(&end),
+                Some(message) = outgoing.recv() => self.outgoing(message),
                 said = news.recv() => match said {
                     Some(News::Stop) | None => break,
                     Some(said) => self.news(said),
@@ -178,8 +204,8 @@ impl Conductor {
             self.hear(Input::Confirmed { sent: time_of(at, self.began), is_ours: Some(true) });
         }
         self.hear(Input::Tick);
-        let followed = self.followed.as_ref().map(|followed| followed.leader);
-        let leader = self.term.leads().map(|_| self.board.own).or(followed);
+        let followed = self.followed.as_ref().map(|followed| (followed.leader, followed.epoch));
+        let leader = self.term.leads().map(|epoch| (self.board.own, epoch)).or(followed);
         self.board.show(leader, &self.links);
     }
 
@@ -298,6 +324,8 @@ impl Conductor {
     fn leave(&mut self) {
         if let Some(Followed { leader, join, .. }) = self.followed.take() {
             self.send(leader, &Parcel::Bye { join });
+            let name = self.name(leader);
+            self.dispatches.leave(leader, &name);
         }
     }
 
@@ -324,6 +352,8 @@ impl Conductor {
                     self.unanswered.forget(node);
                 }
                 self.crews.remove(&node);
+                let name = self.name(node);
+                self.dispatches.unlink(node, &name);
                 if self.followed.as_ref().is_some_and(|followed| followed.leader == node) {
                     self.join_anew();
                 }
@@ -369,6 +399,9 @@ impl Conductor {
                 }
             }
             Parcel::Cancel { pid, secret } => self.order(Order::Cancel { pid, secret }),
+            Parcel::Dispatch { .. } | Parcel::Part { .. } | Parcel::More { .. } | Parcel::Forget { .. } => {
+                self.hear_dispatch(node, message);
+            }
             Parcel::Heard
             | Parcel::Hello { .. }
             | Parcel::Beat { .. }
@@ -415,7 +448,7 @@ impl Conductor {
         wrap: impl Fn(M) -> Parcel + Send + 'static,
     ) {
         let Attempt { node, link, join } = to;
-        let (peers, ended) = (Arc::clone(&self.peers), self.ended.clone());
+        let (peers, ended) = (Arc::clone(&self.peers), self.ends.tell.clone());
         tokio::spawn(async move {
             while let Some(message) = queue.recv().await {
                 if let Err(error) = peers.send(node, link, &wrap(message)) {

@@ -11,9 +11,9 @@ use commitlog::Claim;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::orders::{Admission, OfficeQueues, Order, SessionLink, TermOrder, WAITING_MAX};
-use crate::client::cancel::CancelKeys;
+use crate::coordinator::Coordinator;
 use crate::coordinator::following::UnknownMember;
-use crate::coordinator::{Coordinator, Leading};
+use crate::session::admin::{Here, carry};
 
 /// The own term that goes on; it ends when this is dropped.
 struct Present {
@@ -24,17 +24,16 @@ struct Present {
 
 /// The office of one node.
 pub(super) struct Office {
-    leading: Arc<Leading>,
-    keys: Arc<CancelKeys>,
+    here: Here,
     terms: mpsc::Sender<TermOrder>,
     links: mpsc::Sender<SessionLink>,
     present: Option<Present>,
 }
 
 impl Office {
-    pub(super) fn new(leading: Arc<Leading>, keys: Arc<CancelKeys>, queues: OfficeQueues) -> Self {
+    pub(super) fn new(here: Here, queues: OfficeQueues) -> Self {
         let OfficeQueues { terms, links } = queues;
-        Self { leading, keys, terms, links, present: None }
+        Self { here, terms, links, present: None }
     }
 
     /// Carries out orders until the conductor has gone.
@@ -54,8 +53,8 @@ impl Office {
                 }
             }
             Order::StepDown => self.present = None,
-            Order::Follow(node) => self.leading.follow(Some(node)),
-            Order::Unled => self.leading.follow(None),
+            Order::Follow(node) => self.here.leading.follow(Some(node)),
+            Order::Unled => self.here.leading.follow(None),
             Order::Joined(end) => self.link(SessionLink::Over(end)),
             Order::Admit { node, queue, events } => {
                 let admission = Admission { node, queue, events };
@@ -66,14 +65,17 @@ impl Office {
                 }
             }
             Order::Cancel { pid, secret } => {
-                let keys = Arc::clone(&self.keys);
+                let keys = Arc::clone(&self.here.keys);
                 tokio::spawn(async move { keys.cancel(pid, &secret).await });
+            }
+            Order::CarryOut { from, dispatch, replies } => {
+                tokio::spawn(carry(self.here.clone(), from, dispatch, replies));
             }
         }
     }
 
     fn lead(&mut self, claim: Claim) {
-        self.leading.follow(None);
+        self.here.leading.follow(None);
         let (serve, may_serve) = oneshot::channel();
         let (admissions, queue) = mpsc::channel(WAITING_MAX);
         let (until, ends) = watch::channel(());

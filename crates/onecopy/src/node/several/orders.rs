@@ -7,6 +7,7 @@ use commitlog::{Claim, LogEngine};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::coordinator::Leader;
+use crate::coordinator::dispatch::{Dispatch, Replies};
 use crate::coordinator::following::NodeEnd;
 use crate::coordinator::node_link::{ToLeader, ToNode};
 
@@ -31,6 +32,8 @@ pub(super) enum Order {
     Admit { node: NodeId, queue: mpsc::Sender<ToNode>, events: mpsc::Receiver<ToLeader> },
     /// A client of another node wants a statement cancelled.
     Cancel { pid: i32, secret: Vec<u8> },
+    /// A client of another node has said a command of the admin database.
+    CarryOut { from: String, dispatch: Dispatch, replies: Replies },
 }
 
 /// What the office has done.

@@ -7,6 +7,7 @@ use cluster::ids::{Epoch, NodeId};
 use cluster::nodes::term::{Input, Output};
 use serde::{Deserialize, Serialize};
 
+use crate::coordinator::dispatch::{Dispatch, DispatchId, Part};
 use crate::coordinator::node_link::{ToLeader, ToNode};
 
 /// The number of an attempt to join a leader; greater ones come later at the same run of a node.
@@ -36,6 +37,14 @@ pub(super) enum Parcel {
     Cancel { pid: i32, secret: Vec<u8> },
     /// A beat was heard.
     Heard,
+    /// A command of a client of the sender, for the receiver to carry out.
+    Dispatch { number: DispatchId, dispatch: Dispatch },
+    /// A part of the answer to a command of the receiver's.
+    Part { number: DispatchId, part: Part },
+    /// The last part of the receiver's answer was taken.
+    More { number: DispatchId },
+    /// The receiver's answer is not waited for any more.
+    Forget { number: DispatchId },
 }
 
 /// What a message tells the machine of take-over, if it is for that.

@@ -22,7 +22,10 @@ fn pool_mode(worker: &Worker) -> &'static str {
     if worker.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
 }
 
-/// SHOW CLIENTS.
+/// Columns of SHOW CLIENTS at a node that is alone.
+pub(super) const CLIENT_COLUMNS: usize = 20;
+
+/// SHOW CLIENTS of this node.
 pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let row = |entry: &SessionEntry| {
         let activity = entry.activity();

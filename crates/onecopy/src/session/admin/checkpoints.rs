@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 use wire::sqlstate;
 
+use super::asker::Asker;
 use super::membership::{awake, rebuilt_row, unquoted, watched};
 use crate::calendar;
-use crate::client::Client;
 use crate::coordinator::Leader;
 use crate::coordinator::checkpoints::Checkpoint;
 use crate::error::Refusal;
@@ -81,7 +81,7 @@ impl Order {
 pub(super) async fn run(
     leader: &Arc<Leader>,
     order: &Order,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     let node = Arc::clone(leader);
     match order.clone() {
@@ -104,7 +104,7 @@ pub(super) async fn run(
             let refused =
                 |error: CheckpointError| error.refusal(&format!("replica \"{name}\" cannot be rebuilt"));
             let task = tokio::spawn(checkpoint::restore(node, replica, checkpoint));
-            let rebuilt = watched(leader, replica, task, client).await?;
+            let rebuilt = watched(leader, replica, task, asker).await?;
             Ok(rebuilt_row(&name, rebuilt.map_err(refused)?))
         }
     }

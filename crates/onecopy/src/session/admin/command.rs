@@ -9,6 +9,7 @@ use super::membership::{self, Order};
 use super::placement;
 use super::placement::Placing;
 use crate::config::hba::Right;
+use crate::coordinator::dispatch::Effect;
 use crate::coordinator::node_kind::Feature;
 use crate::error::Refusal;
 
@@ -35,17 +36,32 @@ pub(super) enum Command {
     /// A command about checkpoints.
     Checkpoint(checkpoints::Order),
     /// PAUSE: let open transactions end, and none begin.
-    Pause,
+    Pause(Reach),
     /// RESUME: let transactions begin again.
-    Resume,
+    Resume(Reach),
     /// RELOAD: read the configuration again.
     Reload,
     /// KILL: end a session.
-    Kill(i32),
+    Kill(u64),
     /// A statement that drivers send by themselves, without effect here.
     Set,
     /// An empty statement.
     Empty,
+}
+
+/// The nodes that a command is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    AllNodes,
+    /// The one where it is said.
+    OwnNode,
+}
+
+/// Whether the cluster has several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClusterSize {
+    OneNode,
+    SeveralNodes,
 }
 
 /// A table that can be shown.
@@ -110,7 +126,7 @@ const VIEWS: [(&str, View, &str); 26] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 22] = [
+const ACTIONS: [(&str, &str); 24] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -141,9 +157,11 @@ const ACTIONS: [(&str, &str); 22] = [
         "deals 16 parts of rows to these replicas, 2 copies of each; the others hold all",
     ),
     ("PLACE TABLE table, .. BY column", "has a replica hold only the rows of its parts, by a column's value"),
-    ("PAUSE", "waits until no transaction is open, and lets none begin"),
-    ("RESUME", "ends PAUSE"),
-    ("RELOAD", "reads the configuration again"),
+    ("PAUSE", "waits until no transaction is open, and lets none begin, at all nodes"),
+    ("PAUSE NODE", "the same for the clients of this node only"),
+    ("RESUME", "ends PAUSE, and PAUSE NODE of any node"),
+    ("RESUME NODE", "ends either at this node"),
+    ("RELOAD", "reads the configuration of this node again"),
     ("KILL id", "ends a session"),
 ];
 
@@ -174,8 +192,10 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
             VIEWS.iter().find(|(known, ..)| *known == name).map(|(_, view, _)| Command::Show(*view))
         }
         ["VERIFY"] => Some(Command::Verify),
-        ["PAUSE"] => Some(Command::Pause),
-        ["RESUME"] => Some(Command::Resume),
+        ["PAUSE"] => Some(Command::Pause(Reach::AllNodes)),
+        ["PAUSE", "NODE"] => Some(Command::Pause(Reach::OwnNode)),
+        ["RESUME"] => Some(Command::Resume(Reach::AllNodes)),
+        ["RESUME", "NODE"] => Some(Command::Resume(Reach::OwnNode)),
         ["RELOAD"] => Some(Command::Reload),
         ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
         ["SET", ..] => Some(Command::Set),
@@ -200,8 +220,8 @@ impl Command {
             | Self::Replica(_)
             | Self::Place(_)
             | Self::Checkpoint(_)
-            | Self::Pause
-            | Self::Resume
+            | Self::Pause(_)
+            | Self::Resume(_)
             | Self::Reload
             | Self::Kill(_) => Right::Command,
         }
@@ -214,7 +234,7 @@ impl Command {
             Self::Replica(_) => Some(Feature::ChangeMembers),
             Self::Place(_) => Some(Feature::Placement),
             Self::Checkpoint(_) | Self::Show(View::Checkpoints) => Some(Feature::Checkpoints),
-            Self::Pause => Some(Feature::Pause),
+            Self::Pause(_) => Some(Feature::Pause),
             _ => None,
         }
     }
@@ -226,25 +246,44 @@ impl Command {
             Self::Replica(order) => order.tag(),
             Self::Place(_) => "PLACE",
             Self::Checkpoint(order) => order.tag(),
-            Self::Pause => "PAUSE",
-            Self::Resume => "RESUME",
+            Self::Pause(_) => "PAUSE",
+            Self::Resume(_) => "RESUME",
             Self::Reload => "RELOAD",
             Self::Kill(_) => "KILL",
             Self::Set | Self::Empty => "SET",
         }
     }
 
-    /// The columns of the command's answer.
-    pub(super) fn columns(&self, dialect: Dialect) -> Vec<&'static str> {
+    /// The columns of the command's answer, in a cluster of this size.
+    pub(super) fn columns(&self, dialect: Dialect, size: ClusterSize) -> Vec<&'static str> {
         let columns = match self {
-            Self::Show(view) => view.columns(dialect),
+            Self::Show(view) => return view.all_columns(dialect, size).collect(),
             Self::Verify => "table version result",
             Self::Replica(order) => order.columns(),
             Self::Place(_) => View::Placement.columns(dialect),
             Self::Checkpoint(order) => order.columns(),
-            Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
+            Self::Pause(_) | Self::Resume(_) | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
         };
         columns.split_whitespace().collect()
+    }
+
+    /// Whether only the leader can carry it out.
+    pub(super) fn is_of_leader(&self) -> bool {
+        match self {
+            Self::Show(view) => view.is_of_leader(),
+            Self::Verify | Self::Replica(_) | Self::Place(_) | Self::Checkpoint(_) => true,
+            Self::Pause(_) | Self::Resume(_) | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => {
+                false
+            }
+        }
+    }
+
+    /// Whether it may have done something when it breaks off.
+    pub(super) fn effect(&self) -> Effect {
+        match self {
+            Self::Show(_) | Self::Verify | Self::Set | Self::Empty => Effect::Looks,
+            _ => Effect::Changes,
+        }
     }
 }
 
@@ -254,6 +293,30 @@ const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_c
      avg_xact_count avg_query_count avg_recv avg_sent avg_xact_time avg_query_time avg_wait_time";
 
 impl View {
+    /// Whether only the leader knows it.
+    pub(super) fn is_of_leader(self) -> bool {
+        matches!(
+            self,
+            Self::Chains
+                | Self::Checkpoints
+                | Self::Conflicts
+                | Self::Cost
+                | Self::Elastic
+                | Self::Log
+                | Self::Placement
+                | Self::PlacementAdvice
+                | Self::Replicas
+                | Self::Transactions
+        )
+    }
+
+    /// The columns, with the node of a session if there are several.
+    fn all_columns(self, dialect: Dialect, size: ClusterSize) -> impl Iterator<Item = &'static str> {
+        let is_of_sessions = matches!(self, Self::Clients | Self::Transactions);
+        let node = (is_of_sessions && size == ClusterSize::SeveralNodes).then_some("node");
+        self.columns(dialect).split_whitespace().chain(node)
+    }
+
     fn columns(self, dialect: Dialect) -> &'static str {
         match self {
             Self::Cache => "name value",
@@ -278,7 +341,7 @@ impl View {
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Memory => "name entries bytes limit_bytes",
-            Self::Nodes => "name address role own",
+            Self::Nodes => "name address role own epoch sessions lease_ms release",
             Self::Pools => {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
@@ -338,7 +401,7 @@ mod tests {
             let sections =
                 page.split("\n## ").filter(|section| section.lines().next() == Some(&format!("SHOW {name}")));
             let section: String = sections.collect();
-            for column in view.columns(Dialect::Own).split_whitespace() {
+            for column in view.all_columns(Dialect::Own, ClusterSize::SeveralNodes) {
                 assert!(section.contains(&format!("`{column}`")), "SHOW {name}: {column} is not in {path}");
             }
         }

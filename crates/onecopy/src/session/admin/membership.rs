@@ -10,9 +10,9 @@ use sql::Name;
 use sql::profile::table_names;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use wire::{encode, sqlstate};
+use wire::sqlstate;
 
-use crate::client::Client;
+use super::asker::{Asker, Presence};
 use crate::coordinator::Leader;
 use crate::coordinator::node_kind::Feature;
 use crate::coordinator::requests::{Invitee, RequestError};
@@ -150,10 +150,10 @@ impl Order {
 }
 
 /// Carries an order out.
-pub(crate) async fn run(
+pub(super) async fn run(
     leader: &Arc<Leader>,
     order: &Order,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     match order {
         Order::Check => check::run(leader).await,
@@ -164,28 +164,28 @@ pub(crate) async fn run(
                 if leader.kind.check(Feature::Refill).is_err() {
                     return Err(refusal(name, &RebuildError::NotOurs));
                 }
-                return refill(leader, name, replica, client).await;
+                return refill(leader, name, replica, asker).await;
             }
             let task = tokio::spawn(resync::run(Arc::clone(leader), replica));
-            let rebuilt = watched(leader, replica, task, client).await?;
+            let rebuilt = watched(leader, replica, task, asker).await?;
             rebuilt.map(|rebuilt| rebuilt_row(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
-        Order::Add { url, holds } => add(leader, url.as_ref(), holds, client).await,
+        Order::Add { url, holds } => add(leader, url.as_ref(), holds, asker).await,
         Order::Drop(name) => {
             let replica = named(leader, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
             let removed = members::dismiss(leader, replica).await.map_err(refused)?;
             if let Err(reason) = removed {
                 let text = format!("it is no longer a member, but not all of its server is gone: {reason}");
-                encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
+                asker.warn(&text).await;
             }
             Ok(vec![vec![name.clone(), leader.seats.len().to_string()]])
         }
         Order::Drain(name) => {
             let replica = awake(leader, name, "drained")?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
-            drain(leader, replica, client).await.map_err(refused)?;
-            let is_empty = emptied(leader, replica, client).await;
+            drain(leader, replica, asker).await.map_err(refused)?;
+            let is_empty = emptied(leader, replica, asker).await;
             Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
         }
         Order::Undrain(name) => {
@@ -197,14 +197,14 @@ pub(crate) async fn run(
             let replica = named(leader, name)?;
             let least = leader.elasticity.least();
             let task = tokio::spawn(park::park(Arc::clone(leader), replica, least));
-            let parked = watched(leader, replica, task, client).await?;
+            let parked = watched(leader, replica, task, asker).await?;
             let version = parked.map_err(|error| park_refusal(name, "parked", &error))?;
             Ok(vec![vec![name.clone(), version.to_string()]])
         }
         Order::Wake(name) => {
             let replica = named(leader, name)?;
             let task = tokio::spawn(park::wake(Arc::clone(leader), replica));
-            let woken = watched(leader, replica, task, client).await?;
+            let woken = watched(leader, replica, task, asker).await?;
             let Woken { version, donor } = woken.map_err(|error| park_refusal(name, "woken", &error))?;
             Ok(vec![vec![name.clone(), version.to_string(), donor.unwrap_or_default()]])
         }
@@ -216,27 +216,27 @@ async fn add(
     leader: &Arc<Leader>,
     url: Option<&String>,
     holds: &Holds,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     let refused = |error| member_refusal("a replica cannot be added", &error);
     let who = url.cloned().map_or(Invitee::Made, Invitee::At);
     let newcomer = members::invite(leader, who).await.map_err(refused)?;
     let replica = newcomer.replica;
     let task = tokio::spawn(members::furnish(Arc::clone(leader), newcomer));
-    let added = watched(leader, replica, task, client).await?.map_err(refused)?;
+    let added = watched(leader, replica, task, asker).await?.map_err(refused)?;
     let tables = match holds {
         Holds::Others => return Ok(rebuilt_row(&leader.seats[replica].name, added)),
         Holds::Tables(names) => Some(names.clone()),
         Holds::Everything => None,
     };
     let task = tokio::spawn(place_table::give(Arc::clone(leader), replica, tables));
-    let given = watched(leader, replica, task, client).await?;
+    let given = watched(leader, replica, task, asker).await?;
     given.map_err(|error| error.refusal())?;
     Ok(rebuilt_row(&leader.seats[replica].name, added))
 }
 
 /// Drains a replica. Every second it tells the client which sessions it waits for.
-async fn drain(leader: &Leader, replica: ReplicaId, client: &mut Client) -> Result<(), MemberError> {
+async fn drain(leader: &Leader, replica: ReplicaId, asker: &mut Asker<'_>) -> Result<(), MemberError> {
     let mut draining = std::pin::pin!(members::drain(leader, replica));
     loop {
         tokio::select! {
@@ -247,10 +247,7 @@ async fn drain(leader: &Leader, replica: ReplicaId, client: &mut Client) -> Resu
                     0 => "open transactions are waited for".to_owned(),
                     _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),
                 };
-                encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
-                if client.flush().await.is_err() {
-                    tracing::debug!("the client that asked for the drain has gone");
-                }
+                asker.notice(&text).await;
             }
         }
     }
@@ -261,7 +258,7 @@ async fn refill(
     leader: &Arc<Leader>,
     name: &str,
     replica: ReplicaId,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     if let Some(version) = resync::revive(leader, replica).await {
         return Ok(rebuilt_row(name, ResyncSummary { donor: String::new(), bytes: 0, version }));
@@ -278,7 +275,7 @@ async fn refill(
     let newcomer = members::invite(leader, Invitee::Former(replica)).await.map_err(gone)?;
     let replica = newcomer.replica;
     let task = tokio::spawn(members::furnish(Arc::clone(leader), newcomer));
-    let added = watched(leader, replica, task, client).await?.map_err(gone)?;
+    let added = watched(leader, replica, task, asker).await?.map_err(gone)?;
     Ok(rebuilt_row(name, added))
 }
 
@@ -287,12 +284,12 @@ pub(super) async fn watched<T>(
     leader: &Leader,
     replica: ReplicaId,
     mut task: JoinHandle<T>,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<T, Refusal> {
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
-            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(leader, replica, client).await,
+            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(leader, replica, asker).await,
         }
     };
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
@@ -304,7 +301,7 @@ pub(super) fn rebuilt_row(name: &str, rebuilt: ResyncSummary) -> Vec<Vec<String>
 }
 
 /// Waits, without a limit, until no session uses a drained replica. Returns whether that is so.
-async fn emptied(leader: &Leader, replica: ReplicaId, client: &mut Client) -> bool {
+async fn emptied(leader: &Leader, replica: ReplicaId, asker: &mut Asker<'_>) -> bool {
     let deadline = Instant::now() + DRAIN_MAX;
     let mut tell = Instant::now() + NOTICE_EVERY;
     loop {
@@ -315,8 +312,7 @@ async fn emptied(leader: &Leader, replica: ReplicaId, client: &mut Client) -> bo
         if Instant::now() > tell {
             tell += NOTICE_EVERY;
             let text = format!("{users} sessions are in the middle of something there");
-            encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
-            if client.flush().await.is_err() {
+            if asker.notice(&text).await == Presence::Gone {
                 return false;
             }
         }
@@ -345,12 +341,9 @@ pub(super) fn awake(leader: &Leader, name: &str, what: &str) -> Result<ReplicaId
     Ok(replica)
 }
 
-async fn tell_stage(leader: &Leader, replica: ReplicaId, client: &mut Client) {
+async fn tell_stage(leader: &Leader, replica: ReplicaId, asker: &mut Asker<'_>) {
     if let Some(stage) = leader.stage(replica) {
-        encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &stage.to_string(), None);
-        if client.flush().await.is_err() {
-            tracing::debug!("the client that asked for the rebuild has gone");
-        }
+        asker.notice(&stage.to_string()).await;
     }
 }
 

@@ -8,10 +8,10 @@ use cluster::placement::{Copies, Placement, ReplicaSet};
 use sql::Name;
 use sql::profile::table_names;
 use tokio::time::{Duration, sleep};
-use wire::{encode, sqlstate};
+use wire::sqlstate;
 
+use super::asker::Asker;
 use crate::capture::quoting::quoted;
-use crate::client::Client;
 use crate::coordinator::Leader;
 use crate::coordinator::node_kind::Order;
 use crate::error::Refusal;
@@ -137,13 +137,13 @@ fn malformed(what: &str) -> Refusal {
 pub(super) async fn run(
     leader: &Arc<Leader>,
     placing: &Placing,
-    client: &mut Client,
+    asker: &mut Asker<'_>,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     let mut task = tokio::spawn(carry_out(Arc::clone(leader), placing.clone()));
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
-            () = sleep(NOTICE_EVERY) => tell_stages(leader, client).await,
+            () = sleep(NOTICE_EVERY) => tell_stages(leader, asker).await,
         }
     };
     let placed =
@@ -197,15 +197,12 @@ async fn carry_out(leader: Arc<Leader>, placing: Placing) -> Result<Outcome, Ref
     }
 }
 
-async fn tell_stages(leader: &Leader, client: &mut Client) {
+async fn tell_stages(leader: &Leader, asker: &mut Asker<'_>) {
     for seat in leader.seats.iter() {
         if let Some(stage) = leader.stage(seat.replica) {
             let text = format!("{}: {stage}", seat.name);
-            encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
+            asker.notice(&text).await;
         }
-    }
-    if client.flush().await.is_err() {
-        tracing::debug!("the client that asked for a placement has gone");
     }
 }
 

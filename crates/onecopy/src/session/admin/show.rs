@@ -1,13 +1,12 @@
 //! Onecopy's own tables of the admin database.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster::ids::{ReplicaId, SessionId, Version};
+use cluster::ids::Version;
 use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
-use cluster::protocols::{ChainStatus, Waiting};
+use cluster::protocols::ChainStatus;
 
 use super::bouncer;
 use super::checkpoints;
@@ -16,43 +15,28 @@ use super::elastic;
 use super::memory::{Kept, kept_in_memory, resident_bytes};
 use super::placement;
 use super::placement_advice::{self, held_by};
+use super::transactions::number;
 use crate::coordinator::parking::ParkingState;
-use crate::coordinator::{Coordinator, Leader, MemberState, NodeRole, NodeStatus};
+use crate::coordinator::{Coordinator, Leader, MemberState};
 use crate::database::workload_stats::Shown;
-use crate::error::Refusal;
 use crate::link::Worker;
-use crate::transaction::conflict_detail::key_of;
 
 /// A replica that lacks more versions than this is called catching up.
 const CATCHING_UP_VERSIONS: u64 = 1_000;
 
-/// The state of a transaction that waits for others.
-const WAITING: &str = "waiting";
-
 /// The most templates that SHOW prints.
 const TEMPLATES_MAX: usize = 1_000;
 
-/// The rows of a table, in the order of its columns. What only the leader knows is refused elsewhere.
-pub(super) fn rows(worker: &Worker, view: View, dialect: Dialect) -> Result<Vec<Vec<String>>, Refusal> {
-    if let Some(rows) = of_node(worker, view, dialect) {
-        return Ok(rows);
-    }
-    let leader = worker.leading.must_lead()?;
-    Ok(of_leader(&leader, view))
-}
-
-/// What each node knows.
-fn of_node(worker: &Worker, view: View, dialect: Dialect) -> Option<Vec<Vec<String>>> {
+/// The rows of a table that each node knows of itself, in the order of its columns.
+pub(super) fn of_node(worker: &Worker, view: View, dialect: Dialect) -> Vec<Vec<String>> {
     let coordinator = &worker.coordinator;
-    Some(match view {
+    match view {
         View::Cache => cache(coordinator),
-        View::Clients => bouncer::clients(coordinator),
         View::Config => coordinator.local.runtime_config.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(worker),
         View::Help => help(),
         View::Lists => bouncer::lists(worker),
         View::Memory => memory(worker),
-        View::Nodes => nodes(worker),
         View::Pools => bouncer::pools(worker),
         View::Servers => bouncer::servers(worker),
         View::Stats if dialect == Dialect::Own => stats(worker),
@@ -63,21 +47,12 @@ fn of_node(worker: &Worker, view: View, dialect: Dialect) -> Option<Vec<Vec<Stri
         View::Users => bouncer::users(worker),
         View::Version if dialect == Dialect::Own => version(coordinator),
         View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
-        View::Chains
-        | View::Checkpoints
-        | View::Conflicts
-        | View::Cost
-        | View::Elastic
-        | View::Log
-        | View::Placement
-        | View::PlacementAdvice
-        | View::Replicas
-        | View::Transactions => return None,
-    })
+        _ => unreachable!("the leader knows it, or all nodes together"),
+    }
 }
 
-/// What only the leader knows.
-fn of_leader(leader: &Leader, view: View) -> Vec<Vec<String>> {
+/// The rows of a table that only the leader knows by itself.
+pub(super) fn of_leader(leader: &Leader, view: View) -> Vec<Vec<String>> {
     match view {
         View::Chains => chains(leader),
         View::Checkpoints => checkpoints::rows(leader),
@@ -88,21 +63,8 @@ fn of_leader(leader: &Leader, view: View) -> Vec<Vec<String>> {
         View::Placement => placement::rows(leader),
         View::PlacementAdvice => placement_advice::rows(leader),
         View::Replicas => replicas(leader),
-        View::Transactions => transactions(leader),
-        _ => unreachable!("each node knows it"),
+        _ => unreachable!("each node knows it, or all together"),
     }
-}
-
-/// A node that is alone leads, and has no name.
-fn nodes(worker: &Worker) -> Vec<Vec<String>> {
-    let nodes = worker.leading.nodes();
-    if nodes.is_empty() {
-        return vec![["", "", NodeRole::Leader.word(), "yes"].map(str::to_owned).to_vec()];
-    }
-    let row = |NodeStatus { name, address, role, is_own }: NodeStatus| {
-        vec![name, address, role.word().to_owned(), if is_own { "yes" } else { "no" }.to_owned()]
-    };
-    nodes.into_iter().map(row).collect()
 }
 
 fn log(leader: &Leader) -> Vec<Vec<String>> {
@@ -201,50 +163,6 @@ fn parked_detail(leader: &Leader, durable: Version) -> String {
     "the log has what it lacks".to_owned()
 }
 
-fn transactions(leader: &Leader) -> Vec<Vec<String>> {
-    let mut waiting: BTreeMap<SessionId, Waiting> =
-        leader.core.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
-    let snapshots = leader.core.snapshots();
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for shown in leader.local.memory_budget.show() {
-        let waits = waiting.remove(&shown.session);
-        let state = if waits.is_some() { WAITING } else { shown.phase.word() };
-        let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
-        let snapshot = snapshots.get(&shown.session).map_or_else(String::new, ToString::to_string);
-        let home = home(leader, shown.home);
-        let row = [shown.session.to_string(), home, state.to_owned(), age(shown.age_s), snapshot];
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(leader, waits.as_ref())).collect());
-    }
-    // Transactions that wait with their first statement are open nowhere yet.
-    for waits in waiting.values() {
-        let age = age(leader.core.age_s(waits.since));
-        let (home, snapshot) = (home(leader, waits.home), String::new());
-        let row = [waits.session.to_string(), home, WAITING.to_owned(), age, snapshot];
-        let sizes = [0; 3].map(|size: u64| size.to_string());
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(leader, Some(waits))).collect());
-    }
-    rows
-}
-
-fn home(leader: &Leader, replica: ReplicaId) -> String {
-    leader.seats[usize::from(replica.0)].name.clone()
-}
-
-fn age(seconds: f64) -> String {
-    format!("{seconds:.1}")
-}
-
-/// The sessions that block a transaction, and the table and key where they conflict.
-fn waits_for(leader: &Leader, waits: Option<&Waiting>) -> [String; 3] {
-    let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
-    let catalogue = leader.database.catalogue();
-    let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
-    let wanted = waits.and_then(|waits| leader.local.memory_budget.wanted(waits.session));
-    let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
-    let table = table.map_or_else(String::new, |table| table.name.clone());
-    [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
-}
-
 fn stats(worker: &Worker) -> Vec<Vec<String>> {
     let stats = &worker.local.stats;
     let counters: [(&str, &AtomicU64); 14] = [
@@ -309,7 +227,7 @@ fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
 /// Chains of known transactions, with the sessions in the order in which they run.
 fn chains(leader: &Leader) -> Vec<Vec<String>> {
     let row = |chain: ChainStatus| {
-        let sessions: Vec<String> = chain.sessions.iter().map(ToString::to_string).collect();
+        let sessions: Vec<String> = chain.sessions.iter().map(|session| number(*session)).collect();
         let replica = leader.seats[chain.worker].name.clone();
         vec![chain.chain.to_string(), replica, sessions.len().to_string(), sessions.join(" ")]
     };
