@@ -268,10 +268,7 @@ async fn the_loss_of_a_node_is_told(world: &mut World) {
     assert_eq!(not_all[..2], ["55000".to_owned(), expected]);
     run(&world.client(other).await, "SELECT 1").await;
     let told = simple(&mut raw_admin(world, other), "SHOW CLIENTS");
-    let warned = format!(
-        "node {0} is left out: node {0} is not linked to this one, so nothing was done there",
-        NAMES[leader]
-    );
+    let warned = format!("node {0} is left out: there is no link to node {0}", NAMES[leader]);
     assert_eq!(said(&told, tag::NOTICE_RESPONSE), [warned]);
     let nodes = rows(&admin, "SHOW NODES").await;
     assert_eq!([&nodes[leader]["role"], &nodes[leader]["epoch"]], ["unlinked", ""], "{nodes:?}");

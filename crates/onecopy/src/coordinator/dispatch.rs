@@ -187,9 +187,13 @@ impl Loss {
                 "no node leads at present, and only the leader can do this",
                 "Repeat it in a moment. If that lasts, look whether a majority of etcd's members is up.",
             ),
-            (Self::Unlinked { node }, _) => Refusal::new(
+            (Self::Unlinked { node }, Effect::Looks) => Refusal::plain(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("node {node} is not linked to this one, so nothing was done there"),
+                format!("there is no link to node {node}"),
+            ),
+            (Self::Unlinked { node }, Effect::Changes) => Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("there is no link to node {node}, so nothing was done there"),
                 "Start it, or mend the network to it; SHOW NODES shows the links.",
             ),
             (Self::TooMany, _) => Refusal::new(
