@@ -21,6 +21,7 @@
 //!
 //! Invariant: a client is served by what the leader of the present term has let run, or waits for one.
 
+mod board;
 mod conductor;
 mod copy;
 mod crews;
@@ -28,13 +29,13 @@ mod desk;
 mod dispatches;
 mod founding;
 mod last_schema_change;
+mod links;
 mod office;
 mod orders;
 mod parcel;
 mod settings;
 mod spills;
 mod term;
-mod unanswered;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +78,8 @@ use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::session::admin::Here;
 use crate::terminal::Progress;
-use conductor::{Board, Conductor, Outputs, Queues};
+use board::Board;
+use conductor::{Conductor, Outputs, Queues};
 use copy::CopyKeeper;
 use desk::Desk;
 use office::Office;

@@ -25,15 +25,15 @@ use commitlog::{Claim, LogEngine};
 use peers::{LinkId, PeerEvent, PeerEvents, Peers};
 use tokio::sync::mpsc;
 
+use super::board::Board;
 use super::desk::{Answer, Desk, time_of};
 use super::dispatches::Dispatches;
+use super::links::Links;
 use super::orders::{News, Order};
 use super::parcel::{self, JoinId, Parcel};
-use super::unanswered::Unanswered;
 use crate::coordinator::dispatch::Outgoing;
 use crate::coordinator::following::NodeEnd;
 use crate::coordinator::node_link::{QUEUE_MAX, ToLeader, ToNode};
-use crate::coordinator::{Leading, NodeRole, NodeStatus};
 
 /// A quarter of a beat.
 const TICK: Duration = Duration::from_millis(25);
@@ -90,43 +90,13 @@ pub(super) struct Outputs {
     pub(super) replies: mpsc::Sender<Outgoing>,
 }
 
-/// Where the node shows what it knows of the others.
-pub(super) struct Board {
-    pub(super) leading: Arc<Leading>,
-    pub(super) own: NodeId,
-    /// The nodes, by their numbers.
-    pub(super) all: Vec<NodeStatus>,
-    /// The term that was shown last.
-    pub(super) epoch: Option<Epoch>,
-}
-
-impl Board {
-    /// Shows the nodes, if something has changed.
-    fn show(&mut self, leader: Option<(NodeId, Epoch)>, links: &BTreeMap<NodeId, LinkId>) {
-        let (leader, epoch) = leader.unzip();
-        let mut has_changed = std::mem::replace(&mut self.epoch, epoch) != epoch;
-        for (node, status) in (0..).map(NodeId).zip(&mut self.all) {
-            let role = match node {
-                node if Some(node) == leader => NodeRole::Leader,
-                node if node == self.own || links.contains_key(&node) => NodeRole::Follower,
-                _ => NodeRole::Unlinked,
-            };
-            has_changed |= std::mem::replace(&mut status.role, role) != role;
-        }
-        if has_changed {
-            self.leading.set_nodes(self.all.clone(), epoch);
-        }
-    }
-}
-
 /// The conductor of one node.
 pub(super) struct Conductor {
     began: Instant,
     term: Term,
     desk: Desk,
     peers: Arc<Peers<Parcel>>,
-    links: BTreeMap<NodeId, LinkId>,
-    unanswered: Unanswered,
+    links: Links,
     followed: Option<Followed>,
     joins: JoinId,
     crews: BTreeMap<NodeId, Crew>,
@@ -158,8 +128,7 @@ impl Conductor {
             term,
             desk,
             peers: Arc::new(peers),
-            links: BTreeMap::new(),
-            unanswered: Unanswered::default(),
+            links: Links::default(),
             followed: None,
             joins: JoinId::default(),
             crews: BTreeMap::new(),
@@ -341,16 +310,12 @@ impl Conductor {
         match event {
             PeerEvent::Up { node, link, .. } => {
                 tracing::info!(node = self.name(node), "linked");
-                self.links.insert(node, link);
-                self.unanswered.hear(node);
+                self.links.up(node, link);
                 self.greet();
             }
             PeerEvent::Down { node, link, reason } => {
                 tracing::info!(node = self.name(node), %reason, "the link is gone");
-                if self.links.get(&node) == Some(&link) {
-                    self.links.remove(&node);
-                    self.unanswered.forget(node);
-                }
+                self.links.down(node, link);
                 self.crews.remove(&node);
                 let name = self.name(node);
                 self.dispatches.unlink(node, &name);
@@ -364,7 +329,7 @@ impl Conductor {
     }
 
     fn message(&mut self, node: NodeId, message: Parcel) {
-        self.unanswered.hear(node);
+        self.links.hear(node);
         if let Some(input) = parcel::input(node, &message) {
             self.hear(input);
             if matches!(input, Input::Beat { .. }) {
@@ -415,7 +380,7 @@ impl Conductor {
         if self.crews.get(&node).is_some_and(|crew| crew.join >= join) {
             return;
         }
-        let Some(link) = self.links.get(&node).copied() else { return };
+        let Some(link) = self.links.get(node) else { return };
         let (events, said) = mpsc::channel(QUEUE_MAX);
         let (queue, told) = mpsc::channel(QUEUE_MAX);
         // With the former crew's sender its link ends at the office, before this one is admitted there.
@@ -428,7 +393,7 @@ impl Conductor {
 
     /// The leader takes what sessions of this node say.
     fn welcome(&mut self, node: NodeId, join: JoinId) {
-        let Some(link) = self.links.get(&node).copied() else { return };
+        let Some(link) = self.links.get(node) else { return };
         let Some(followed) = self.followed.as_mut().filter(|to| (to.leader, to.join) == (node, join)) else {
             return;
         };
@@ -477,22 +442,21 @@ impl Conductor {
     }
 
     fn tell_others(&self, parcel: &Parcel) {
-        self.links.keys().for_each(|node| self.send(*node, parcel));
+        self.links.nodes().for_each(|node| self.send(node, parcel));
     }
 
     /// A beat has gone out.
     fn break_deaf_links(&mut self) {
-        for node in self.unanswered.beat() {
-            let Some(link) = self.links.get(&node) else { continue };
+        for (node, link) in self.links.beat() {
             tracing::warn!(node = self.name(node), "beats are not answered, so the link is broken");
-            self.peers.break_link(node, *link);
+            self.peers.break_link(node, link);
         }
     }
 
     /// What cannot be sent is as if it were lost with the link; the machine says it again.
     fn send(&self, node: NodeId, parcel: &Parcel) {
-        let Some(link) = self.links.get(&node) else { return };
-        if let Err(error) = self.peers.send(node, *link, parcel) {
+        let Some(link) = self.links.get(node) else { return };
+        if let Err(error) = self.peers.send(node, link, parcel) {
             tracing::debug!(%error, node = self.name(node), "not sent");
         }
     }

@@ -115,7 +115,9 @@ mod tests {
     }
 
     async fn found(log: &FileLog, upto: u64, last_ddl: u64) -> Version {
-        KnownSchemaChanges { upto: Version(upto), last_ddl: Version(last_ddl) }.complete(log, log.durable()).await
+        KnownSchemaChanges { upto: Version(upto), last_ddl: Version(last_ddl) }
+            .complete(log, log.durable())
+            .await
     }
 
     #[tokio::test]

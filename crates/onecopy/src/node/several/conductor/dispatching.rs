@@ -29,7 +29,7 @@ impl Conductor {
                 }
             }
             Outgoing::Reply { to, part } => {
-                let is_same = self.links.get(&to.node).is_some_and(|link| link.0 == to.link);
+                let is_same = self.links.get(to.node).is_some_and(|link| link.0 == to.link);
                 if is_same && self.dispatches.reply(to, &part) {
                     self.send(to.node, &Parcel::Part { number: to.number, part });
                 }
@@ -45,7 +45,7 @@ impl Conductor {
                 None => return lose(&answer, Loss::Unled),
             },
         };
-        if !self.links.contains_key(&node) {
+        if self.links.get(node).is_none() {
             return lose(&answer, Loss::Unlinked { node: self.name(node) });
         }
         if self.dispatches.ask(number, node, to, answer) {
@@ -55,7 +55,7 @@ impl Conductor {
 
     /// Another node says something about a command.
     pub(super) fn hear_dispatch(&mut self, node: NodeId, message: Parcel) {
-        let Some(link) = self.links.get(&node).map(|link| link.0) else { return };
+        let Some(link) = self.links.get(node).map(|link| link.0) else { return };
         let place = |number| Carriage { node, link, number };
         match message {
             Parcel::Dispatch { number, dispatch } => self.carry(place(number), dispatch),
