@@ -17,6 +17,7 @@
 //! |---|---|---|
 //! | [`term`] | each node | when to claim the chair, to lead, to serve, to follow and to step down |
 //! | [`lease`] | the leader | whether a statement may run now |
+//! | [`version_leases`] | the leader, each node | which reads a node may place by itself, and what is answered meanwhile |
 //! | [`ledger`] | each node | what sessions are owed when the term ends or the link breaks |
 //! | [`roster`] | the leader | whose an event is, and which of a session's events an effect answers |
 //!
@@ -29,6 +30,7 @@ pub mod lease;
 pub mod ledger;
 pub mod roster;
 pub mod term;
+pub mod version_leases;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +47,10 @@ pub struct Rules {
     pub outcome_is_asked: bool,
     /// An effect that was under way when its session went on is dropped.
     pub late_effects_are_dropped: bool,
+    /// A version is answered only when each node has noted it whose lease lives.
+    pub answered_when_noted: bool,
+    /// A grant to a node brings every version that is assigned.
+    pub grants_bring_versions: bool,
 }
 
 impl Default for Rules {
@@ -55,6 +61,8 @@ impl Default for Rules {
             beats_tell_of_the_chair: true,
             outcome_is_asked: true,
             late_effects_are_dropped: true,
+            answered_when_noted: true,
+            grants_bring_versions: true,
         }
     }
 }
@@ -82,7 +90,12 @@ impl Timing {
     /// How long a new leader waits by its own clock: no lease of the former one lives then. Its clock may be fast and that of the former
     /// one slow, so both drifts count: D * 1.05 alone would be too short by 5 %.
     pub fn lease_is_over_us(&self) -> u64 {
-        (self.lease_us * (100 + self.drift_percent)).div_ceil(100 - self.drift_percent)
+        self.outwaited_us(self.lease_us)
+    }
+
+    /// How long a node waits by its own clock until this time is over by the clock of any other one.
+    pub fn outwaited_us(&self, lasts_us: u64) -> u64 {
+        (lasts_us * (100 + self.drift_percent)).div_ceil(100 - self.drift_percent)
     }
 
     /// A confirmation that is not answered for so long is sent again. Half the deadline: one answer that gets lost must not make a leader

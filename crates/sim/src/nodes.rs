@@ -1,4 +1,4 @@
-//! Several nodes in a box: the real machine of take-over, ledgers, rosters, leases and core, between a chair, links and servers.
+//! Several nodes in a box: the real machine of take-over, ledgers, rosters, leases (of terms and versions) and core, between a chair, links and servers.
 //!
 //! A world of its own, because its subject is terms and not statements: each session has one row, and servers show versions and nothing
 //! else. Nodes are killed, stopped and woken, cut off from the chair, from each other in one direction or both, or from a server; links
@@ -12,6 +12,7 @@ mod clients;
 mod faults;
 mod judge;
 mod leading;
+mod leases;
 pub mod mutants;
 mod servers;
 mod world;

@@ -52,6 +52,11 @@ impl Grants {
         !self.rules.grants_need_a_lease || now.us < self.renewed.us.saturating_add(self.timing.lease_us)
     }
 
+    /// When the lease ends, unless it is renewed.
+    pub fn ends(&self) -> Time {
+        self.renewed.after_us(self.timing.lease_us)
+    }
+
     /// An append, or a confirmation, that was sent at this time has succeeded. Returns the statements that may run now.
     pub fn renewed(&mut self, sent: Time, now: Time) -> Vec<Effect> {
         self.renewed = self.renewed.max(sent);

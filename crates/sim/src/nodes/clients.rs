@@ -35,6 +35,10 @@ pub(super) struct Session {
     asks: u64,
     phase: Phase,
     is_update: bool,
+    /// The read runs where its node has placed it.
+    is_own: bool,
+    /// The replica where it was last.
+    near: Option<usize>,
     floor: Version,
     identity: Option<Identity>,
     line: Option<(usize, u64, Incarnation)>,
@@ -48,6 +52,8 @@ impl Session {
             asks: 0,
             phase: Phase::Idle,
             is_update: false,
+            is_own: false,
+            near: None,
             floor: Version::ZERO,
             identity: None,
             line: None,
@@ -90,13 +96,16 @@ impl World {
         let floor = self.judge.floor;
         // The first client of a node mostly reads, so it goes on when nothing can be committed.
         let is_update = self.dice.percent(if session == 0 { 5 } else { 50 });
+        let is_update = is_update && self.nodes[node].quiet_until_us <= self.agenda.now_us();
         let this = self.session(node, session);
         match this.phase {
             Phase::Idle if this.left > 0 => {
                 this.left -= 1;
                 this.number += 1;
                 (this.is_update, this.floor) = (is_update, floor);
-                self.ask(node, session);
+                if is_update || !self.read_by_itself(node, session) {
+                    self.ask(node, session);
+                }
             }
             Phase::Placing { asks } if asks == number => {
                 let event = Event::GiveUp { session: Self::id(session) };
@@ -107,6 +116,19 @@ impl World {
         }
     }
 
+    /// Lets a read run without the leader, if the node may.
+    fn read_by_itself(&mut self, node: usize, session: usize) -> bool {
+        let asks = self.dice.percent(10);
+        let near = self.session(node, session).near.filter(|_| !asks);
+        let Some(replica) = near else { return false };
+        let Some(incarnation) = self.stays(node, replica) else { return false };
+        let this = self.session(node, session);
+        this.asks += 1;
+        this.is_own = true;
+        self.execute(node, session, replica, incarnation, None);
+        true
+    }
+
     fn ask(&mut self, node: usize, session: usize) {
         let (id, run) = (Self::id(session), self.nodes[node].run);
         let (catalogue, nonce) = (self.nodes[node].catalogue, self.nonce(node));
@@ -114,7 +136,7 @@ impl World {
         this.asks += 1;
         let number = this.asks;
         this.phase = Phase::Placing { asks: number };
-        this.identity = None;
+        (this.identity, this.is_own) = (None, false);
         let is_update = this.is_update;
         let after = if self.dice.percent(10) { self.dice.below(200) } else { PATIENCE_US };
         self.agenda.enter(after, Happening::Client { node, run, session, number });
@@ -136,7 +158,8 @@ impl World {
         let Some(session) = effect.session().map(|id| id.counter() as usize - 1) else { return };
         let phase = self.session(node, session).phase;
         match *effect {
-            Effect::Execute { replica, incarnation, identity, .. } => {
+            Effect::Execute { replica, incarnation, identity, applied, .. } => {
+                self.learn(node, usize::from(replica.0), incarnation, applied);
                 if let Phase::Placing { .. } = phase {
                     self.execute(node, session, usize::from(replica.0), incarnation, identity);
                 }
@@ -170,6 +193,7 @@ impl World {
         let this = self.session(node, session);
         this.phase = Phase::Running;
         this.line = Some((replica, backend, incarnation));
+        this.near = Some(replica);
         this.identity = identity;
         let is_update = this.is_update;
         if let Some(identity) = identity {
@@ -195,8 +219,11 @@ impl World {
     fn rerun(&mut self, node: usize, session: usize) {
         self.close(node, session);
         let id = Self::id(session);
-        let is_update = self.session(node, session).is_update;
-        self.tell(node, if is_update { Event::End { session: id } } else { Event::Executed { session: id } });
+        let Session { is_update, is_own, .. } = *self.session(node, session);
+        if !is_own {
+            let ended = if is_update { Event::End { session: id } } else { Event::Executed { session: id } };
+            self.tell(node, ended);
+        }
         self.ask(node, session);
     }
 
@@ -206,11 +233,13 @@ impl World {
         if this.asks != number || this.line.is_none() {
             return;
         }
-        let (phase, is_update, floor) = (this.phase, this.is_update, this.floor);
+        let Session { phase, is_update, is_own, floor, .. } = *this;
         match (reply, phase) {
             (Reply::Done { seen }, Phase::Running) if !is_update => {
                 self.judge.read(floor, seen);
-                self.tell(node, Event::Executed { session: id });
+                if !is_own {
+                    self.tell(node, Event::Executed { session: id });
+                }
                 self.close(node, session);
                 self.next(node, session);
             }

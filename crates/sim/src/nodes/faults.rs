@@ -1,6 +1,6 @@
 //! What goes wrong in the world of several nodes.
 
-use super::world::{Happening, World};
+use super::world::{Happening, TIMING, World};
 
 /// A leader that is cut off from the chair and nothing else is replaced within this time: the deadline by a slow clock, a beat, a round of
 /// votes, the stagger and two requests.
@@ -19,7 +19,7 @@ impl World {
         let node = leader.unwrap_or(node);
         let other = (node + 1 + self.dice.index(self.nodes.len() - 1)) % self.nodes.len();
         let until_us = self.agenda.now_us() + self.dice.between(500, 25_000);
-        let kind = self.dice.below(11);
+        let kind = self.dice.below(12);
         self.say(|| format!("fault {kind} at node {node}, other {other}, until {until_us}"));
         match kind {
             0 => self.nodes[node].paused_until_us = until_us,
@@ -27,6 +27,7 @@ impl World {
             2 => self.nodes[node].chair_cut_until_us = until_us,
             // The same, and only this node reaches a server: what a lease is for.
             3 => self.isolate(node, until_us),
+            11 if self.nodes.len() == 3 => self.part(node, other, until_us),
             // The others notice at once, so the lease is young when they claim.
             8 | 10 => {
                 for other in (0..self.nodes.len()).filter(|other| *other != node) {
@@ -66,6 +67,30 @@ impl World {
             for pair in [(node, other), (other, node)] {
                 self.paths.entry(pair).or_default().cut_until_us = until_us;
             }
+        }
+    }
+
+    /// A node and a follower of it are parted from the third node, from the chair, and with a server of their own. The third one notices at
+    /// once, and the first one soon hangs: what ends the lease of the follower then is its own clock.
+    fn part(&mut self, node: usize, follower: usize, until_us: u64) {
+        let third = 3 - node - follower;
+        // The third one needs the anchor.
+        let server = 1 + self.dice.index(self.servers.len() - 1);
+        self.servers[server].cut.insert(third, until_us);
+        for one in [node, follower] {
+            self.reset_link(one, third);
+            self.nodes[one].chair_cut_until_us = until_us;
+            // A version that can never be durable would keep the follower from reading.
+            self.nodes[one].quiet_until_us = until_us;
+            for pair in [(one, third), (third, one)] {
+                self.paths.entry(pair).or_default().cut_until_us = until_us;
+            }
+        }
+        let hangs_after = self.dice.between(TIMING.lease_us / 2, TIMING.lease_us);
+        self.agenda.enter(hangs_after, Happening::Hang { node, until_us });
+        if self.dice.percent(50) {
+            // What it has granted arrives late.
+            self.paths.entry((node, follower)).or_default().cut_until_us = self.agenda.now_us() + hangs_after;
         }
     }
 

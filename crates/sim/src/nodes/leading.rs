@@ -9,6 +9,7 @@ use cluster::nodes::lease::Grants;
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::Roster;
 use cluster::nodes::term::Input;
+use cluster::nodes::version_leases::VersionLeases;
 use cluster::placement::Placement;
 use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
@@ -35,11 +36,13 @@ pub(super) struct Lead {
     pub(super) revision: u64,
     cluster: Option<Cluster>,
     roster: Roster,
-    grants: Grants,
-    crews: BTreeMap<usize, CrewId>,
+    pub(super) grants: Grants,
+    /// Once the log is open.
+    pub(super) leases: Option<VersionLeases>,
+    pub(super) crews: BTreeMap<usize, CrewId>,
     /// The attempts to join of which these crews are.
-    joins: BTreeMap<usize, u64>,
-    serves: bool,
+    pub(super) joins: BTreeMap<usize, u64>,
+    pub(super) serves: bool,
     waiting: VecDeque<(CrewId, Said)>,
     queue: VecDeque<Identity>,
     appending: Option<Append>,
@@ -77,6 +80,7 @@ impl World {
             cluster: None,
             roster: Roster::default(),
             grants: Grants::new(TIMING, self.switches.nodes, now),
+            leases: None,
             crews: BTreeMap::new(),
             joins: BTreeMap::new(),
             serves: false,
@@ -180,7 +184,10 @@ impl World {
             self.opened(node, upto);
             return;
         }
-        self.feed(node, Event::Logged { upto });
+        if let Some(leases) = &mut lead.leases {
+            leases.durable(upto);
+        }
+        self.release(node);
         self.pump(node);
     }
 
@@ -204,6 +211,7 @@ impl World {
         let Ok(protocol) = protocol else { return };
         lead.cluster = Some(Cluster::new(Box::new(protocol)));
         (lead.versions, lead.last) = (versions, last);
+        lead.leases = Some(VersionLeases::new(TIMING, self.switches.nodes, last));
         if !self.switches.fenced_before_applied {
             // The mutant brings servers up to date at once.
             for server in &mut self.servers {
@@ -372,7 +380,7 @@ impl World {
         self.feed(node, event);
     }
 
-    fn feed(&mut self, node: usize, event: Event) {
+    pub(super) fn feed(&mut self, node: usize, event: Event) {
         let now = self.now(node);
         let mut effects = Vec::new();
         let Some(cluster) = self.nodes[node].lead.as_mut().and_then(|lead| lead.cluster.as_mut()) else {
@@ -391,6 +399,7 @@ impl World {
                     lead.last = version;
                     lead.versions.insert(identity, version);
                     lead.queue.push_back(identity);
+                    self.tell_assigned(node, version);
                     self.pump(node);
                 }
                 Effect::Apply { replica, incarnation, from, upto } => {

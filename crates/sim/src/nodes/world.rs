@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use cluster::event::Event;
-use cluster::ids::{Epoch, NodeId, Nonce, Version};
+use cluster::ids::{Epoch, Incarnation, NodeId, Nonce, Version};
 use cluster::nodes::Timing;
 use cluster::nodes::ledger::{Heard, Ledger, Said};
 use cluster::nodes::term::{Holder, Input, Member, Output, Term};
+use cluster::nodes::version_leases::{Granted, ReadLease};
 use cluster::time::Time;
 
 use super::Switches;
@@ -46,6 +47,24 @@ pub(super) enum Message {
     /// What a session reports beside its own exchange.
     Reported(Box<Event>),
     Heard(Box<Heard>),
+    /// A node that has joined asks for a version lease.
+    Lease {
+        join: u64,
+        sent: Time,
+    },
+    Granted {
+        join: u64,
+        sent: Time,
+        granted: Granted,
+    },
+    Assigned {
+        join: u64,
+        upto: Version,
+    },
+    Noted {
+        join: u64,
+        upto: Version,
+    },
 }
 
 #[derive(Debug)]
@@ -59,6 +78,7 @@ pub(super) enum Happening {
     Reply { node: usize, run: u64, session: usize, number: u64, reply: super::servers::Reply },
     Agent { node: usize, run: u64, epoch: Epoch, work: super::leading::Work },
     Fault,
+    Hang { node: usize, until_us: u64 },
     Start { node: usize },
     Watched { revision: u64 },
 }
@@ -78,13 +98,20 @@ pub(super) struct Node {
     rate: u64,
     pub(super) paused_until_us: u64,
     pub(super) chair_cut_until_us: u64,
+    /// Its clients only read until then.
+    pub(super) quiet_until_us: u64,
     nonce: Nonce,
     pub(super) term: Term,
     pub(super) ledger: Ledger,
     pub(super) lead: Option<Lead>,
     pub(super) joined: Option<(usize, Epoch)>,
     /// Counts its attempts to join a leader, each of which is a crew of its own.
-    join: u64,
+    pub(super) join: u64,
+    pub(super) lease: ReadLease,
+    /// When it has asked for a lease last.
+    pub(super) asked_at: Time,
+    /// What replicas have, as statements were told.
+    pub(super) known: BTreeMap<usize, (Incarnation, Version)>,
     pub(super) catalogue: Version,
     pub(super) sessions: Vec<Session>,
 }
@@ -151,12 +178,16 @@ impl World {
             rate,
             paused_until_us: 0,
             chair_cut_until_us: 0,
+            quiet_until_us: 0,
             nonce,
             term: Term::new(member, TIMING, rules, now),
             ledger: Ledger::new(rules),
             lead: None,
             joined: None,
             join: self.agenda.now_us() + 1,
+            lease: ReadLease::default(),
+            asked_at: Time::default(),
+            known: BTreeMap::new(),
             catalogue: Version::ZERO,
             sessions: (0..3).map(|_| Session::new(requests)).collect(),
         }
@@ -242,6 +273,7 @@ impl World {
             Happening::Reply { node, session, number, reply, .. } => self.reply(node, session, number, reply),
             Happening::Agent { node, epoch, work, .. } => self.work(node, epoch, work),
             Happening::Fault => self.fault(),
+            Happening::Hang { node, until_us } => self.nodes[node].paused_until_us = until_us,
             Happening::Start { node } => self.start(node),
             Happening::Watched { revision } => self.watched(revision),
         }
@@ -264,6 +296,8 @@ impl World {
         {
             self.post(node, node, Message::Hello { epoch, join });
         }
+        self.keep_lease(node);
+        self.release(node);
     }
 
     /// Gives the machine of take-over an input.
@@ -319,6 +353,7 @@ impl World {
     pub(super) fn leave(&mut self, node: usize) {
         // An attempt is over, too, whose answer has not come yet: the leader takes no notice of it a second time.
         self.nodes[node].join += 1;
+        self.nodes[node].lease.end();
         if self.nodes[node].joined.take().is_some() {
             for effect in self.nodes[node].ledger.lost() {
                 self.effect(node, &effect);
@@ -381,6 +416,10 @@ impl World {
                     self.post(to, from, Message::Said(Box::new(said)));
                 }
             }
+            Message::Lease { join, sent } => self.grant(to, from, join, sent),
+            Message::Granted { join, sent, granted } => self.granted(to, (from, join), sent, granted),
+            Message::Assigned { join, upto } => self.note(to, from, join, upto),
+            Message::Noted { join, upto } => self.noted(to, from, join, upto),
             Message::Catalogue { version } => self.nodes[to].catalogue = version,
             Message::Said(said) => self.said(to, from, *said),
             Message::Reported(event) => self.reported(to, *event),
