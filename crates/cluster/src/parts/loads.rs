@@ -29,7 +29,7 @@ impl Loads {
         *load = load.saturating_sub(u64::from(cost_us));
     }
 
-    /// The replica tells the sum of the times of all operations that are outstanding there, whoever sent them.
+    /// The replica tells the sum of the times of all operations that are outstanding there, from all schedulers.
     pub fn tell(&mut self, replica: usize, load_us: u64) {
         self.others_us[replica] = load_us.saturating_sub(self.outstanding_us[replica]);
     }

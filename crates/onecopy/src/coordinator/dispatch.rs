@@ -307,7 +307,7 @@ impl Drop for Conversation {
     }
 }
 
-/// The place of a command at the node that carries it out: who has asked, over which link.
+/// The key of a command at the node that carries it out: the node that has asked, its link, and its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Carriage {
     pub(crate) node: NodeId,

@@ -1,7 +1,7 @@
 //! The commands under way between this node and others: those that its clients have asked for, and those that it carries out.
 //!
 //! It is the book of the conductor ([`super::conductor`]), which sends what it says. For example, the link to node b ends. Then each
-//! client here that waits for b learns that b is gone, and what is carried out here for b goes on with nobody to tell.
+//! client here that waits for b learns that b is gone. Commands that this node carries out for b go on, without an answer.
 //!
 //! Invariant: every command that was asked for hears its last part, or of its loss, once.
 

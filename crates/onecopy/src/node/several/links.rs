@@ -1,7 +1,7 @@
 //! The links of this node, and which nodes have left beats of this one unanswered.
 //!
-//! A leader that is heard and hears nobody looks healthy to the others, while nothing that their sessions say reaches it: a network may be
-//! cut in one direction. So each beat is answered, and a leader breaks the link of a node that answers none. The node then looks for
+//! A network may be cut in one direction. Then a leader looks healthy to the others, because they hear its beats, and hears none of their
+//! sessions. So each beat is answered, and a leader breaks the link of a node that answers none. The node then looks for
 //! another leader, and those that are not deaf decide.
 //!
 //! Beats are counted and not time: a node that has hung finds all answers in its links when it wakes.

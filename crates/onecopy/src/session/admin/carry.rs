@@ -15,7 +15,7 @@ use crate::coordinator::dispatch::{Dispatch, ErrorReport, Replies, Scope};
 use crate::error::Refusal;
 use crate::membership::verify;
 
-/// Carries a command of another node's client out, and answers. It goes on to its end, whoever still waits for that.
+/// Carries out a command of another node's client, and answers. It goes on to its end, also when the client has gone.
 pub(crate) async fn carry(here: Here, from: String, dispatch: Dispatch, mut replies: Replies) {
     let Dispatch { scope, role, text } = dispatch;
     let done = match command(text.as_bytes()) {
@@ -85,7 +85,7 @@ async fn at_this_node(
         Command::Kill(id) => here.kill(*id).await.map(|()| Vec::new()),
         Command::Pause(Reach::OwnNode) => {
             here.pause().await?;
-            // Nobody would know that it has to be resumed.
+            // No client would learn that it has to be resumed.
             if replies.is_forgotten() {
                 here.resume()?;
             }
