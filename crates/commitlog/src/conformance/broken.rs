@@ -32,6 +32,8 @@ struct Broken {
     inner: Box<dyn LogEngine>,
     fault: Fault,
     appended: Mutex<Version>,
+    /// The last record, which is said to be durable, and is appended with the next one.
+    kept_back: Mutex<Option<Arc<Record>>>,
     is_closed: AtomicBool,
 }
 
@@ -56,7 +58,11 @@ impl LogEngine for Broken {
 
     fn append(&self, record: Arc<Record>) {
         *self.appended.lock().unwrap() = record.header().last;
-        self.inner.append(record);
+        if !self.has(Fault::ReportsDurableTooEarly) {
+            self.inner.append(record);
+        } else if let Some(before) = self.kept_back.lock().unwrap().replace(record) {
+            self.inner.append(before);
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -130,7 +136,8 @@ impl<const FAULT: usize> Subject for BrokenFiles<FAULT> {
             recovered.last = Version(recovered.last.0 - 1);
         }
         let (appended, is_closed) = (Mutex::new(recovered.last), AtomicBool::new(false));
-        (Box::new(Broken { inner, fault, appended, is_closed }), recovered)
+        let kept_back = Mutex::new(None);
+        (Box::new(Broken { inner, fault, appended, kept_back, is_closed }), recovered)
     }
 
     fn set_full(&self, is_full: bool) {
