@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::event::Event;
-use cluster::ids::ReplicaId;
+use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
@@ -163,7 +163,8 @@ fn has_home(
     all: &[(ReplicaStatus, ReplicaCondition)],
     is_over: impl Fn(&ReplicaCondition) -> bool,
 ) -> bool {
-    let has_catalogue = leader.database.catalogue().generation() == leader.view.durable().0;
+    let generation = Version(leader.database.catalogue().generation());
+    let has_catalogue = !leader.view.is_outdated(generation);
     if !leader.kind.needs_anchor() {
         return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }
