@@ -28,6 +28,7 @@ use crate::client::timeouts::lifted;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::drive::Driver;
+use crate::drive::definitions::Outdated;
 use crate::error::{Fault, Refusal, broken};
 use crate::link::SessionRegistration;
 use crate::local::memory_budget::Phase;
@@ -155,18 +156,20 @@ impl Committer<'_> {
         // A schema change that the statements have met at the home may not have reached this node's view.
         self.link.worker.coordinator.core.present_view().await;
         // A schema change may have outdated the analysis of a statement. Then the writes of the statement are unknown.
-        let is_analysis_outdated = match &self.txn.state {
+        let outdated = match &self.txn.state {
             Transaction::Update(update) => {
-                self.view().is_analysis_outdated(update.capture.record.tables()).await
+                self.view().analysis_outdated(update.capture.record.tables()).await
             }
-            _ => false,
+            _ => Outdated::No,
         };
         if let Transaction::Update(update) = &mut self.txn.state
-            && is_analysis_outdated
+            && outdated != Outdated::No
         {
             update.unseen.suspect();
             let home = update.replica;
-            self.connector().doubt_traces(home);
+            if outdated == Outdated::Maybe {
+                self.connector().doubt_traces(home);
+            }
         }
         if self.may_defer() {
             self.await_what_is_checked().await?;
@@ -291,7 +294,8 @@ impl Committer<'_> {
         let changed = claims.changed();
         self.warn_of_searches(&claims);
         // Claims from before a schema change may be too narrow after it.
-        let is_analysis_outdated = self.view().is_analysis_outdated(&body.tables().collect::<Vec<_>>()).await;
+        let outdated = self.view().analysis_outdated(&body.tables().collect::<Vec<_>>()).await;
+        let is_analysis_outdated = outdated != Outdated::No;
         let (claims, changed) = if is_analysis_outdated {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {

@@ -152,13 +152,18 @@ impl Core {
     }
 
     /// Whether a schema change after this version may have changed the definition of an object that is mentioned in a
-    /// database. Without a leader it may.
-    pub(crate) async fn redefines(&self, since: Version, database: DatabaseId, mentioned: &[u64]) -> bool {
+    /// database. `None` if the leader is lost meanwhile, and open transactions with it.
+    pub(crate) async fn redefines(
+        &self,
+        since: Version,
+        database: DatabaseId,
+        mentioned: &[u64],
+    ) -> Option<bool> {
         match self {
-            Self::Here(core) => core.redefines(since, database, mentioned),
+            Self::Here(core) => Some(core.redefines(since, database, mentioned)),
             Self::There(core) => {
                 let question = Question::Redefines { since, database, mentioned: mentioned.to_vec() };
-                core.question(question).await.is_none_or(|answer| answer.is_yes())
+                core.question(question).await.map(|answer| answer.is_yes())
             }
         }
     }

@@ -17,6 +17,16 @@ use crate::transaction::view::View;
 /// Open schema changes hold this advisory lock shared. One that may give names another meaning holds it exclusively.
 const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 
+/// Whether a schema change has outdated the analysis of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outdated {
+    No,
+    /// It has, or nobody knows.
+    Maybe,
+    /// The leader that knew is lost, and the transaction with it.
+    Lost,
+}
+
 impl View<'_> {
     /// Which definitions a schema change replaces; `None` if it may replace any. A SERIALIZABLE transaction always gets
     /// `None`, since the reads of the change are not known.
@@ -36,28 +46,30 @@ impl View<'_> {
 
     /// Whether a schema change may have outdated the analysis of statements and rows of the open transaction. Later
     /// schema changes do not count, since the transaction has run.
-    pub(crate) async fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
-        let Transaction::Update(update) = &self.txn.state else { return true };
+    pub(crate) async fn analysis_outdated(self, rows: &[TableId]) -> Outdated {
+        let Transaction::Update(update) = &self.txn.state else { return Outdated::Maybe };
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.database().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
         if !coordinator.view.is_outdated(of_rows.min(update.generation)) {
-            return false;
+            return Outdated::No;
         }
         let mentioned = &update.schema.definitions.mentioned;
         let mut names = mentioned.by_generation();
         for id in rows.iter().filter(|id| !update.schema.definitions.own.tables.contains(id)) {
-            let Some(table) = catalogue.table(*id) else { return true };
+            let Some(table) = catalogue.table(*id) else { return Outdated::Maybe };
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
         if mentioned.has_too_many {
-            return true;
+            return Outdated::Maybe;
         }
         for (since, names) in &names {
-            if coordinator.core.redefines(*since, catalogue.database(), names).await {
-                return true;
+            match coordinator.core.redefines(*since, catalogue.database(), names).await {
+                Some(false) => {}
+                Some(true) => return Outdated::Maybe,
+                None => return Outdated::Lost,
             }
         }
-        false
+        Outdated::No
     }
 }
 
