@@ -15,6 +15,7 @@ mod judge;
 mod load;
 mod micro;
 mod nap;
+mod nodes;
 mod outage;
 mod pgbench;
 mod plan;
@@ -59,6 +60,8 @@ enum Command {
     Rebuild(rebuild::Options),
     /// Measure how long C-JDBC is away without its controller, and how long a backend takes to return.
     CJdbcOutage(outage::Options),
+    /// Compare a leader, a follower, and one node with its log in files.
+    Nodes(nodes::Options),
     /// Run one workload on a running PostgreSQL or onecopy.
     Drive(Box<load::Options>),
     /// Compare contestants on workloads, by a plan, on servers of their own.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::Rebuild(options) => rebuild::run(&options, &interrupt, &news),
         Command::CJdbcOutage(options) => outage::run(&options, &interrupt, &news),
+        Command::Nodes(options) => nodes::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Run(options) => run::run(&options, &interrupt, &news),
     });

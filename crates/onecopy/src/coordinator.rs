@@ -48,6 +48,7 @@ mod seats;
 mod sequence_allocation;
 pub(crate) mod splits;
 pub(crate) mod term;
+mod version_lease;
 mod view;
 
 use std::sync::atomic::Ordering;
@@ -76,6 +77,7 @@ use splits::LastSplits;
 use view::View;
 
 pub(crate) use absence::{Absence, Obstacle};
+pub(crate) use current_replicas::FreshReplica;
 pub(crate) use leader::{Leader, LeaderOptions};
 pub(crate) use leading::{Leading, NodeRole, NodeStatus};
 pub(crate) use quarantines::QuarantineDuration;
@@ -83,6 +85,7 @@ pub(crate) use replica_address::ReplicaAddress;
 pub(crate) use requests::AgentOrder;
 pub(crate) use seat::{MemberState, RunProof, Seat};
 pub(crate) use seats::Seats;
+pub(crate) use version_lease::VersionLease;
 
 /// What the sessions of a node share. Its parts own their data.
 pub(crate) struct Coordinator {

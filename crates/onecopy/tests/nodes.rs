@@ -94,6 +94,31 @@ async fn a_follower_serves_like_the_leader(world: &World) {
     assert_eq!(value(&elsewhere, "SELECT count(*) FROM made").await, "100003");
 }
 
+/// A follower places reads by itself, and each sees what was acknowledged at another node just before.
+async fn a_follower_reads_without_asking(world: &World) {
+    let [follower, other] = others(world.leader().await);
+    let (reader, writer) = (world.client(follower).await, world.client(other).await);
+    let admin = world.admin(follower).await;
+    let placed = async || -> u64 {
+        let stats = table(&admin, "SHOW STATS").await;
+        stats.iter().find(|row| row[0] == "reads_placed").unwrap()[1].parse().unwrap()
+    };
+    run(&writer, "INSERT INTO noted VALUES (900003, '0')").await;
+    let read = "SELECT v FROM noted WHERE id = 900003";
+    let (before, deadline) = (placed().await, Instant::now() + WITHIN);
+    for round in 1.. {
+        run(&writer, &format!("UPDATE noted SET v = '{round}' WHERE id = 900003")).await;
+        for _ in 0..20 {
+            assert_eq!(value(&reader, read).await, round.to_string(), "acknowledged and not seen");
+        }
+        if placed().await >= before + 200 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "of {} reads few were placed here", 20 * round);
+    }
+    run(&writer, "DELETE FROM noted WHERE id = 900003").await;
+}
+
 /// Locks of sessions of two nodes, and a refresh that meets them.
 async fn sessions_of_two_nodes_wait_for_each_other(world: &World) {
     let leader = world.leader().await;
@@ -171,10 +196,12 @@ async fn cancel_at(token: tokio_postgres::CancelToken, port: u16) -> tokio_postg
 async fn the_loss_of_a_node_is_no_outage() {
     let mut world = World::new().await;
     a_follower_serves_like_the_leader(&world).await;
+    a_follower_reads_without_asking(&world).await;
     sessions_of_two_nodes_wait_for_each_other(&world).await;
     a_cancel_request_finds_its_node(&world).await;
+    let mut count = the_lead_is_handed_over_without_an_error(&mut world, 400_000).await;
     let leader = world.leader().await;
-    let mut count = under_load(&mut world, others(leader), 0, async |world| {
+    count += under_load(&mut world, others(leader), 0, async |world| {
         // The last thing that it does.
         let client = world.client(leader).await;
         run(&client, "ALTER TABLE made ADD COLUMN late int DEFAULT 1").await;

@@ -25,12 +25,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rules, Timing};
 use crate::ids::{CrewId, Version};
 use crate::time::Time;
 
 /// What a leader grants to a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Granted {
     /// The lease lasts so long from when the node has sent its request.
     pub lasts_us: u64,
@@ -162,6 +164,11 @@ impl ReadLease {
     /// The version that a replica must have for any read that begins now; `None` if the leader has to be asked.
     pub fn needs(&self, now: Time) -> Option<Version> {
         (now < self.until).then_some(self.noted)
+    }
+
+    /// When the lease is over, unless it is renewed.
+    pub fn until(&self) -> Time {
+        self.until
     }
 
     /// The node follows no leader, or another one.

@@ -44,7 +44,7 @@ pub struct Turn {
 }
 
 /// Reads that sessions placed at a replica without asking, because it had every durable version ([`Offer`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Outside {
     /// Sum of the expected times of those that run.
     pub outstanding_us: u64,
@@ -54,9 +54,21 @@ pub struct Outside {
     pub reads: u64,
 }
 
+impl Outside {
+    /// These and those.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            outstanding_us: self.outstanding_us.saturating_add(other.outstanding_us),
+            running: self.running.saturating_add(other.running),
+            reads: self.reads.saturating_add(other.reads),
+        }
+    }
+}
+
 /// What a session has to know of a replica to place a read there without asking. It may, if the replica has every durable version
 /// and the session's catalogue is not out of date: then any read is fresh there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// The present set of connections.
     pub incarnation: Incarnation,

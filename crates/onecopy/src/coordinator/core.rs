@@ -10,6 +10,7 @@
 //! Not here: what only the leader asks its own core ([`LocalCore`]).
 
 mod clock;
+mod leases;
 mod local;
 mod outputs;
 mod questions;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cluster::event::{Event, Found};
 use cluster::ids::{CrewId, SessionId};
+use cluster::parts::replica::Offer;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
@@ -111,6 +112,9 @@ impl Leader {
             ToLeader::Spill { .. } => {}
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
             ToLeader::Backends { round, backends } => self.crews.note_backends(crew, round, backends),
+            ToLeader::Lease { sent } => self.core.grant(crew, sent),
+            ToLeader::Noted { upto } => self.core.noted(crew, upto),
+            ToLeader::Outside(placed) => self.core.note_outside(crew, placed),
             ToLeader::Overtaken { replica, session } => {
                 let (session, incarnation) =
                     (SessionId::of(crew, session.counter()), self.seats[replica].run.incarnation());
@@ -158,6 +162,11 @@ impl Leader {
             reported.replicas = Some(replicas.clone());
             self.crews.tell(crew, ToNode::View(ViewChange::Replicas(replicas)));
         }
+        let offers = self.core.offers_to(crew);
+        if reported.offers != offers {
+            self.crews.tell(crew, ToNode::Offers(offers.clone()));
+            reported.offers = offers;
+        }
         let intake = Intake { has_room: self.core.has_room(), refusal: self.core.refusal() };
         if reported.intake != Some(intake) {
             reported.intake = Some(intake);
@@ -170,5 +179,6 @@ impl Leader {
 #[derive(Debug, Default)]
 struct Reported {
     replicas: Option<Vec<ReplicaStatus>>,
+    offers: Vec<Option<Offer>>,
     intake: Option<Intake>,
 }

@@ -15,7 +15,8 @@ use cluster::event::{Effect, Event};
 use cluster::ids::{CrewId, Incarnation, ReplicaId, SessionId, Version};
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::{Roster, TooManyCrews};
-use cluster::placement::{Edition, Placement};
+use cluster::parts::replica::Outside;
+use cluster::placement::{Edition, Placement, REPLICAS_MAX};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -30,6 +31,8 @@ struct Crew {
     id: CrewId,
     /// Where its sessions are, and the number of the question that this answers.
     backends: (u64, Vec<Backend>),
+    /// What its sessions have placed by themselves, by replica.
+    outside: Vec<Outside>,
     /// `None` once it was full, or its node is gone.
     queue: Option<mpsc::Sender<ToNode>>,
 }
@@ -49,6 +52,8 @@ struct Present {
     runs: BTreeMap<ReplicaId, (Incarnation, RunProof)>,
     /// Questions where sessions are.
     rounds: u64,
+    /// The reads that crews had placed by themselves that are gone.
+    left: Vec<Outside>,
 }
 
 /// The crews of a leader.
@@ -73,7 +78,7 @@ impl Crews {
     ) -> Result<CrewId, TooManyCrews> {
         let mut present = self.present();
         let id = present.roster.join()?;
-        let mut crew = Crew { id, backends: (0, Vec::new()), queue: Some(queue) };
+        let mut crew = Crew { id, backends: (0, Vec::new()), outside: Vec::new(), queue: Some(queue) };
         let (durable, last_ddl) = (core.durable(), core.last_ddl());
         crew.send(ToNode::Members(members));
         for change in
@@ -114,8 +119,36 @@ impl Crews {
     /// The link of a crew has ended. Returns the event for the core, once.
     pub(super) fn leave(&self, id: CrewId) -> Option<Event> {
         let mut present = self.present();
-        present.crews.retain(|crew| crew.id != id);
+        let (mut gone, others) =
+            std::mem::take(&mut present.crews).into_iter().partition(|crew| crew.id == id);
+        present.crews = others;
+        for crew in &mut gone {
+            let ended = |outside: &Outside| Outside { reads: outside.reads, ..Outside::default() };
+            let ended: Vec<Outside> = crew.outside.iter().map(ended).collect();
+            add(&mut present.left, &ended);
+        }
         present.roster.leave(id)
+    }
+
+    /// What the sessions of a crew have placed by themselves. Returns that of all crews.
+    pub(super) fn note_outside(&self, id: CrewId, placed: Vec<Outside>) -> Vec<Outside> {
+        if let Some(crew) = self.present().crew(id) {
+            crew.outside = placed.into_iter().take(REPLICAS_MAX.into()).collect();
+        }
+        self.outside()
+    }
+
+    /// What the sessions of all crews have placed by themselves, by replica.
+    pub(super) fn outside(&self) -> Vec<Outside> {
+        let present = self.present();
+        let mut all = present.left.clone();
+        present.crews.iter().for_each(|crew| add(&mut all, &crew.outside));
+        all
+    }
+
+    /// The same of one crew.
+    pub(super) fn outside_of(&self, id: CrewId) -> Vec<Outside> {
+        self.present().crew(id).map(|crew| crew.outside.clone()).unwrap_or_default()
     }
 
     /// The agent of a replica is connected to this run of its server.
@@ -192,7 +225,7 @@ impl Crews {
         let present = self.present();
         let of_crew = |crew: &Crew| -> Vec<_> {
             let (answered, backends) = &crew.backends;
-            let backends = backends.iter().filter(|_| *answered == round);
+            let backends = backends.iter().filter(|_| *answered >= round);
             let named = |session: SessionId| SessionId::of(crew.id, session.counter());
             backends.map(|at| ((at.replica, at.pid), named(at.session))).collect()
         };
@@ -202,7 +235,7 @@ impl Crews {
     fn have_answered(&self, round: u64) -> bool {
         let present = self.present();
         let mut others = present.crews.iter().filter(|crew| Some(crew.id) != present.own);
-        others.all(|crew| crew.backends.0 == round || crew.queue.is_none())
+        others.all(|crew| crew.backends.0 >= round || crew.queue.is_none())
     }
 
     /// A node has said where its sessions are.
@@ -233,6 +266,14 @@ impl Crews {
 
     fn present(&self) -> MutexGuard<'_, Present> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds what was placed, by replica.
+fn add(all: &mut Vec<Outside>, more: &[Outside]) {
+    all.resize(all.len().max(more.len()), Outside::default());
+    for (sum, outside) in all.iter_mut().zip(more) {
+        *sum = sum.plus(*outside);
     }
 }
 

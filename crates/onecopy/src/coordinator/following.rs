@@ -9,12 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, ReplicaId, Version};
+use cluster::ids::{ClusterId, ReplicaId};
 use commitlog::SpillStore;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::MissedTickBehavior;
 
 use super::core::{Core, News, RemoteCore};
 use super::errands::Errands;
+use super::etcd_log::timing;
 use super::evictions::EvictionsByReplica;
 use super::mailboxes::{Mailboxes, OWN_CREW};
 use super::node_kind::NodeKind;
@@ -28,6 +30,9 @@ use super::{Coordinator, MemberState, Seat, Seats};
 use crate::config::AddressError;
 use crate::database::Database;
 use crate::local::LocalState;
+
+/// The pause between two reports of what sessions have placed by themselves.
+const REPORT_EVERY: Duration = Duration::from_millis(20);
 
 /// The node's end of a link.
 pub(crate) struct NodeEnd {
@@ -105,7 +110,7 @@ impl Coordinator {
             patience,
         } = parts;
         let mailboxes = Arc::new(Mailboxes::of(OWN_CREW));
-        let view = Arc::new(View::new(anchor, Version::ZERO));
+        let view = Arc::new(View::following(anchor));
         let intake = Intake { has_room: true, refusal: None };
         let news = News { replicas: Vec::new(), placement: None, intake };
         let core = RemoteCore::new(Arc::clone(&view), Arc::clone(&mailboxes), news, errands, patience);
@@ -151,12 +156,20 @@ impl Coordinator {
         core: &RemoteCore,
         mut news: mpsc::Receiver<ToNode>,
     ) -> Result<(), UnknownMember> {
+        let mut reports = tokio::time::interval(REPORT_EVERY);
+        let mut requests = tokio::time::interval(Duration::from_micros(timing().beat_us));
+        for interval in [&mut reports, &mut requests] {
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let mut told = Vec::new();
         loop {
             tokio::select! {
                 message = news.recv() => match message {
                     Some(message) => self.hear(core, message)?,
                     None => return Ok(()),
                 },
+                _ = requests.tick() => core.ask_for_lease(),
+                _ = reports.tick() => told = core.tell_outside(&told),
                 () = self.deadlock_search.notified() => core.search_deadlocks(),
             }
         }
@@ -177,12 +190,21 @@ impl Coordinator {
                 self.seats[replica].run.begin(incarnation, proof);
                 self.forget_oids();
             }
-            ToNode::GaveUp { replica } => self.seats[replica].give_up(),
+            ToNode::GaveUp { replica } => {
+                core.withdraw(replica);
+                self.seats[replica].give_up();
+            }
             ToNode::Members(members) => self.take_members(&members)?,
             ToNode::Joined(member) => self.take_member(&member)?,
             ToNode::Left { replica } => self.leave(replica),
             ToNode::Leaving { anchor } => self.note_leaving(anchor),
-            ToNode::Drained { replica, is_drained } => self.note_drain(replica, is_drained),
+            ToNode::Drained { replica, is_drained } => {
+                core.withdraw(replica);
+                self.note_drain(replica, is_drained);
+            }
+            ToNode::Granted { sent, granted, last_ddl } => core.granted(sent, granted, last_ddl),
+            ToNode::Assigned { version, may_change_schema } => core.assigned(version, may_change_schema),
+            ToNode::Offers(offers) => core.take_offers(&offers),
             ToNode::Schema { version } => core.errands.read_catalogue(version),
             ToNode::GiveWay(obstruction) => core.errands.give_way(obstruction),
             ToNode::Evicted { replica, pid } => self.seats[replica].evictions.note(pid),

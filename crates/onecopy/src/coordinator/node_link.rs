@@ -21,10 +21,13 @@ use cluster::claims::Claims;
 use cluster::event::{Event, Rival};
 use cluster::ids::{DatabaseId, Identity, Incarnation, ReplicaId, SessionId, Version};
 use cluster::nodes::ledger::{Heard, Said};
+use cluster::nodes::version_leases::Granted;
+use cluster::parts::replica::{Offer, Outside};
 use cluster::parts::sequences::{Draw, Reading, Verdict};
 use cluster::placement::{Edition, Placement};
 use cluster::protocols::{ReplicaStatus, Waiting};
 use cluster::record::Chunk;
+use cluster::time::Time;
 use commitlog::LogRefusal;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +54,12 @@ pub(crate) enum ToLeader {
     Spill { number: u64, identity: Identity, part: SpillPart },
     /// A refresh overtakes the open transaction of a session of this node.
     Overtaken { replica: ReplicaId, session: SessionId },
+    /// Asks for a version lease. The time is one of the node's own clock.
+    Lease { sent: Time },
+    /// The node has noted that every version up to this one may have been answered.
+    Noted { upto: Version },
+    /// The reads that sessions of the node have placed by themselves, by replica.
+    Outside(Vec<Outside>),
 }
 
 /// A step of keeping the rows of a transaction, in this order.
@@ -121,6 +130,12 @@ pub(crate) enum ToNode {
     Evicted { replica: ReplicaId, pid: i32 },
     /// Say which backends sessions have.
     TellBackends { round: u64 },
+    /// A version lease for the request that was sent at this time. No assigned version after this one may have changed the schema.
+    Granted { sent: Time, granted: Granted, last_ddl: Version },
+    /// A version is assigned, which may change the schema. It is answered once it is noted.
+    Assigned { version: Version, may_change_schema: bool },
+    /// What the replicas offer to reads, by replica.
+    Offers(Vec<Option<Offer>>),
 }
 
 /// A backend for which a refresh waits.

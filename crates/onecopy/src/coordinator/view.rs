@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use cluster::ids::{Incarnation, ReplicaId, Version};
+use cluster::ids::{ReplicaId, Version};
 use cluster::placement::Edition;
 
-use super::current_replicas::CurrentReplicas;
+use super::current_replicas::{CurrentReplicas, FreshReplica};
+use super::version_lease::VersionLease;
 
 /// The anchor and the versions that matter to every node.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct View {
     is_partial: AtomicBool,
     edition: AtomicU32,
     lease: Lease,
+    /// For how long, and from which version on, reads are placed here. `None` if the core is on this node and shows its versions at once.
+    pub(crate) version_lease: Option<VersionLease>,
     /// Where sessions may place reads by themselves.
     pub(crate) current_replicas: CurrentReplicas,
 }
@@ -54,8 +57,14 @@ impl View {
             is_partial: AtomicBool::new(false),
             edition: AtomicU32::new(0),
             lease: Lease::default(),
+            version_lease: None,
             current_replicas: CurrentReplicas::default(),
         }
+    }
+
+    /// Of a node whose core is at a leader that is not known yet.
+    pub(super) fn following(anchor: ReplicaId) -> Self {
+        Self { version_lease: Some(VersionLease::new()), ..Self::new(anchor, Version::ZERO) }
     }
 
     /// The home of updates that cannot be bounded, and the server of the catalogues.
@@ -73,18 +82,21 @@ impl View {
         Version(self.last_ddl.load(Ordering::Acquire))
     }
 
-    /// The incarnation of a replica, and what it has, if a read with a catalogue of this generation may run there by itself. The
-    /// session was there last. If not, the core says where.
-    pub(crate) fn stay(
-        &self,
-        replica: ReplicaId,
-        generation: Version,
-        cost_us: u32,
-    ) -> Option<(Incarnation, Version)> {
+    /// Where a read with a catalogue of this generation may run without asking the core: at this replica, where the session was last, or
+    /// at another one if the core is at another node. If nowhere, the core says where.
+    pub(crate) fn place(&self, last: ReplicaId, generation: Version, cost_us: u32) -> Option<FreshReplica> {
         // What is acknowledged before the read was sent is in the version that is loaded first.
-        let durable = self.durable();
-        (self.has_lease() && !self.is_outdated(generation))
-            .then(|| self.current_replicas.stay(replica, durable, cost_us))?
+        let needs = match &self.version_lease {
+            Some(lease) => lease.needs(generation)?,
+            None => Some(self.durable()).filter(|_| self.has_lease())?,
+        };
+        if self.is_outdated(generation) {
+            return None;
+        }
+        match &self.version_lease {
+            Some(_) => self.current_replicas.choose(last, needs, cost_us),
+            None => self.current_replicas.stay(last, needs, cost_us),
+        }
     }
 
     /// Whether no other node can have taken the lead: then statements may run and kept answers be given. Always so with a log that no

@@ -2,7 +2,7 @@
 //!
 //! Most reads need no decision. The text is known and changes nothing ([`sql::Routing::is_plain_read`]), the session has no
 //! state that binds it to a place, and the replica of its last read has every durable version
-//! ([`crate::coordinator::View::stay`]). Such a read takes no lock of the core, and no footprint is made of it. For
+//! ([`crate::coordinator::FreshReplica`]). Such a read takes no lock of the core, and no footprint is made of it. For
 //! example, of the reads of `pgbench -S` all but one in [`cluster::parts::balancer::STAYS`] go this way.
 //!
 //! Invariant: where this way ends without an answer the client has seen nothing, and the usual way begins anew.
@@ -12,6 +12,7 @@ use std::rc::Rc;
 use cluster::ids::{ReplicaId, Version};
 
 use crate::classify::requirements::Requirements;
+use crate::coordinator::FreshReplica;
 use crate::drive::reading::READ_COST_US;
 use crate::error::Fault;
 use crate::execute::Executor;
@@ -73,6 +74,7 @@ impl Executor<'_> {
             }
             Ok(_) => {
                 count(&self.link.local().stats.reads);
+                count(&self.link.local().stats.reads_placed);
                 return Some(result);
             }
             Err(fault) => {
@@ -109,7 +111,8 @@ impl Executor<'_> {
             return None;
         }
         let view = &self.link.coordinator().view;
-        let (incarnation, applied) = view.stay(replica, Version(catalogue.generation()), cost_us)?;
+        let FreshReplica { replica, incarnation, applied } =
+            view.place(replica, Version(catalogue.generation()), cost_us)?;
         Some(Assignment { replica, incarnation, identity: None, applied })
     }
 }

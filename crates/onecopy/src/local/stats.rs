@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Stats {
     /// Reads that any fresh replica could serve.
     pub(crate) reads: AtomicU64,
+    /// Those of them that a session placed by itself, without a question to the core or to the leader.
+    pub(crate) reads_placed: AtomicU64,
     /// Writes that only the anchor may do.
     pub(crate) anchor_update: AtomicU64,
     /// Statements whose rows Onecopy cannot predict.

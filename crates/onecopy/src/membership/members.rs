@@ -50,6 +50,8 @@ const QUIET_MAX: Duration = Duration::from_secs(5);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
 /// How long open transactions at a drained replica may take to end.
 pub(crate) const EMPTY_MAX: Duration = Duration::from_mins(1);
+/// How long other nodes may take to say which reads they have placed there. A node that is slower loses these, and runs them again.
+const NODES_ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -280,6 +282,8 @@ fn has_successor(leader: &Leader, anchor: ReplicaId) -> bool {
 /// Waits until nothing is open at a drained replica and it is up. A former anchor connects anew first.
 pub(crate) async fn await_empty(leader: &Leader, replica: ReplicaId) -> Result<(), NotEmpty> {
     let deadline = Instant::now() + EMPTY_MAX;
+    // A node that has answered knows of the drain, and has told of its reads there.
+    leader.crews.backends(NODES_ANSWER_MAX).await;
     loop {
         let users = users(leader, replica);
         let is_up = status(leader, replica).is_some_and(|status| status.state == State::Up);

@@ -271,6 +271,12 @@ fn statements(coordinator: &Coordinator, page: &mut Page) {
         "Reads that any fresh replica could serve.",
         load(&stats.reads),
     );
+    page.single(
+        "reads_placed_total",
+        "counter",
+        "Those of them that were placed without a question to the scheduler, or to the leader.",
+        load(&stats.reads_placed),
+    );
     page.family("anchor_total", "counter", "Transactions that ran at the anchor, by reason.");
     for (because, counter) in [
         ("update", &stats.anchor_update),

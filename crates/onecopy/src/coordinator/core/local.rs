@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
-use cluster::ids::{CrewId, Identity, SessionId, Version};
-use cluster::nodes::Rules;
+use cluster::ids::{CrewId, Identity, ReplicaId, SessionId, Version};
 use cluster::nodes::lease::Grants;
 use cluster::nodes::ledger::{Question, Said};
 use cluster::nodes::roster::TooManyCrews;
+use cluster::parts::replica::{Offer, Outside};
 use cluster::time::Time;
 use tokio::sync::mpsc;
 
 use super::clock::Clock;
+use super::leases::Leases;
 use super::outputs::Outputs;
 use crate::coordinator::crews::Crews;
 use crate::coordinator::etcd_log::timing;
@@ -45,10 +46,12 @@ pub(crate) struct LocalCore {
 struct State {
     /// `None` in a kind of node that orders transactions by itself.
     cluster: Option<Cluster>,
+    /// The reads that sessions of other nodes have placed by themselves, by replica.
+    elsewhere: Vec<Outside>,
     /// The effects of the present event; kept so that their memory is reused.
     effects: Vec<Effect>,
-    /// The term lease, if another node can take the log over.
-    grants: Option<Grants>,
+    /// The leases, if another node can take the log over.
+    leases: Option<Leases>,
 }
 
 impl State {
@@ -56,7 +59,7 @@ impl State {
     fn handle(&mut self, now: Time, event: Event, view: &View, crews: &Crews) -> std::vec::Drain<'_, Effect> {
         if let Some(cluster) = &mut self.cluster {
             let places = matches!(event, Event::Placed { .. } | Event::Joined { .. } | Event::Left { .. });
-            view.current_replicas.tell(cluster);
+            view.current_replicas.tell(&self.elsewhere, cluster);
             cluster.handle(now, event, &mut self.effects);
             view.note(cluster);
             crews.show(cluster);
@@ -76,9 +79,14 @@ impl LocalCore {
         // The lease counts from before the claim, so time has to begin there.
         let confirmed = outputs.log.confirmed_at();
         let clock = Clock::since(confirmed.unwrap_or_else(Instant::now));
-        let lease_of = |at| Grants::new(timing(), Rules::default(), clock.at(at));
-        let grants = confirmed.map(lease_of);
-        let core = Self { state: Mutex::new(State { cluster, effects: Vec::new(), grants }), clock, outputs };
+        let leases = confirmed
+            .zip(cluster.as_ref())
+            .map(|(claimed, cluster)| Leases::new(clock.at(claimed), cluster.durable(), cluster.last_ddl()));
+        let core = Self {
+            state: Mutex::new(State { cluster, elsewhere: Vec::new(), effects: Vec::new(), leases }),
+            clock,
+            outputs,
+        };
         core.renew_lease();
         core
     }
@@ -91,7 +99,62 @@ impl LocalCore {
     /// Like [`LocalCore::tell`]. If the event lets this session execute at once, or answers its question, this returns that
     /// effect, which then skips the mailbox.
     pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
-        self.carry_on(&mut self.state(), own, event)
+        let mut state = self.state();
+        if let (Event::Logged { upto }, Some(leases)) = (&event, &mut state.leases) {
+            leases.durable(*upto);
+            self.release(&mut state);
+            return None;
+        }
+        self.carry_on(&mut state, own, event)
+    }
+
+    /// The core hears what is durable and noted.
+    fn release(&self, state: &mut State) {
+        let logged = state.leases.as_mut().and_then(|leases| leases.logged(self.clock.now()));
+        if let Some(logged) = logged {
+            self.carry_on(state, None, logged);
+        }
+    }
+
+    /// A node asks for a version lease.
+    pub(in crate::coordinator) fn grant(&self, crew: CrewId, sent: Time) {
+        let mut state = self.state();
+        let Some(leases) = &mut state.leases else { return };
+        self.let_go(&mut leases.grants);
+        if let Some((granted, last_ddl)) = leases.grant(crew, self.clock.now()) {
+            self.outputs.crews.tell(crew, ToNode::Granted { sent, granted, last_ddl });
+        }
+    }
+
+    /// What sessions of a node have placed by themselves, by replica.
+    pub(in crate::coordinator) fn note_outside(&self, crew: CrewId, placed: Vec<Outside>) {
+        let mut state = self.state();
+        state.elsewhere = self.outputs.crews.note_outside(crew, placed);
+    }
+
+    /// What the replicas offer to the reads of a node, by replica. The load is without what these have placed by themselves.
+    pub(in crate::coordinator) fn offers_to(&self, crew: CrewId) -> Vec<Option<Offer>> {
+        let state = self.state();
+        let Some(cluster) = &state.cluster else { return Vec::new() };
+        let own = self.outputs.crews.outside_of(crew);
+        let at = |placed: &[Outside], number: usize| {
+            placed.get(number).map_or(0, |outside| outside.outstanding_us)
+        };
+        let offer = |number: usize| {
+            let offer = cluster.offer(ReplicaId(u16::try_from(number).ok()?))?;
+            let others_us = at(&state.elsewhere, number).saturating_sub(at(&own, number));
+            Some(Offer { load_us: offer.load_us.saturating_add(others_us), ..offer })
+        };
+        (0..cluster.seats()).map(offer).collect()
+    }
+
+    /// A node has noted everything up to a version.
+    pub(in crate::coordinator) fn noted(&self, crew: CrewId, upto: Version) {
+        let mut state = self.state();
+        if let Some(leases) = &mut state.leases {
+            leases.noted(crew, upto);
+        }
+        self.release(&mut state);
     }
 
     /// Hands over what a session of another node has said. Returns what it asks of the log, if it does.
@@ -131,6 +194,7 @@ impl LocalCore {
     pub(in crate::coordinator) fn leave(&self, crew: CrewId) {
         let mut state = self.state();
         if let Some(lost) = self.outputs.crews.leave(crew) {
+            state.elsewhere = self.outputs.crews.outside();
             self.carry_on(&mut state, None, lost);
         }
     }
@@ -139,16 +203,16 @@ impl LocalCore {
         let now = self.clock.now();
         let Outputs { view, crews, .. } = &self.outputs;
         let mut granted = None;
-        let mut grants = state.grants.take();
-        if let (Some(grants), Some(session)) = (&mut grants, event.session().filter(|_| gives_up(&event))) {
-            grants.drop_of(session);
+        let mut leases = state.leases.take();
+        if let (Some(leases), Some(session)) = (&mut leases, event.session().filter(|_| gives_up(&event))) {
+            leases.grants.drop_of(session);
         }
         // What effects bring about at once: messages between agents.
         let mut next = VecDeque::new();
         let mut event = Some(event);
         while let Some(present) = event {
             for effect in state.handle(now, present, view, crews) {
-                let Some(effect) = self.pass(grants.as_mut(), effect) else { continue };
+                let Some(effect) = self.pass(leases.as_mut(), effect) else { continue };
                 match effect {
                     effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
                     Effect::WakeAt { at } => self.clock.wake_at(at),
@@ -157,17 +221,25 @@ impl LocalCore {
             }
             event = next.pop_front();
         }
-        state.grants = grants;
+        state.leases = leases;
         granted
     }
 
-    /// Returns the effect, unless it lets a statement run and the term lease is over: then it waits for the lease.
-    fn pass(&self, grants: Option<&mut Grants>, effect: Effect) -> Option<Effect> {
-        let Some(grants) = grants else { return Some(effect) };
-        if matches!(effect, Effect::Execute { .. }) {
-            self.let_go(grants);
+    /// Returns the effect, unless it lets a statement run and the term lease is over: then it waits for the lease. Nodes that read by
+    /// themselves are told of a version before it enters the log.
+    fn pass(&self, leases: Option<&mut Leases>, effect: Effect) -> Option<Effect> {
+        let Some(leases) = leases else { return Some(effect) };
+        match &effect {
+            Effect::Execute { .. } => self.let_go(&mut leases.grants),
+            Effect::Append { version, body, .. } => {
+                let (version, may_change_schema) = (*version, body.writes_everything());
+                for crew in leases.assigned(version, may_change_schema, self.clock.now()) {
+                    self.outputs.crews.tell(crew, ToNode::Assigned { version, may_change_schema });
+                }
+            }
+            _ => {}
         }
-        grants.pass(effect, self.clock.now())
+        leases.grants.pass(effect, self.clock.now())
     }
 
     /// Lets the statements run that have waited for the term lease, if it was renewed.
@@ -183,9 +255,12 @@ impl LocalCore {
     fn renew_lease(&self) {
         let Some(confirmed) = self.outputs.log.confirmed_at() else { return };
         self.outputs.view.set_lease(confirmed + Duration::from_micros(timing().lease_us));
-        if let Some(grants) = &mut self.state().grants {
-            self.let_go(grants);
+        let mut state = self.state();
+        if let Some(leases) = &mut state.leases {
+            self.let_go(&mut leases.grants);
         }
+        // The lease of a node that says nothing may be over.
+        self.release(&mut state);
     }
 
     /// Renews the term lease as the log confirms the term, for as long as the node runs.
@@ -219,8 +294,9 @@ impl LocalCore {
 
     /// Lets the core know of the reads that sessions have placed by themselves, before it is asked how busy replicas are.
     pub(super) fn tell_outside(&self) {
-        if let Some(cluster) = &mut self.state().cluster {
-            self.outputs.view.current_replicas.tell(cluster);
+        let State { cluster, elsewhere, .. } = &mut *self.state();
+        if let Some(cluster) = cluster {
+            self.outputs.view.current_replicas.tell(elsewhere, cluster);
         }
     }
 

@@ -12,12 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::event::{Effect, Event};
-use cluster::ids::{Identity, ReplicaId, SessionId};
+use cluster::ids::{Identity, ReplicaId, SessionId, Version};
 use cluster::nodes::Rules;
 use cluster::nodes::ledger::{Heard, Ledger};
+use cluster::nodes::version_leases::Granted;
+use cluster::parts::replica::{Offer, Outside};
 use cluster::parts::sequences::Reading;
 use cluster::placement::Placement;
 use cluster::protocols::ReplicaStatus;
+use cluster::time::Time;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::coordinator::errands::Errands;
@@ -147,9 +150,54 @@ impl RemoteCore {
         self.way().send(ToLeader::SearchDeadlocks);
     }
 
-    /// Answers the leader's question where sessions are.
+    /// Asks for a version lease.
+    pub(in crate::coordinator) fn ask_for_lease(&self) {
+        if let Some(lease) = &self.view.version_lease {
+            self.way().send(ToLeader::Lease { sent: lease.now() });
+        }
+    }
+
+    /// The leader has granted what was asked at this time.
+    pub(in crate::coordinator) fn granted(&self, sent: Time, granted: Granted, last_ddl: Version) {
+        if let Some(lease) = &self.view.version_lease {
+            lease.granted(sent, granted, last_ddl);
+            self.way().send(ToLeader::Noted { upto: granted.noted });
+        }
+    }
+
+    /// The leader has assigned a version. From now on no read is placed here without it, which the leader waits for.
+    pub(in crate::coordinator) fn assigned(&self, version: Version, may_change_schema: bool) {
+        if let Some(lease) = &self.view.version_lease {
+            lease.note(version, may_change_schema);
+            self.way().send(ToLeader::Noted { upto: version });
+        }
+    }
+
+    /// Tells the leader what sessions have placed by themselves, if that differs from what it was told last. Returns it.
+    pub(in crate::coordinator) fn tell_outside(&self, told: &[Outside]) -> Vec<Outside> {
+        let placed = self.view.current_replicas.outside();
+        if placed != told {
+            self.way().send(ToLeader::Outside(placed.clone()));
+        }
+        placed
+    }
+
+    /// A replica takes no reads until the leader says otherwise.
+    pub(in crate::coordinator) fn withdraw(&self, replica: ReplicaId) {
+        self.view.current_replicas.withdraw(replica);
+    }
+
+    /// What the replicas offer to reads.
+    pub(in crate::coordinator) fn take_offers(&self, offers: &[Option<Offer>]) {
+        self.view.current_replicas.take(offers);
+    }
+
+    /// Answers the leader's question where sessions are. What they have placed by themselves is told before that.
     pub(in crate::coordinator) fn tell_backends(&self, round: u64, backends: Vec<Backend>) {
-        self.way().send(ToLeader::Backends { round, backends });
+        let placed = self.view.current_replicas.outside();
+        let mut way = self.way();
+        way.send(ToLeader::Outside(placed));
+        way.send(ToLeader::Backends { round, backends });
     }
 
     /// A refresh overtakes the open transaction of a session of this node.
@@ -181,6 +229,10 @@ impl RemoteCore {
 
     /// The link has ended: no answer comes any more, and sessions get what they are owed for it.
     pub(in crate::coordinator) fn lose_link(&self) {
+        if let Some(lease) = &self.view.version_lease {
+            lease.end();
+        }
+        self.view.current_replicas.withdraw_all();
         // What the next leader can take, it says itself.
         self.news().intake = Intake { has_room: true, refusal: None };
         let mut way = self.way();
@@ -194,6 +246,11 @@ impl RemoteCore {
 
     /// An effect has arrived.
     pub(in crate::coordinator) fn hear(&self, heard: Heard) {
+        if let Effect::Execute { replica, incarnation, applied, .. } = heard.effect
+            && !self.view.is_partial()
+        {
+            self.view.current_replicas.learn(replica, incarnation, applied);
+        }
         let mut way = self.way();
         if let Some(effect) = way.ledger.hear(heard) {
             self.deliver(effect);
@@ -224,6 +281,10 @@ impl RemoteCore {
                 self.mailboxes.drained();
             }
             ViewChange::Placement { placement, is_partial, edition } => {
+                if is_partial {
+                    // What a replica has of the log says no longer which tables it has.
+                    self.view.current_replicas.withdraw_all();
+                }
                 self.news().placement = placement.map(|placement| *placement);
                 self.view.show_placement(is_partial, edition);
             }

@@ -7,7 +7,7 @@ use cluster::ids::SessionId;
 use wire::sqlstate;
 
 use crate::client::cancel::{CancelKeys, pid_of};
-use crate::coordinator::{Coordinator, Leading};
+use crate::coordinator::{Coordinator, Leading, VersionLease};
 use crate::error::Refusal;
 use crate::local::session_registry::SessionRegistry;
 
@@ -91,7 +91,10 @@ impl Here {
 
     /// The columns of SHOW NODES that only the node itself knows: epoch, sessions, lease, release.
     pub(super) fn facts(&self) -> Vec<String> {
-        let lease = self.leading.get().and_then(|leader| leader.view.lease_left());
+        let lease = match self.leading.get() {
+            Some(leader) => leader.view.lease_left(),
+            None => self.coordinator.view.version_lease.as_ref().map(VersionLease::left),
+        };
         vec![
             self.leading.epoch().map_or_else(String::new, |epoch| epoch.to_string()),
             self.sessions().entries().len().to_string(),

@@ -165,8 +165,9 @@ fn parked_detail(leader: &Leader, durable: Version) -> String {
 
 fn stats(worker: &Worker) -> Vec<Vec<String>> {
     let stats = &worker.local.stats;
-    let counters: [(&str, &AtomicU64); 14] = [
+    let counters: [(&str, &AtomicU64); 15] = [
         ("reads_spread", &stats.reads),
+        ("reads_placed", &stats.reads_placed),
         ("anchor_because.update", &stats.anchor_update),
         ("anchor_because.unknown", &stats.anchor_unknown),
         ("anchor_because.interactive", &stats.anchor_interactive),

@@ -30,7 +30,8 @@ fn state(view: &View) -> State {
         rules: Rules::default(),
     };
     let cluster = Cluster::new(Box::new(Rows::new(options).unwrap()));
-    let mut state = State { cluster: Some(cluster), effects: Vec::new(), grants: None };
+    let mut state =
+        State { cluster: Some(cluster), elsewhere: Vec::new(), effects: Vec::new(), leases: None };
     let (incarnation, applied) = (Incarnation(1), Version::ZERO);
     for event in [
         Event::ReplicaUp { replica: ANCHOR, incarnation, applied },
