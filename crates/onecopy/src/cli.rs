@@ -366,10 +366,16 @@ pub(crate) struct Node {
 }
 
 /// The actions of `onecopy node`.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub(crate) enum NodeAction {
     /// Show each node, as the one that is asked sees it: which leads, its term, its sessions, its release.
     List,
+    /// Have another node lead, while clients of all nodes wait for a moment; says which one leads then.
+    MoveLeader {
+        /// The node that is to lead [default: any other one].
+        #[arg(value_name = "NODE")]
+        to: Option<String>,
+    },
 }
 
 /// The actions of `onecopy log`.

@@ -6,6 +6,7 @@
 pub(crate) mod half_open;
 pub(crate) mod limits;
 pub(crate) mod memory_budget;
+pub(crate) mod pauses;
 pub(crate) mod pins;
 pub(crate) mod session_registry;
 pub(crate) mod stats;

@@ -160,10 +160,10 @@ impl Session {
             return Ok(());
         }
         self.link.session_registration.entry.work();
-        while self.link.local().sessions.is_paused() && matches!(self.txn.state, Transaction::None) {
+        while self.link.local().sessions.pauses.is_any() && matches!(self.txn.state, Transaction::None) {
             let _shown = self.link.session_registration.entry.wait(Activity::Paused);
             tokio::select! {
-                () = self.link.worker.local.sessions.resumed() => {}
+                () = self.link.worker.local.sessions.pauses.ended() => {}
                 note = self.link.session_registration.mailbox.next() => {
                     if let Note::End(end) = note {
                         self.link.session_registration.note_end(end);

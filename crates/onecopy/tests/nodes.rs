@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::nodes::{COUNT, SLOWER, World};
+use cluster::nodes::{COUNT, NAMES, SLOWER, World};
 use cluster::served::{Node, WITHIN};
 use cluster::{run, table, value};
 use rustix::process::Signal;
@@ -190,6 +190,67 @@ async fn cancel_at(token: tokio_postgres::CancelToken, port: u16) -> tokio_postg
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     token.cancel_query_raw(stream, NoTls).await.unwrap();
     token
+}
+
+/// Clients write and read at all nodes while the lead goes from node to node. None of them gets an error.
+async fn the_lead_is_handed_over_without_an_error(world: &mut World, from: u32) -> u32 {
+    let leader = world.leader().await;
+    let [first, second] = others(leader);
+    let kept = world.client(leader).await;
+    run(&kept, "SET application_name = 'kept'; PREPARE one AS SELECT 1").await;
+    let acknowledged = quietly(world, from, async |world| {
+        for (at, to) in [(second, first), (second, second), (first, leader)] {
+            let moved = value(&world.admin(at).await, &format!("MOVE LEADER TO {}", NAMES[to])).await;
+            assert_eq!(moved, NAMES[to], "{}", world.all_said());
+            assert_eq!(world.leader().await, to);
+        }
+    })
+    .await;
+    assert_eq!(value(&kept, "EXECUTE one").await, "1");
+    assert_eq!(value(&kept, "SHOW application_name").await, "kept");
+    // An open transaction is waited for, and then nothing is moved.
+    let open = world.client(first).await;
+    run(&open, "BEGIN; SELECT 1").await;
+    let admin = world.admin(second).await;
+    let refused = admin.batch_execute("MOVE LEADER").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "55P03", "{refused:?}");
+    run(&open, "COMMIT").await;
+    assert_eq!(world.leader().await, leader);
+    let unknown = admin.batch_execute("MOVE LEADER TO nowhere").await.unwrap_err();
+    assert_eq!(unknown.code().unwrap().code(), "42704", "{unknown:?}");
+    acknowledged
+}
+
+/// The same as [`under_load`] at all three nodes, and no client may get an error.
+async fn quietly(world: &mut World, from: u32, act: impl AsyncFnOnce(&mut World)) -> u32 {
+    let ends = Arc::<AtomicBool>::default();
+    let mut clients = Vec::new();
+    for node in 0..NAMES.len() {
+        let (writer, reader) = (world.client(node).await, world.client((node + 1) % NAMES.len()).await);
+        let (ends, first) = (Arc::clone(&ends), from + u32::try_from(node).unwrap() * 100_000);
+        clients.push(tokio::spawn(async move {
+            let mut acknowledged = 0;
+            while !ends.load(Ordering::Relaxed) {
+                let id = first + acknowledged;
+                run(&writer, &format!("INSERT INTO noted VALUES ({id}, 'x')")).await;
+                acknowledged += 1;
+                let sql = format!("SELECT count(*) FROM noted WHERE id = {id}");
+                assert_eq!(
+                    value(&reader, &sql).await,
+                    "1",
+                    "acknowledged at one node and not seen at another one"
+                );
+            }
+            acknowledged
+        }));
+    }
+    act(world).await;
+    ends.store(true, Ordering::Relaxed);
+    let mut acknowledged = 0;
+    for client in clients {
+        acknowledged += client.await.unwrap();
+    }
+    acknowledged
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@
 //!   nodes have joined and all replicas are fenced. A version that the former leader never knew durable, shown by this one, would
 //!   be missed by a read that the former one still lets run.
 //!
+//! - A leader that is to *hand over* ends its term first, and then tells the other node, which claims without waiting for silence or for votes. If that
+//!   one is lost, the others notice as ever.
+//!
 //! Inputs carry what happened; time is an argument. The driver says [`Input::Tick`] at least every quarter of a beat.
 //!
 //! Invariant: a node that has lost the chair, or cannot know, gives no [`Output::Serve`].
@@ -167,6 +170,8 @@ impl Term {
             Input::Opened => self.opened(),
             Input::Fenced => self.fenced(),
             Input::Joined(node) => self.joined(node),
+            Input::HandOver { to } => self.hand_over(now, to, &mut out),
+            Input::Yielded { from, epoch } => self.yielded(now, (from, epoch), &mut out),
         }
         self.tick(now, &mut out);
         out
@@ -223,6 +228,8 @@ impl Term {
                 if (*leader, *followed) == (from, epoch) =>
             {
                 (*heard, *hearing) = (now, Hearing::Heard);
+                // One to which the lead was handed over has it now.
+                self.epoch = epoch;
             }
             State::InOffice { epoch: own, .. } if epoch <= *own => {}
             State::InOffice { .. } => {
@@ -379,6 +386,28 @@ impl Term {
     fn joined(&mut self, node: NodeId) {
         if let State::InOffice { office: Office::Fencing { joined, .. }, .. } = &mut self.state {
             joined.insert(node);
+        }
+    }
+
+    /// The other node is followed before it has the chair, for as long as it may be silent.
+    fn hand_over(&mut self, now: Time, to: NodeId, out: &mut Vec<Output>) {
+        let State::InOffice { epoch, office: Office::Serving, .. } = self.state else { return };
+        if !self.member.others.contains(&to) {
+            return;
+        }
+        let next = epoch.next();
+        out.extend([
+            Output::StepDown(Why::HandedOver),
+            Output::Yield { to, epoch },
+            Output::Follow { leader: to, epoch: next },
+        ]);
+        self.state = State::Following { leader: to, epoch: next, heard: now, hearing: Hearing::Heard };
+    }
+
+    fn yielded(&mut self, now: Time, from: (NodeId, Epoch), out: &mut Vec<Output>) {
+        if matches!(self.state, State::Following { leader, epoch, .. } if (leader, epoch) == from) {
+            out.extend([Output::Leave, Output::ReadChair { sent: now }]);
+            self.state = State::Reading { since: now };
         }
     }
 

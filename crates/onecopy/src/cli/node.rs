@@ -7,10 +7,12 @@ use crate::terminal::Progress;
 
 /// Carries out `onecopy node`.
 pub(crate) async fn command(node: &Node, progress: &Progress) -> Result<(), CommandError> {
-    let sql = match node.action {
-        NodeAction::List => "SHOW NODES",
+    let sql = match &node.action {
+        NodeAction::List => "SHOW NODES".to_owned(),
+        NodeAction::MoveLeader { to: None } => "MOVE LEADER".to_owned(),
+        NodeAction::MoveLeader { to: Some(to) } => format!("MOVE LEADER TO {to}"),
     };
-    for line in aligned(&ask(node.port, sql, progress).await?) {
+    for line in aligned(&ask(node.port, &sql, progress).await?) {
         progress.result(line);
     }
     Ok(())

@@ -88,6 +88,14 @@ impl Core {
         }
     }
 
+    /// How often the sessions have joined a leader.
+    pub(crate) fn joins(&self) -> u64 {
+        match self {
+            Self::Here(_) => 0,
+            Self::There(core) => core.joins(),
+        }
+    }
+
     /// Whether no leader has taken what sessions say for as long as the operator allows.
     pub(crate) fn is_leaderless(&self) -> bool {
         match self {

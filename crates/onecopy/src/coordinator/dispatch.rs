@@ -153,6 +153,8 @@ pub(crate) enum Outgoing {
     Forget(DispatchId),
     /// This node has a part of an answer for another one.
     Reply { to: Carriage, part: Part },
+    /// This node is to hand the lead over.
+    HandOver(NodeId),
 }
 
 /// What comes back for a command.
@@ -246,6 +248,12 @@ impl Dispatcher {
         // If the conductor has gone, so has the other end of `answer`.
         let _ = self.out.send(Outgoing::Ask { number, to, dispatch, answer }).await;
         Conversation { number, effect, out: self.out.clone(), incoming, is_over: false }
+    }
+
+    /// Has this node hand the lead over, if it leads.
+    pub(crate) async fn hand_over(&self, to: NodeId) {
+        // If the conductor has gone, the node stops.
+        let _ = self.out.send(Outgoing::HandOver(to)).await;
     }
 }
 

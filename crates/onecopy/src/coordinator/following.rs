@@ -138,6 +138,8 @@ impl Coordinator {
         match &self.core {
             Core::There(core) => {
                 core.join(link.out);
+                // What waited for another leader has it.
+                self.local.sessions.pauses.end_any_hold();
                 self.hear_all(core, link.news).await
             }
             Core::Here(_) => Ok(()),

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use cluster::ids::{ReplicaId, SessionId};
-use tokio::sync::watch;
 
+use crate::local::pauses::Pauses;
 use crate::local::pins::Pins;
 
 /// Period of averages, like PgBouncer's `stats_period`.
@@ -310,7 +310,8 @@ struct Inside {
 #[derive(Debug)]
 pub(crate) struct SessionRegistry {
     inside: Mutex<Inside>,
-    is_paused: watch::Sender<bool>,
+    /// Why they begin no work, if anything keeps them from it.
+    pub(crate) pauses: Pauses,
     is_open: AtomicBool,
     /// Number of drains so far.
     drains: AtomicU64,
@@ -322,7 +323,7 @@ impl Default for SessionRegistry {
     fn default() -> Self {
         Self {
             inside: Mutex::default(),
-            is_paused: watch::channel(false).0,
+            pauses: Pauses::default(),
             is_open: AtomicBool::new(false),
             drains: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
@@ -410,21 +411,6 @@ impl SessionRegistry {
     /// Lets clients log in, or not.
     pub(crate) fn open(&self, is_open: bool) {
         self.is_open.store(is_open, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        *self.is_paused.borrow()
-    }
-
-    pub(crate) fn pause(&self, is_paused: bool) {
-        self.is_paused.send_replace(is_paused);
-    }
-
-    /// WaitGuard for the end of a pause.
-    pub(crate) async fn resumed(&self) {
-        let mut changes = self.is_paused.subscribe();
-        // The sender lives as long as `self`.
-        let _ = changes.wait_for(|is_paused| !is_paused).await;
     }
 
     /// Number of sessions with state on one connection.

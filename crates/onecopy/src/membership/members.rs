@@ -340,8 +340,8 @@ struct SessionPause<'a> {
 
 impl<'a> SessionPause<'a> {
     async fn begin(leader: &'a Leader) -> Self {
-        let quiet = Self { leader, was_paused: leader.local.sessions.is_paused() };
-        leader.local.sessions.pause(true);
+        let quiet = Self { leader, was_paused: leader.local.sessions.pauses.is_by_command() };
+        leader.local.sessions.pauses.pause(true);
         let deadline = Instant::now() + QUIET_MAX;
         while leader.local.sessions.busy() > 0 && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
@@ -353,7 +353,7 @@ impl<'a> SessionPause<'a> {
 impl Drop for SessionPause<'_> {
     fn drop(&mut self) {
         if !self.was_paused {
-            self.leader.local.sessions.pause(false);
+            self.leader.local.sessions.pauses.pause(false);
         }
     }
 }

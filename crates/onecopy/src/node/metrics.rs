@@ -99,7 +99,7 @@ fn respond(of: &Subject, request: &[u8]) -> (&'static str, &'static str, String)
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
     if !coordinator.local.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
-    } else if coordinator.local.sessions.is_paused() {
+    } else if coordinator.local.sessions.pauses.is_by_command() {
         Some("paused")
     } else if !coordinator.core.is_joined() {
         Some("no node leads, as far as this one knows")
@@ -318,7 +318,7 @@ fn clients(coordinator: &Coordinator, page: &mut Page) {
         "paused",
         "gauge",
         "Whether PAUSE is in force.",
-        f64::from(u8::from(coordinator.local.sessions.is_paused())),
+        f64::from(u8::from(coordinator.local.sessions.pauses.is_by_command())),
     );
     let totals = coordinator.local.sessions.totals();
     for (name, help, value) in [

@@ -76,7 +76,7 @@ use crate::membership::cluster_file::Membership;
 use crate::replica::errands;
 use crate::rows::Rows;
 use crate::security::seal::Seal;
-use crate::session::admin::Here;
+use crate::session::admin::{Here, before_stop};
 use crate::terminal::Progress;
 use board::Board;
 use conductor::{Conductor, Outputs, Queues};
@@ -228,6 +228,13 @@ impl SeveralNode {
         systemd::tell("STOPPING=1");
         let patience = if ended.is_ok() { local.runtime_config.stop_patience() } else { Duration::ZERO };
         end_sessions(&self.coordinator, patience, signals, progress).await;
+        if ended.is_ok() {
+            let here = Here::new(&self.leading, &self.coordinator, &self.keys);
+            tokio::select! {
+                () = before_stop(&here) => {}
+                () = signals.stop() => {}
+            }
+        }
         if let Some(leader) = self.leading.get() {
             leader.drivers.stop().await;
             leader.term.end();

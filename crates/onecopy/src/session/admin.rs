@@ -15,6 +15,7 @@ mod carry;
 mod checkpoints;
 mod command;
 mod elastic;
+mod hand_over;
 mod here;
 pub(crate) mod membership;
 mod memory;
@@ -41,6 +42,7 @@ use asker::Asker;
 pub(crate) use carry::carry;
 pub(crate) use command::Dialect;
 use command::{ClusterSize, Command, Reach, View, command};
+pub(crate) use hand_over::before_stop;
 pub(crate) use here::Here;
 use table::Table;
 
@@ -240,6 +242,7 @@ impl Admin {
             Command::Pause(Reach::OwnNode) => Ok(self.here.pause().await.map(|()| Vec::new())?),
             Command::Resume(Reach::OwnNode) => Ok(self.here.resume().map(|()| Vec::new())?),
             Command::Kill(id) => nodes.kill(*id).await.map(|()| Vec::new()),
+            Command::MoveLeader(to) => Ok(vec![vec![nodes.move_leader(to.as_deref()).await?]]),
             Command::Reload => Ok(self.reload()?),
             _ => Ok(Vec::new()),
         }

@@ -1,5 +1,8 @@
 //! What goes wrong in the world of several nodes.
 
+use cluster::ids::NodeId;
+use cluster::nodes::term::Input;
+
 use super::world::{Happening, TIMING, World};
 
 /// A leader that is cut off from the chair and nothing else is replaced within this time: the deadline by a slow clock, a beat, a round of
@@ -19,7 +22,7 @@ impl World {
         let node = leader.unwrap_or(node);
         let other = (node + 1 + self.dice.index(self.nodes.len() - 1)) % self.nodes.len();
         let until_us = self.agenda.now_us() + self.dice.between(500, 25_000);
-        let kind = self.dice.below(12);
+        let kind = self.dice.below(13);
         self.say(|| format!("fault {kind} at node {node}, other {other}, until {until_us}"));
         match kind {
             0 => self.nodes[node].paused_until_us = until_us,
@@ -48,6 +51,8 @@ impl World {
                 }
             }
             6 => self.reset_link(node, other),
+            // No fault, but the end of a term all the same.
+            12 if self.nodes[node].is_up => self.hear(node, Input::HandOver { to: NodeId(other as u16) }),
             _ if self.dice.percent(50) => self.leaderless_until_us = self.agenda.now_us() + 3_000,
             _ => {
                 let server = self.dice.index(self.servers.len());

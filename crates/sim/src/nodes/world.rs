@@ -335,6 +335,9 @@ impl World {
                 let input = Input::Voted { from: own, round, hears };
                 self.post(node, usize::from(to.0), Message::Term(input));
             }
+            Output::Yield { to, epoch } => {
+                self.post(node, usize::from(to.0), Message::Term(Input::Yielded { from: own, epoch }));
+            }
             Output::Lead { epoch } => self.lead(node, epoch),
             Output::Serve { renewed } => self.begin_to_serve(node, renewed),
             Output::Follow { .. } => {}

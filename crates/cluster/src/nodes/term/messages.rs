@@ -84,6 +84,18 @@ pub enum Input {
     Fenced,
     /// A node has joined this term.
     Joined(NodeId),
+    /// This node is to hand the lead over to another one. It does nothing unless it serves.
+    HandOver {
+        /// The other node.
+        to: NodeId,
+    },
+    /// A leader hands the lead over to this node.
+    Yielded {
+        /// The leader.
+        from: NodeId,
+        /// Its term, which is over.
+        epoch: Epoch,
+    },
 }
 
 /// Something to be done.
@@ -131,6 +143,13 @@ pub enum Output {
         /// Whether the leader is heard here.
         hears: bool,
     },
+    /// Tell a node that it may claim the chair at once, since the own term is over.
+    Yield {
+        /// The node.
+        to: NodeId,
+        /// The own term.
+        epoch: Epoch,
+    },
     /// The chair is ours: read the log to its end, append the record that fences it, say [`Input::Opened`], and fence every replica.
     Lead {
         /// The term.
@@ -161,4 +180,6 @@ pub enum Why {
     Replaced,
     /// It could not confirm its term for 2 D.
     Unconfirmed,
+    /// It hands the lead over.
+    HandedOver,
 }

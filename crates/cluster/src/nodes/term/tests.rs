@@ -287,3 +287,52 @@ fn a_node_that_is_cut_off_from_all_others_lets_the_one_that_they_have_chosen_lea
     assert!(bench.after(599).is_empty());
     assert!(bench.after(1).contains(&Output::Leave));
 }
+
+#[test]
+fn a_leader_that_hands_over_ends_its_term_first() {
+    let mut bench = Bench::leading();
+    assert_eq!(bench.say(Input::HandOver { to: NodeId(2) }), [], "it does not serve yet");
+    for node in [NodeId(0), NodeId(2)] {
+        bench.say(Input::Joined(node));
+    }
+    assert!(serves(&bench.say(Input::Fenced)));
+    assert_eq!(bench.say(Input::HandOver { to: NodeId(1) }), [], "it leads itself");
+    let third = Epoch(3);
+    let handed = bench.say(Input::HandOver { to: NodeId(2) });
+    let yields = Output::Yield { to: NodeId(2), epoch: SECOND };
+    let follows = Output::Follow { leader: NodeId(2), epoch: third };
+    assert_eq!(handed, [Output::StepDown(Why::HandedOver), yields, follows]);
+    // The other one is heard in time.
+    bench.after(599);
+    bench.say(Input::Beat { from: NodeId(2), epoch: third, unconfirmed_us: 0 });
+    assert_eq!(bench.after(599), []);
+    assert_eq!(bench.after(1), [Output::Leave, Output::Ask { epoch: third, round: 2 }]);
+}
+
+#[test]
+fn a_leader_whose_successor_is_lost_can_lead_again() {
+    let mut bench = Bench::leading();
+    for node in [NodeId(0), NodeId(2)] {
+        bench.say(Input::Joined(node));
+    }
+    bench.say(Input::Fenced);
+    bench.say(Input::HandOver { to: NodeId(2) });
+    bench.after(600);
+    let own = Holder { node: NodeId(1), epoch: SECOND, nonce: Nonce(9) };
+    let sent = at(bench.now_ms + 100);
+    assert!(bench.claim(Some(own)).contains(&Output::Claim { sent, expected: 7, epoch: Epoch(3) }));
+    let led = bench.say(Input::Claimed { sent: at(bench.now_ms), epoch: Some(Epoch(3)) });
+    assert_eq!(led[0], Output::Lead { epoch: Epoch(3) });
+}
+
+#[test]
+fn the_one_to_which_a_leader_hands_over_claims_at_once() {
+    let mut bench = Bench::following();
+    let stranger = Input::Yielded { from: NodeId(2), epoch: FIRST };
+    assert_eq!(bench.say(stranger), [], "it does not lead");
+    let handed = bench.say(Input::Yielded { from: NodeId(0), epoch: FIRST });
+    assert_eq!(handed, [Output::Leave, Output::ReadChair { sent: at(0) }]);
+    let holder = Some(Holder { node: NodeId(0), epoch: FIRST, nonce: Nonce(1) });
+    let read = bench.say(Input::Read { sent: at(0), reading: Some(Reading { revision: 7, holder }) });
+    assert_eq!(read, [Output::Claim { sent: at(0), expected: 7, epoch: SECOND }]);
+}

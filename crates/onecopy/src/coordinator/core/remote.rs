@@ -57,6 +57,8 @@ struct Way {
     unled_since: Option<Instant>,
     asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     next_question: u64,
+    /// How often a leader was joined.
+    joins: u64,
     /// The last time before a reading of sequences that the leader has told.
     reading: Reading,
 }
@@ -85,7 +87,7 @@ impl RemoteCore {
     ) -> Self {
         let (ledger, asked) = (Ledger::new(Rules::default()), BTreeMap::new());
         let (unled_since, reading) = (Some(Instant::now()), Reading::default());
-        let way = Way { ledger, out: None, unled_since, asked, next_question: 0, reading };
+        let way = Way { ledger, out: None, unled_since, asked, next_question: 0, joins: 0, reading };
         Self { way: Mutex::new(way), news: Mutex::new(news), view, mailboxes, errands, patience }
     }
 
@@ -129,6 +131,10 @@ impl RemoteCore {
 
     pub(super) fn is_joined(&self) -> bool {
         self.way().ledger.is_joined()
+    }
+
+    pub(super) fn joins(&self) -> u64 {
+        self.way().joins
     }
 
     /// Whether there has been no leader for as long as the operator allows.
@@ -222,6 +228,7 @@ impl RemoteCore {
     pub(in crate::coordinator) fn join(&self, out: mpsc::Sender<ToLeader>) {
         let mut way = self.way();
         (way.out, way.unled_since, way.reading) = (Some(out), None, Reading::default());
+        way.joins += 1;
         for said in way.ledger.joined() {
             way.send(ToLeader::Said(said));
         }

@@ -243,7 +243,7 @@ impl Conductor {
                 self.order(Order::Unled);
             }
             Output::StepDown(why) => self.step_down(why),
-            Output::Beat { .. } | Output::Ask { .. } | Output::Vote { .. } => {}
+            Output::Beat { .. } | Output::Ask { .. } | Output::Vote { .. } | Output::Yield { .. } => {}
         }
     }
 
@@ -264,6 +264,7 @@ impl Conductor {
             Why::Unconfirmed => {
                 tracing::warn!("etcd does not confirm that this node leads, so it leads no more");
             }
+            Why::HandedOver => tracing::warn!("this node hands the lead over"),
         }
         (self.log, self.claim, self.serving) = (None, None, None);
         for (node, crew) in std::mem::take(&mut self.crews) {
@@ -371,7 +372,8 @@ impl Conductor {
             | Parcel::Hello { .. }
             | Parcel::Beat { .. }
             | Parcel::Ask { .. }
-            | Parcel::Vote { .. } => {}
+            | Parcel::Vote { .. }
+            | Parcel::Yield { .. } => {}
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) enum Parcel {
     More { number: DispatchId },
     /// The receiver's answer is not waited for any more.
     Forget { number: DispatchId },
+    /// The term of the sender is over, and the receiver is to lead the next one.
+    Yield { epoch: Epoch },
 }
 
 /// What a message tells the machine of take-over, if it is for that.
@@ -53,6 +55,7 @@ pub(super) fn input(from: NodeId, parcel: &Parcel) -> Option<Input> {
         Parcel::Beat { epoch, unconfirmed_us } => Some(Input::Beat { from, epoch, unconfirmed_us }),
         Parcel::Ask { epoch, round } => Some(Input::Asked { from, epoch, round }),
         Parcel::Vote { round, hears } => Some(Input::Voted { from, round, hears }),
+        Parcel::Yield { epoch } => Some(Input::Yielded { from, epoch }),
         _ => None,
     }
 }
@@ -63,6 +66,7 @@ pub(super) fn parcel(output: &Output) -> Option<(Option<NodeId>, Parcel)> {
         Output::Beat { epoch, unconfirmed_us } => Some((None, Parcel::Beat { epoch, unconfirmed_us })),
         Output::Ask { epoch, round } => Some((None, Parcel::Ask { epoch, round })),
         Output::Vote { to, round, hears } => Some((Some(to), Parcel::Vote { round, hears })),
+        Output::Yield { to, epoch } => Some((Some(to), Parcel::Yield { epoch })),
         _ => None,
     }
 }

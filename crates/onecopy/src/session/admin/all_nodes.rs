@@ -40,7 +40,7 @@ pub(super) struct Nodes<'a> {
 type Answer = (NodeStatus, Result<Rows, Trouble>);
 
 impl Nodes<'_> {
-    fn all(&self) -> Vec<NodeStatus> {
+    pub(super) fn all(&self) -> Vec<NodeStatus> {
         self.here.leading.nodes()
     }
 
@@ -66,7 +66,7 @@ impl Nodes<'_> {
     }
 
     /// Asks one node.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         node: NodeId,
         name: &str,

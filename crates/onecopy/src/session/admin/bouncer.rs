@@ -166,7 +166,7 @@ pub(super) fn databases(worker: &Worker) -> Vec<Vec<String>> {
     } else {
         coordinator.local.runtime_config.sessions_max().to_string()
     };
-    let paused = if coordinator.local.sessions.is_paused() { "1" } else { "0" };
+    let paused = if coordinator.local.sessions.pauses.is_by_command() { "1" } else { "0" };
     let rows = coordinator.replicas();
     let rows = rows.iter().map(|status| {
         let seat = &coordinator.seats[status.replica];

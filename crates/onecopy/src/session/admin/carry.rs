@@ -7,10 +7,10 @@ use wire::sqlstate;
 use super::all_nodes::Nodes;
 use super::asker::Asker;
 use super::bouncer;
-use super::command::{Command, Reach, View, command};
+use super::command::{Command, Reach, View, order};
 use super::here::Here;
 use super::transactions;
-use super::{checkpoints, membership, placement, show};
+use super::{checkpoints, hand_over, membership, placement, show};
 use crate::coordinator::dispatch::{Dispatch, ErrorReport, Replies, Scope};
 use crate::error::Refusal;
 use crate::membership::verify;
@@ -18,7 +18,7 @@ use crate::membership::verify;
 /// Carries out a command of another node's client, and answers. It goes on to its end, also when the client has gone.
 pub(crate) async fn carry(here: Here, from: String, dispatch: Dispatch, mut replies: Replies) {
     let Dispatch { scope, role, text } = dispatch;
-    let done = match command(text.as_bytes()) {
+    let done = match order(&text) {
         Ok(command) => {
             tracing::debug!(
                 node = from,
@@ -31,7 +31,7 @@ pub(crate) async fn carry(here: Here, from: String, dispatch: Dispatch, mut repl
                     let nodes = Nodes { here: &here, role: &role };
                     at_leader(&nodes, &command, &mut Asker::Node(&mut replies)).await
                 }
-                Scope::Node => at_this_node(&here, &command, &replies).await,
+                Scope::Node => at_this_node(&here, &role, &command, &replies).await,
             }
         }
         Err(unknown) => Err(unknown),
@@ -75,6 +75,7 @@ pub(super) async fn at_leader(
 /// The part of a command that is about this node's own sessions.
 async fn at_this_node(
     here: &Here,
+    role: &str,
     command: &Command,
     replies: &Replies,
 ) -> Result<Vec<Vec<String>>, Refusal> {
@@ -92,6 +93,14 @@ async fn at_this_node(
             Ok(Vec::new())
         }
         Command::Resume(Reach::OwnNode) => here.resume().map(|()| Vec::new()),
+        Command::Hold => here.hold().await.map(|()| Vec::new()),
+        Command::Release => {
+            here.release();
+            Ok(Vec::new())
+        }
+        Command::MoveLeader(to) => {
+            Ok(vec![vec![hand_over::run(&Nodes { here, role }, to.as_deref()).await?]])
+        }
         other => Err(misdirected(other)),
     }
 }

@@ -43,6 +43,12 @@ pub(super) enum Command {
     Reload,
     /// KILL: end a session.
     Kill(u64),
+    /// MOVE LEADER: another node leads from now on, this one if it is named.
+    MoveLeader(Option<String>),
+    /// Said by nodes only: sessions begin nothing until a leader is joined anew, or [`Self::Release`].
+    Hold,
+    /// Said by nodes only: the end of [`Self::Hold`].
+    Release,
     /// A statement that drivers send by themselves, without effect here.
     Set,
     /// An empty statement.
@@ -126,7 +132,7 @@ const VIEWS: [(&str, View, &str); 26] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 24] = [
+const ACTIONS: [(&str, &str); 26] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -161,9 +167,15 @@ const ACTIONS: [(&str, &str); 24] = [
     ("PAUSE NODE", "the same for the clients of this node only"),
     ("RESUME", "ends PAUSE, and PAUSE NODE of any node"),
     ("RESUME NODE", "ends either at this node"),
+    ("MOVE LEADER", "has another node lead, while clients of all nodes wait for a moment"),
+    ("MOVE LEADER TO node", "has this node lead"),
     ("RELOAD", "reads the configuration of this node again"),
     ("KILL id", "ends a session"),
 ];
+
+/// What nodes say to each other.
+pub(super) const HOLD: &str = "HOLD NODE";
+pub(super) const RELEASE: &str = "RELEASE NODE";
 
 /// Every command with its description.
 pub(super) fn help() -> Vec<Vec<String>> {
@@ -198,6 +210,8 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
         ["RESUME", "NODE"] => Some(Command::Resume(Reach::OwnNode)),
         ["RELOAD"] => Some(Command::Reload),
         ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
+        ["MOVE", "LEADER"] => Some(Command::MoveLeader(None)),
+        ["MOVE", "LEADER", "TO", _] => last_word(sql).map(|node| Command::MoveLeader(Some(node))),
         ["SET", ..] => Some(Command::Set),
         _ => None,
     };
@@ -209,6 +223,22 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
             format!("It knows {}.", known.join(", ")),
         )
     })
+}
+
+/// The last word of a statement, as it is written.
+fn last_word(sql: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(sql);
+    let word = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().next_back()?;
+    Some(word.trim_matches('"').to_owned())
+}
+
+/// Reads what another node has said: a statement of one of its clients, or something of its own.
+pub(super) fn order(text: &str) -> Result<Command, Refusal> {
+    match text {
+        HOLD => Ok(Command::Hold),
+        RELEASE => Ok(Command::Release),
+        text => command(text.as_bytes()),
+    }
 }
 
 impl Command {
@@ -223,7 +253,10 @@ impl Command {
             | Self::Pause(_)
             | Self::Resume(_)
             | Self::Reload
-            | Self::Kill(_) => Right::Command,
+            | Self::Kill(_)
+            | Self::MoveLeader(_)
+            | Self::Hold
+            | Self::Release => Right::Command,
         }
     }
 
@@ -250,6 +283,9 @@ impl Command {
             Self::Resume(_) => "RESUME",
             Self::Reload => "RELOAD",
             Self::Kill(_) => "KILL",
+            Self::MoveLeader(_) => "MOVE LEADER",
+            Self::Hold => HOLD,
+            Self::Release => RELEASE,
             Self::Set | Self::Empty => "SET",
         }
     }
@@ -262,7 +298,15 @@ impl Command {
             Self::Replica(order) => order.columns(),
             Self::Place(_) => View::Placement.columns(dialect),
             Self::Checkpoint(order) => order.columns(),
-            Self::Pause(_) | Self::Resume(_) | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
+            Self::MoveLeader(_) => "node",
+            Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Reload
+            | Self::Kill(_)
+            | Self::Hold
+            | Self::Release
+            | Self::Set
+            | Self::Empty => "",
         };
         columns.split_whitespace().collect()
     }
@@ -272,9 +316,15 @@ impl Command {
         match self {
             Self::Show(view) => view.is_of_leader(),
             Self::Verify | Self::Replica(_) | Self::Place(_) | Self::Checkpoint(_) => true,
-            Self::Pause(_) | Self::Resume(_) | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => {
-                false
-            }
+            Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Reload
+            | Self::Kill(_)
+            | Self::MoveLeader(_)
+            | Self::Hold
+            | Self::Release
+            | Self::Set
+            | Self::Empty => false,
         }
     }
 

@@ -13,6 +13,10 @@ use crate::local::session_registry::SessionRegistry;
 
 /// How long PAUSE waits for sessions to end their transactions.
 pub(super) const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// How long sessions may take to end their transactions before the lead is handed over; those of other nodes wait meanwhile.
+pub(super) const HOLD_PATIENCE: Duration = Duration::from_secs(10);
+/// For how long sessions begin nothing if no leader is joined.
+pub(super) const HOLD_MAX: Duration = Duration::from_secs(20);
 /// How often PAUSE checks.
 const PAUSE_LOOK: Duration = Duration::from_millis(5);
 /// Numbers below are those of sessions, or the process numbers that their clients got.
@@ -43,19 +47,19 @@ impl Here {
     /// Returns once no session has work in progress and no session begins any before RESUME.
     pub(super) async fn pause(&self) -> Result<(), Refusal> {
         let sessions = self.sessions();
-        if sessions.is_paused() {
+        if sessions.pauses.is_by_command() {
             return Err(Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "everything is paused already",
                 "RESUME ends that.",
             ));
         }
-        sessions.pause(true);
+        sessions.pauses.pause(true);
         let deadline = Instant::now() + PAUSE_MAX;
         while sessions.busy() > 0 {
             if Instant::now() > deadline {
                 let busy = sessions.busy();
-                sessions.pause(false);
+                sessions.pauses.pause(false);
                 return Err(Refusal::new(
                     sqlstate::LOCK_NOT_AVAILABLE,
                     format!(
@@ -72,11 +76,45 @@ impl Here {
 
     /// Lets sessions begin work again.
     pub(super) fn resume(&self) -> Result<(), Refusal> {
-        if !self.sessions().is_paused() {
+        if !self.sessions().pauses.is_by_command() {
             return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
         }
-        self.sessions().pause(false);
+        self.sessions().pauses.pause(false);
         Ok(())
+    }
+
+    /// Returns once no session has work in progress. None begins any before this node has joined a leader anew, or for [`HOLD_MAX`].
+    pub(super) async fn hold(&self) -> Result<(), Refusal> {
+        let hold = self.sessions().pauses.hold();
+        let coordinator = Arc::clone(&self.coordinator);
+        tokio::spawn(async move {
+            tokio::time::sleep(HOLD_MAX).await;
+            if coordinator.local.sessions.pauses.end_hold(hold) {
+                tracing::warn!("clients waited for another leader, and go on without it");
+            }
+        });
+        let deadline = Instant::now() + HOLD_PATIENCE;
+        while self.sessions().busy() > 0 {
+            if Instant::now() > deadline {
+                let busy = self.sessions().busy();
+                self.sessions().pauses.end_hold(hold);
+                return Err(Refusal::new(
+                    sqlstate::LOCK_NOT_AVAILABLE,
+                    format!(
+                        "{busy} sessions did not end their transactions within {} seconds; everything goes on",
+                        HOLD_PATIENCE.as_secs()
+                    ),
+                    "SHOW CLIENTS names them, and KILL ends one.",
+                ));
+            }
+            tokio::time::sleep(PAUSE_LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Ends a hold, if one is in force.
+    pub(super) fn release(&self) {
+        self.sessions().pauses.end_any_hold();
     }
 
     /// Ends a session of this node, which is named by its number or its process number.

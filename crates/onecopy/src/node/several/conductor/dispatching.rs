@@ -1,6 +1,7 @@
 //! The conductor passes on commands of the admin database, and their answers ([`crate::coordinator::dispatch`]).
 
 use cluster::ids::NodeId;
+use cluster::nodes::term::Input;
 use tokio::sync::mpsc;
 use wire::sqlstate;
 
@@ -28,6 +29,9 @@ impl Conductor {
                     self.send(node, &Parcel::Forget { number });
                 }
             }
+            Outgoing::HandOver(to) if self.links.get(to).is_some() => self.hear(Input::HandOver { to }),
+            // The term goes on; whoever waits for its end finds out.
+            Outgoing::HandOver(_) => {}
             Outgoing::Reply { to, part } => {
                 let is_same = self.links.get(to.node).is_some_and(|link| link.0 == to.link);
                 if is_same && self.dispatches.reply(to, &part) {
