@@ -3,7 +3,7 @@
 use cluster::ids::NodeId;
 use cluster::nodes::term::Input;
 
-use super::world::{Happening, TIMING, World};
+use super::world::{Happening, TIMING, Watched, World};
 
 /// A leader that is cut off from the chair and nothing else is replaced within this time: the deadline by a slow clock, a beat, a round of
 /// votes, the stagger and two requests.
@@ -112,14 +112,19 @@ impl World {
         });
         let are_linked = self.paths.values().all(|path| path.cut_until_us <= now_us);
         if is_held && are_well && are_linked && self.leaderless_until_us <= now_us {
-            self.watched = Some(self.chair.reading.revision);
-            let revision = self.chair.reading.revision;
-            self.agenda.enter(HEALTHY_LOOKS_US, Happening::Watched { revision });
+            let watched = Watched { revision: self.chair.reading.revision, since_us: now_us };
+            self.watched = Some(watched);
+            self.agenda.enter(HEALTHY_LOOKS_US, Happening::Watched(watched));
         }
     }
 
-    pub(super) fn watched(&mut self, revision: u64) {
-        if self.watched.take() == Some(revision) && self.chair.reading.revision == revision {
+    /// The time of a watch is over; a later one may have taken its place.
+    pub(super) fn watched(&mut self, watched: Watched) {
+        if self.watched != Some(watched) {
+            return;
+        }
+        self.watched = None;
+        if self.chair.reading.revision == watched.revision {
             self.judge
                 .find(format!("a leader without the chair is not replaced within {HEALTHY_LOOKS_US} us"));
         }

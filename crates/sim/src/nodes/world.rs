@@ -80,7 +80,15 @@ pub(super) enum Happening {
     Fault,
     Hang { node: usize, until_us: u64 },
     Start { node: usize },
-    Watched { revision: u64 },
+    Watched(Watched),
+}
+
+/// A leader that was cut off from the chair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Watched {
+    /// Of the chair.
+    pub(super) revision: u64,
+    pub(super) since_us: u64,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +138,7 @@ pub(super) struct World {
     pub(super) judge: super::judge::Judge,
     pub(super) faults_left: u64,
     /// The revision of a leader that was cut off from the chair, while no other fault hinders its replacement.
-    pub(super) watched: Option<u64>,
+    pub(super) watched: Option<Watched>,
     pub(super) backends: u64,
     pub(super) trace: Option<Vec<String>>,
 }
@@ -275,7 +283,7 @@ impl World {
             Happening::Fault => self.fault(),
             Happening::Hang { node, until_us } => self.nodes[node].paused_until_us = until_us,
             Happening::Start { node } => self.start(node),
-            Happening::Watched { revision } => self.watched(revision),
+            Happening::Watched(watched) => self.watched(watched),
         }
     }
 
