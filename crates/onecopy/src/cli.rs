@@ -3,6 +3,7 @@
 //! Only the grammar is here. A command's work belongs to the command itself, and so do checks that look at the
 //! machine (folders, ports, programs). So its error can say what it found there.
 
+pub(crate) mod connect;
 mod connect_error;
 pub(crate) mod connection;
 pub(crate) mod error;
@@ -86,6 +87,8 @@ pub(crate) enum Command {
     /// Show the log of a cluster, or check it for damage. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Choose one of several nodes by their loads, and print its host and port for psql and libpq.
+    Connect(connect::Connect),
     /// Show what a running node does, refreshed every few seconds.
     Top(Top),
     /// Demonstrate the loss of a server under load, on temporary servers. Needs the program

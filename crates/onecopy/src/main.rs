@@ -86,6 +86,7 @@ fn main() -> ExitCode {
             }
             Command::Node(node) => cli::node::command(&node, &progress).await?,
             Command::Replica(replica) => cli::replica::command(&replica, &progress).await?,
+            Command::Connect(connect) => cli::connect::command(&connect, &progress).await?,
             Command::Top(top) => cli::top::command(&top, &progress).await?,
             Command::Verify(verify) => cli::verify::command(verify.port, &progress).await?,
         }

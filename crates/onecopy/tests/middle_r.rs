@@ -7,11 +7,17 @@
 mod cluster;
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster::{Cluster, Replica, run, value};
+use cluster::http::get;
+use cluster::plain::Plain;
+use cluster::served::Setup;
+use cluster::{Cluster, Replica, connect, folder, programs, run, value};
+use rustix::net::sockopt;
+use tokio::net::UdpSocket;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -209,4 +215,55 @@ async fn a_lost_replica_costs_no_session_and_comes_back_under_load() {
     assert_eq!(found, expected);
     cluster.verify().await;
     cluster.stop().await;
+}
+
+/// 2.1.5: "The driver internally broadcasts a multicast message to discover Middle-R replicas. Each replica replies to this message and
+/// includes information about its current load."
+#[tokio::test]
+async fn a_node_is_found_by_multicast_and_by_its_page() {
+    let server = Plain::start().await;
+    let (pages, port) = (folder::free_port(), folder::free_port());
+    let group = format!("239.255.64.32:{port}");
+    let setup = Setup::new(
+        &[&server],
+        &format!("protocol = \"middle-r\"\nhttp_listen = \"127.0.0.1:{pages}\"\ndiscovery = \"{group}\""),
+    );
+    let asked = async |arguments: &[&str]| {
+        let output = programs::onecopy(&[&["connect"], arguments].concat()).await;
+        (output.status.success(), programs::text(&output))
+    };
+    let by_group = ["--group", group.as_str(), "--from", "127.0.0.1", "--wait-ms", "1000"];
+    let page = format!("127.0.0.1:{pages}");
+    let (is_found, said) = asked(&by_group).await;
+    assert!(!is_found && said.contains("no node has answered in time"), "{said}");
+    let node = setup.serve(&[]).await;
+    let expected = format!("host=127.0.0.1 port={}", setup.port);
+    for arguments in [&by_group[..], &["--nodes", page.as_str(), "--wait-ms", "10000"]] {
+        let (is_found, said) = asked(arguments).await;
+        assert!(is_found && said.lines().next() == Some(&expected), "{arguments:?}: {said}");
+    }
+    let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    sockopt::set_ip_multicast_if(&nobody, &Ipv4Addr::LOCALHOST).unwrap();
+    for nonsense in [&b"onecopy? 1 0000000000000007"[..], &[b'x'; 128], &[0; 1_400]] {
+        nobody.send_to(nonsense, &group).await.unwrap();
+    }
+    let answer = tokio::time::timeout(Duration::from_millis(500), nobody.recv(&mut [0; 256])).await;
+    assert!(answer.is_err(), "nonsense gets no answer: {answer:?}");
+
+    let load = async || {
+        let (status, page) = get(pages, "/nodes").await;
+        assert_eq!(status, 200);
+        let nodes: Vec<serde_json::Value> = serde_json::from_str(&page).unwrap();
+        assert_eq!((nodes.len(), &nodes[0]["port"]), (1, &setup.port.into()), "{page}");
+        nodes[0]["load"].as_u64().unwrap()
+    };
+    let before = load().await;
+    let _clients = [
+        connect("127.0.0.1", setup.port, "postgres").await,
+        connect("127.0.0.1", setup.port, "postgres").await,
+    ];
+    assert!(load().await > before, "sessions are load");
+    node.stop();
+    let unfit = Setup::new(&[&server], "discovery = \"10.0.0.1:6431\"");
+    assert!(unfit.refused().await.contains("\"10.0.0.1:6431\" is no multicast group"));
 }

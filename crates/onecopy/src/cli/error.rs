@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use commitlog::LogError;
@@ -53,6 +54,12 @@ pub(crate) enum CommandError {
     Damaged(Vec<String>),
     /// The log is damaged at places that were printed before.
     DamageShown { places: u64 },
+    /// The nodes of a group cannot be asked.
+    NotAsked { group: SocketAddr, source: io::Error },
+    /// No node has answered.
+    NoNodes,
+    /// The system gives no random numbers.
+    NoChance(io::Error),
     /// The other program is not installed.
     NoProgram { name: &'static str, package: &'static str },
     /// The other program cannot be started.
@@ -124,6 +131,14 @@ impl fmt::Display for CommandError {
             }
             Self::Refused { message, hint: Some(hint) } => write!(f, "{message}\n{hint}"),
             Self::Refused { message, hint: None } => f.write_str(message),
+            Self::NotAsked { group, source } => {
+                write!(f, "cannot ask the group {group}: {source}\nName the nodes with --nodes where multicast is not to be had.")
+            }
+            Self::NoNodes => f.write_str(
+                "no node has answered in time\nAsk for longer with --wait-ms. A node hears a group if its setting \"discovery\" names it, and \
+                 --nodes if \"http_listen\" does.",
+            ),
+            Self::NoChance(error) => write!(f, "the system gives no random numbers: {error}"),
             Self::Lost(error) => write!(f, "lost the connection to the node: {error}"),
             Self::Closed => f.write_str("the node has closed the connection"),
             Self::NoAnswer(error) => write!(f, "the node no longer answers: {error}"),

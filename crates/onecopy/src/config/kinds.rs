@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Word(&'static [&'static str]),
     /// Addresses to listen on. The list may be empty if `may_be_none`.
     Addresses { may_be_none: bool },
+    /// An IPv4 multicast group with a port, or nothing.
+    Group,
     /// A length of time between two limits, in milliseconds.
     Duration(u64, u64),
     /// A size between two limits, in bytes.
@@ -80,12 +82,15 @@ impl Kind {
             Self::Word(words) => {
                 Err(ValueError::UnknownWord { text: text.to_owned(), allowed: words.to_vec() })
             }
-            Self::Addresses { may_be_none: true } if text.is_empty() => Ok(Value::Addresses(Vec::new())),
+            Self::Addresses { may_be_none: true } | Self::Group if text.is_empty() => {
+                Ok(Value::Addresses(Vec::new()))
+            }
             Self::Addresses { .. } => {
                 let each = |address: &str| address.trim().parse::<SocketAddr>();
                 let addresses: Result<Vec<SocketAddr>, _> = text.split(',').map(each).collect();
                 addresses.map(Value::Addresses).map_err(|_| ValueError::NoAddress { text: text.to_owned() })
             }
+            Self::Group => group(text),
             Self::Duration(least_ms, most_ms) => {
                 let duration = units::duration(text)?;
                 let (least, most) = (Duration::from_millis(least_ms), Duration::from_millis(most_ms));
@@ -139,6 +144,7 @@ impl Kind {
             Self::Addresses { may_be_none } => {
                 format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
             }
+            Self::Group => "IPv4 multicast address:port, or empty".to_owned(),
             Self::Duration(least_ms, most_ms) => {
                 let show = |ms| units::show_duration(Duration::from_millis(ms));
                 format!("time, {} to {}", show(least_ms), show(most_ms))
@@ -151,6 +157,14 @@ impl Kind {
             Self::Replicas => "two numbers of replicas, such as `2..6`, or empty".to_owned(),
         }
     }
+}
+
+/// A multicast group with a port.
+fn group(text: &str) -> Result<Value, ValueError> {
+    let group = text.trim().parse::<SocketAddr>().ok();
+    let group = group.filter(|group| group.is_ipv4() && group.ip().is_multicast() && group.port() != 0);
+    let group = group.ok_or_else(|| ValueError::NoGroup { text: text.to_owned() })?;
+    Ok(Value::Addresses(vec![group]))
 }
 
 /// The address of an HTTP server: a scheme, a host, a port, and no path.

@@ -72,8 +72,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Addresses { may_be_none: true },
         default: "",
         can_reload: false,
-        about: "Address on which `/metrics`, `/health` and `/ready` are served over HTTP. If empty, they are \
+        about: "Address on which `/metrics`, `/health`, `/ready` and `/nodes` are served over HTTP. If empty, they are \
                 not.",
+    },
+    Setting {
+        name: "discovery",
+        flag: "discovery",
+        kind: Kind::Group,
+        default: "",
+        can_reload: false,
+        about: "Multicast group in which the node answers `onecopy connect` with its address for clients and its load, over UDP. \
+                If empty, it does not. It takes part on the interface of its first address in `listen`.",
     },
     Setting {
         name: "data",

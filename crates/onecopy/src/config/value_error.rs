@@ -13,6 +13,8 @@ pub(crate) enum ValueError {
     UnknownMethod { text: String, allowed: Vec<&'static str> },
     /// The text is not an address to listen on.
     NoAddress { text: String },
+    /// It is no multicast group.
+    NoGroup { text: String },
     /// The text is not the address of an HTTP server.
     NoUrl { text: String },
     /// The text is not a node's name and address.
@@ -59,6 +61,7 @@ impl fmt::Display for ValueError {
             Self::UnknownWord { text, .. } => write!(f, "\"{text}\" is not known"),
             Self::UnknownMethod { text, .. } => write!(f, "the method \"{text}\" is not offered"),
             Self::NoAddress { text } => write!(f, "\"{text}\" is no address to listen on"),
+            Self::NoGroup { text } => write!(f, "\"{text}\" is no multicast group"),
             Self::NoUrl { text } => write!(f, "\"{text}\" is no URL"),
             Self::NoNode { text } => write!(f, "\"{text}\" is no node"),
             Self::NoRule { text } => write!(f, "\"{text}\" is no rule"),
@@ -86,6 +89,9 @@ impl ValueError {
             }
             Self::NoAddress { .. } => {
                 "write an address and a port, such as \"127.0.0.1:6432\" or \"0.0.0.0:6432\"".to_owned()
+            }
+            Self::NoGroup { .. } => {
+                "write an IPv4 address from 224.0.0.0 to 239.255.255.255 and a port, such as \"239.255.64.32:6431\"".to_owned()
             }
             Self::NoUrl { .. } => "write one such as \"https://10.0.0.1:2379\"".to_owned(),
             Self::NoNode { .. } => "write its name and its address, such as \"a=10.0.0.1:6433\"".to_owned(),

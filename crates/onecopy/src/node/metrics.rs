@@ -1,10 +1,12 @@
-//! `/metrics` for Prometheus, and `/health` and `/ready` for supervisors and load balancers, over a minimal HTTP.
+//! `/metrics` for Prometheus, `/health` and `/ready` for supervisors and load balancers, and `/nodes` for `onecopy connect`, over a
+//! minimal HTTP.
 //!
 //! The admin database shows every number, too. Names follow Prometheus' rules: base units, and counters end in
 //! `_total`. A connection answers one GET and ends. The number of connections and the time of each are limited. When
 //! one exceeds the limit, the oldest is cut, so slow or idle connections block nothing.
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use cluster::parts::replica::State;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::accept::discovery::{self, Found};
 use crate::config::runtime::LoginLimits;
 use crate::coordinator::elasticity::Change;
 use crate::coordinator::{Coordinator, Leader, Leading};
@@ -35,6 +38,8 @@ pub(crate) struct Subject {
     pub(crate) coordinator: Arc<Coordinator>,
     /// Who leads.
     pub(crate) leading: Arc<Leading>,
+    /// Where clients are served.
+    pub(crate) listens_on: SocketAddr,
 }
 
 /// Serves requests until the task is dropped.
@@ -64,7 +69,7 @@ async fn answer(of: &Subject, mut stream: TcpStream) -> std::io::Result<()> {
             return Ok(());
         }
     }
-    let (status, kind, body) = respond(of, &request);
+    let (status, kind, body) = respond(of, &request, stream.local_addr()?.ip());
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -74,7 +79,7 @@ async fn answer(of: &Subject, mut stream: TcpStream) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-fn respond(of: &Subject, request: &[u8]) -> (&'static str, &'static str, String) {
+fn respond(of: &Subject, request: &[u8], reached_at: IpAddr) -> (&'static str, &'static str, String) {
     const PLAIN: &str = "text/plain";
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -87,12 +92,27 @@ fn respond(of: &Subject, request: &[u8]) -> (&'static str, &'static str, String)
         "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(of)),
         // The process answers, so it is alive. A node whose log has failed ends by itself.
         "/health" => ("200 OK", PLAIN, "alive\n".to_owned()),
+        "/nodes" => ("200 OK", "application/json", format!("{}\n", nodes(of, reached_at))),
         "/ready" => match obstacle(&of.coordinator) {
             None => ("200 OK", PLAIN, "ready\n".to_owned()),
             Some(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n")),
         },
-        _ => ("404 Not Found", PLAIN, "/metrics, /health, /ready\n".to_owned()),
+        _ => ("404 Not Found", PLAIN, "/metrics, /health, /ready, /nodes\n".to_owned()),
     }
+}
+
+impl Subject {
+    /// The load of the node, if it lets clients in and can serve them.
+    pub(super) fn load(&self) -> Option<u64> {
+        obstacle(&self.coordinator).is_none().then(|| discovery::load(&self.coordinator.local.sessions))
+    }
+}
+
+/// This node, as a client finds it that reaches its pages at this address; none if it cannot serve.
+fn nodes(of: &Subject, reached_at: IpAddr) -> serde_json::Value {
+    let ip = Some(of.listens_on.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(reached_at);
+    let address = SocketAddr::new(ip, of.listens_on.port());
+    of.load().map(|load| Found { address, load }.to_json()).into_iter().collect()
 }
 
 /// The reason why `/ready` reports 503.

@@ -4,6 +4,7 @@
 //! earlier run are gone, and the applied sets were read. A node that stops takes no new clients and gives each
 //! session time to finish its transaction. It closes the log last. A second signal ends the waiting.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,9 +69,10 @@ impl Node {
         Self { leader, leading, coordinator, pools, kind, chores, start_patience }
     }
 
-    /// What the pages for Prometheus are about.
-    pub(super) fn subject(&self) -> Subject {
-        Subject { coordinator: Arc::clone(&self.coordinator), leading: Arc::clone(&self.leading) }
+    /// What the pages for Prometheus are about, of a node that serves clients there.
+    pub(super) fn subject(&self, listens_on: SocketAddr) -> Subject {
+        let (coordinator, leading) = (Arc::clone(&self.coordinator), Arc::clone(&self.leading));
+        Subject { coordinator, leading, listens_on }
     }
 
     /// Runs a task that ends with the node.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use cluster::ids::DatabaseId;
 use commitlog::RegisterError;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::task::spawn_blocking;
 
@@ -18,10 +18,12 @@ use super::NodeError;
 use super::adopting::adopt;
 use super::etcd_check::{self, EtcdConcern};
 use super::member_registry::MemberRegistry;
+use super::metrics::Subject;
 use super::open::open;
 use super::several::{Settings, SeveralNode};
 use super::signals::{self, Signals};
 use super::{metrics, systemd};
+use crate::accept::discovery;
 use crate::backend::Served;
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
@@ -84,6 +86,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let hangup = signals::take(SignalKind::hangup())?;
     let listeners = listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
+    let group = group(&config).await?;
     let served = served(&config)?;
     warn_of_etcd(&log).await?;
     let folder = config.path("data");
@@ -91,7 +94,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         && place.peers.is_some()
     {
         let settings = several_settings(&config, (**place).clone(), &propagation, served)?;
-        let running = Running { config, serve, level, hangup, pages };
+        let running = Running { config, serve, level, hangup, pages, group };
         return run_several(settings, running, listeners, &mut signals, progress).await;
     }
     let (Settled { membership, places, .. }, mut node) = loop {
@@ -108,9 +111,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         }
     };
     let leader = Arc::clone(&node.leader);
-    for listener in pages {
-        tokio::spawn(metrics::serve(node.subject(), listener));
-    }
+    tell_of_node(&node.subject(listens_on(&config)), pages, group);
     if let Some(concern) = put_into_force(&config, &leader.local.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
@@ -202,6 +203,7 @@ struct Running {
     level: Level,
     hangup: Signal,
     pages: Vec<TcpListener>,
+    group: Option<UdpSocket>,
 }
 
 async fn run_several(
@@ -211,14 +213,12 @@ async fn run_several(
     signals: &mut Signals,
     progress: &Progress,
 ) -> Result<(), NodeError> {
-    let Running { config, serve, level, hangup, pages } = running;
+    let Running { config, serve, level, hangup, pages, group } = running;
     let node = tokio::select! {
         node = SeveralNode::open(settings, runtime_config(&config), progress) => node?,
         () = signals.stop() => return Err(NodeError::Interrupted),
     };
-    for listener in pages {
-        tokio::spawn(metrics::serve(node.subject(), listener));
-    }
+    tell_of_node(&node.subject(listens_on(&config)), pages, group);
     let local = Arc::clone(&node.coordinator.local);
     if let Some(concern) = put_into_force(&config, &local.runtime_config, &level)? {
         tracing::warn!("{concern}");
@@ -233,6 +233,29 @@ async fn run_several(
         reload_on(hangup, reloading);
     };
     node.run(listeners, signals, progress, begin).await
+}
+
+/// The first address on which clients are served.
+fn listens_on(config: &Config) -> SocketAddr {
+    *config.addresses("listen").first().expect("the setting has at least one address")
+}
+
+/// The socket on which the node hears who looks for nodes, if it is to answer.
+async fn group(config: &Config) -> Result<Option<UdpSocket>, NodeError> {
+    let Some(group) = config.addresses("discovery").first().copied() else { return Ok(None) };
+    let socket = discovery::listen(group, listens_on(config)).await;
+    socket.map(Some).map_err(|source| NodeError::Listen { address: group, source })
+}
+
+/// Serves the pages of a node, and answers who looks for nodes.
+fn tell_of_node(of: &Subject, pages: Vec<TcpListener>, group: Option<UdpSocket>) {
+    for listener in pages {
+        tokio::spawn(metrics::serve(of.clone(), listener));
+    }
+    if let Some(socket) = group {
+        let of = of.clone();
+        tokio::spawn(async move { discovery::serve(socket, of.listens_on, || of.load()).await });
+    }
 }
 
 fn addresses(listeners: &[TcpListener]) -> String {

@@ -38,6 +38,7 @@ mod spills;
 mod term;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -193,9 +194,10 @@ impl SeveralNode {
         })
     }
 
-    /// What the pages for Prometheus are about.
-    pub(super) fn subject(&self) -> Subject {
-        Subject { coordinator: Arc::clone(&self.coordinator), leading: Arc::clone(&self.leading) }
+    /// What the pages for Prometheus are about, of a node that serves clients there.
+    pub(super) fn subject(&self, listens_on: SocketAddr) -> Subject {
+        let (coordinator, leading) = (Arc::clone(&self.coordinator), Arc::clone(&self.leading));
+        Subject { coordinator, leading, listens_on }
     }
 
     /// Serves clients until a signal comes or the node fails, and stops. Calls `begin` just before it accepts clients.

@@ -129,7 +129,7 @@ async fn run_one(up: Up, progress: &Progress) -> Result<(), NodeError> {
         }
     };
     if let Some(listener) = pages {
-        tokio::spawn(metrics::serve(node.subject(), listener));
+        tokio::spawn(metrics::serve(node.subject(address), listener));
     }
     node.add_chore(elastic::run(Arc::clone(&node.leader), up.elastic.config, ServerSource::Node));
     let mut server_registry = ServerRegistry::open(&node.leader, home, failed, progress)?;
