@@ -13,7 +13,7 @@ use cluster::nodes::{COUNT, NAMES, SLOWER, World};
 use cluster::served::{Node, WITHIN};
 use cluster::{run, table, value};
 use rustix::process::Signal;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Inserts rows at one node, reads them at another one, and goes on until it is told to end. Returns how many were acknowledged.
 async fn load(writer: Client, reader: Client, from: u32, ends: Arc<AtomicBool>, made: Arc<AtomicU32>) -> u32 {
@@ -298,14 +298,31 @@ async fn the_loss_of_a_node_is_no_outage() {
     world.nodes[last].take().unwrap().stop();
 }
 
+fn first_cell(messages: &[SimpleQueryMessage]) -> Option<String> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    })
+}
+
 #[tokio::test]
 async fn a_leader_that_hangs_is_replaced_and_follows_when_it_wakes() {
     let mut world = World::new().await;
     let leader = world.leader().await;
     let (idle, open) = (world.client(leader).await, world.client(leader).await);
+    let snapshot = world.client(leader).await;
+    run(&snapshot, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await;
+    let mut seen = None;
     run(&idle, "PREPARE one AS SELECT 1; SET application_name = 'idle'").await;
     run(&open, "BEGIN; INSERT INTO noted VALUES (900000, 'open')").await;
     let count = under_load(&mut world, others(leader), 0, async |world| {
+        // The answer comes while it sleeps, and so does the next leader, which ends the connection that has the snapshot.
+        let long = format!("{COUNT}, (SELECT max(n) FROM generate_series(1, 2000000) n) long");
+        seen = Some(tokio::spawn(async move {
+            let counts = [snapshot.simple_query(&long).await, snapshot.simple_query(COUNT).await];
+            counts.map(|answer| answer.map(|messages| first_cell(&messages)))
+        }));
+        tokio::time::sleep(Duration::from_millis(100)).await;
         world.nodes[leader].as_ref().unwrap().signal(Signal::STOP);
         // Longer than the others wait for a leader that they do not hear.
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -313,6 +330,11 @@ async fn a_leader_that_hangs_is_replaced_and_follows_when_it_wakes() {
     .await;
     // What was open at the node that slept is over, and it acknowledges nothing of it.
     world.nodes[leader].as_ref().unwrap().signal(Signal::CONT);
+    match seen.unwrap().await.unwrap() {
+        [Ok(first), Ok(second)] => assert_eq!(first, second, "the snapshot is another one"),
+        [_, Err(error)] => assert!(["40001", "25P02"].contains(&error.code().unwrap().code()), "{error:?}"),
+        [Err(error), Ok(_)] => panic!("it goes on after {error:?}"),
+    }
     let failed = open.batch_execute("COMMIT").await.unwrap_err();
     // Until it hears of the new leader, it only knows that etcd has not answered for long.
     assert!(["40001", "57P03"].contains(&failed.code().unwrap().code()), "{failed:?}");

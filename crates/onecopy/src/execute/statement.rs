@@ -252,7 +252,7 @@ impl Executor<'_> {
     /// Waits for the turn of a further statement of the open read transaction.
     async fn pass_read(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
-        let at = Some(read.replica);
+        let replica = read.replica;
         let (reads, touches) = match &analysis.access {
             _ if read.has_snapshot => (Reads::Tables([].into()), Touches::Tables([].into())),
             Ok(tables) if !read.is_snapshot => {
@@ -261,7 +261,15 @@ impl Executor<'_> {
             _ => (Reads::All, Touches::Anything),
         };
         let read = WantedRead { reads: &reads, touches };
-        self.driver().place_read_of(read, at, analysis.generation(), None).await.map(drop)
+        let began_in = self.link.servers.find(replica).map(|server| server.incarnation);
+        let place = self.driver().admit_read(read, Some(replica), analysis.generation(), None).await?;
+        if began_in == Some(place.incarnation) {
+            return Ok(());
+        }
+        // The connection that has the transaction and its snapshot was lost meanwhile. This one is new.
+        self.link.executed();
+        self.driver().abandon_read();
+        Err(Fault::Lost(replica))
     }
 
     pub(crate) fn claim(&mut self, analysis: &StatementAnalysis) {
