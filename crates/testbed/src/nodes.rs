@@ -158,6 +158,11 @@ impl Nodes {
         drop(self.each[node].program.take());
     }
 
+    /// A node, which stops in good order when this is dropped.
+    pub fn take(&mut self, node: usize) -> Option<Program> {
+        self.each[node].program.take()
+    }
+
     /// Starts a node; clients wait for it by themselves.
     pub fn start_again(&mut self, node: usize, interrupt: &Interrupt) -> Result<(), Fault> {
         interrupt.check()?;

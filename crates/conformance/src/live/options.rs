@@ -55,8 +55,8 @@ pub(crate) struct Options {
     pub(super) chaos: bool,
 
     /// Inject only these faults, separated by commas: kill, hang, backend, backends, cut, connections, drain, rebuild, node, all,
-    /// place. With --nodes: leader, hang-leader, cut-etcd, cut-nodes, deaf-leader, mute-leader, etcd-leader, node; all of
-    /// them: all.
+    /// place. With --nodes: leader, hang-leader, cut-etcd, cut-nodes, deaf-leader, mute-leader, etcd-leader, node,
+    /// move, stop-leader, stop; all of them: all.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
     pub(super) strikes: Vec<String>,
 

@@ -10,6 +10,8 @@
 //! | `cut-etcd` | the leading node does not reach etcd for 5 s |
 //! | `cut-nodes` | the leading node and the others do not reach each other for 5 s |
 //! | `deaf-leader`, `mute-leader` | the same in one direction: the leading node hears nothing, or is not heard |
+//! | `move` | MOVE LEADER |
+//! | `stop-leader`, `stop` | the leading node, or another one, stops in good order (SIGTERM), and is started again |
 //! | `etcd-leader` | kill -9 of the member of etcd that leads, which is started again |
 //!
 //! Paths are cut by proxies ([`testbed::wire`]).
@@ -62,6 +64,12 @@ pub(crate) enum StrikeKind {
     EtcdLeader,
     /// kill -9 of another node than the leader.
     Node,
+    /// The lead is handed over.
+    Move,
+    /// The leading node stops in good order.
+    StopLeader,
+    /// Another node stops in good order.
+    Stop,
 }
 
 impl StrikeKind {
@@ -85,6 +93,9 @@ impl fmt::Display for StrikeKind {
             Self::MuteLeader => "no node hears leader 5 s",
             Self::EtcdLeader => "leader of etcd killed",
             Self::Node => "other node killed",
+            Self::Move => "leader moved",
+            Self::StopLeader => "leader stopped",
+            Self::Stop => "other node stopped",
         })
     }
 }
@@ -142,13 +153,17 @@ impl Striker<'_> {
             };
             let node = match kind {
                 StrikeKind::EtcdLeader => None,
-                StrikeKind::Node => Some(other(&mut dice, leader, self.course.ports.len())),
+                StrikeKind::Node | StrikeKind::Stop => {
+                    Some(other(&mut dice, leader, self.course.ports.len()))
+                }
                 _ => Some(leader),
             };
             let at_us = self.course.now_us();
             let at_node = node.map(|node| format!(" (node {})", name(node))).unwrap_or_default();
             (self.news)(&format!("{:.1} s: {kind}{at_node}", seconds(at_us)));
-            self.strike(kind, node).await?;
+            if let Err(why) = self.strike(kind, node).await? {
+                struck.wrong.push(format!("{:.1} s: {kind}{at_node}: {why}", seconds(at_us)));
+            }
             let back = service::back(&self.course.ports, self.course).await;
             let back_us = self.course.now_us();
             struck.strikes.push(Strike { kind, node, at_us, back_us });
@@ -166,7 +181,8 @@ impl Striker<'_> {
         ended.map(|(node, words)| format!("node {} has ended: {words}", name(node))).collect()
     }
 
-    async fn strike(&mut self, kind: StrikeKind, node: Option<usize>) -> Result<(), Fault> {
+    /// Strikes. The inner error says that a command was refused.
+    async fn strike(&mut self, kind: StrikeKind, node: Option<usize>) -> Result<Result<(), String>, Fault> {
         match (kind, node) {
             (StrikeKind::Leader | StrikeKind::Node, Some(node)) => {
                 self.nodes.kill(node);
@@ -186,9 +202,18 @@ impl Striker<'_> {
             (StrikeKind::CutNodes, Some(node)) => self.cut_from_nodes(node, Flow::Cut).await,
             (StrikeKind::DeafLeader, Some(node)) => self.cut_from_nodes(node, Flow::OnlyForth).await,
             (StrikeKind::MuteLeader, Some(node)) => self.cut_from_nodes(node, Flow::OnlyBack).await,
+            (StrikeKind::StopLeader | StrikeKind::Stop, Some(node)) => {
+                let stopped = self.nodes.take(node);
+                spawn_blocking(move || drop(stopped))
+                    .await
+                    .map_err(|error| Fault::Missing(format!("a node was not stopped: {error}")))?;
+                sleep(DOWN).await;
+                self.nodes.start_again(node, &self.course.interrupt)?;
+            }
+            (StrikeKind::Move, Some(node)) => return Ok(service::move_leader(self.course.ports[node]).await),
             _ => self.kill_leader_of_etcd().await?,
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     async fn cut_from_nodes(&self, node: usize, flow: Flow) {
@@ -240,7 +265,7 @@ mod tests {
     fn strikes_are_named_one_by_one_or_all_at_once() {
         let named = |text: &str| StrikeKind::named(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(named("hang-leader,node").unwrap(), [StrikeKind::HangLeader, StrikeKind::Node]);
-        assert_eq!(named("all").unwrap().len(), 8);
+        assert_eq!(named("all").unwrap().len(), 11);
         assert!(named("kill").is_err());
         let mut dice = Dice::new(1);
         assert!((0..20).all(|_| other(&mut dice, 1, 3) != 1));

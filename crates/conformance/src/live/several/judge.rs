@@ -3,7 +3,7 @@
 //! A node that lives knows what became of each commit, whatever happened to the leader. So its clients get 40001 or 40P01 at worst. Only
 //! two things excuse others:
 //!
-//! - the client's node was killed while it tried, or had not come back;
+//! - the client's node was killed or stopped while it tried, or had not come back;
 //! - the client's node was cut off from etcd, and says so by 57P03.
 //!
 //! For example, a connection that ends at node b while node a is killed is a finding.
@@ -65,7 +65,7 @@ fn excuses(strike: &Strike, attempt: &Attempt, why: &str) -> bool {
     meets
         && strike.node == Some(attempt.node)
         && match strike.kind {
-            StrikeKind::Leader | StrikeKind::Node => true,
+            StrikeKind::Leader | StrikeKind::Node | StrikeKind::StopLeader | StrikeKind::Stop => true,
             StrikeKind::CutEtcd => why.starts_with(CANNOT_SERVE),
             _ => false,
         }

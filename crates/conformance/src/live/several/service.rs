@@ -12,6 +12,8 @@ use super::super::{BANK, Course};
 const BACK_WITHIN: Duration = Duration::from_mins(1);
 /// How long one question may take.
 const QUESTION_MAX: Duration = Duration::from_secs(5);
+/// How long the lead may take to be handed over.
+const MOVE_MAX: Duration = Duration::from_secs(45);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -30,6 +32,16 @@ async fn named_by(port: u16) -> Option<usize> {
     let admin = Session::try_open(port, "onecopy").await?;
     let nodes = timeout(QUESTION_MAX, admin.simple("SHOW NODES")).await.ok()?.ok()?;
     nodes.iter().position(|row| row.iter().any(|cell| cell == "leader"))
+}
+
+/// Has the node at this port hand the lead over.
+pub(super) async fn move_leader(port: u16) -> Result<(), String> {
+    let admin = Session::try_open(port, "onecopy").await.ok_or("the leader lets nobody in")?;
+    let moved = timeout(MOVE_MAX, admin.simple("MOVE LEADER")).await;
+    moved
+        .map_err(|_| format!("no answer within {} s", MOVE_MAX.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 /// Waits until all nodes serve, or says what is missing.
