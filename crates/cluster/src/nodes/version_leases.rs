@@ -114,6 +114,11 @@ impl VersionLeases {
         }
     }
 
+    /// A node has ended its lease itself, and reads by it no more.
+    pub fn ended(&mut self, crew: CrewId) {
+        self.leases.remove(&crew);
+    }
+
     /// Everything up to a version is durable.
     pub fn durable(&mut self, upto: Version) {
         self.durable = self.durable.max(upto);
@@ -232,6 +237,21 @@ mod tests {
         assert_eq!(leases.logged(over), Some(Version(8)));
         assert_eq!(leases.due(), None);
         assert!(leases.assigned(Version(9), over).is_empty());
+    }
+
+    #[test]
+    fn a_node_that_has_ended_its_lease_is_not_waited_for() {
+        let mut leases = leases();
+        for crew in [A, B] {
+            leases.grant(crew, END, at(0)).unwrap();
+        }
+        leases.assigned(Version(8), at(10));
+        leases.durable(Version(8));
+        leases.noted(B, Version(8));
+        assert_eq!(leases.logged(at(20)), None);
+        leases.ended(A);
+        assert_eq!(leases.logged(at(20)), Some(Version(8)));
+        assert_eq!(leases.assigned(Version(9), at(30)), [B]);
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Leader {
             ToLeader::Backends { round, backends } => self.crews.note_backends(crew, round, backends),
             ToLeader::Lease { sent } => self.core.grant(crew, sent),
             ToLeader::Noted { upto } => self.core.noted(crew, upto),
+            ToLeader::LeaseEnded => self.core.lease_ended(crew),
             ToLeader::Outside(placed) => self.core.note_outside(crew, placed),
             ToLeader::Overtaken { replica, session } => {
                 let (session, incarnation) =

@@ -123,9 +123,15 @@ impl CurrentReplicas {
         (!has_turn && may_stay(slot.wait_us(), least_us, cost_us)).then_some(found)
     }
 
-    /// The replica for a read that needs everything up to a version: the last one while that is about as good as the best.
-    pub(super) fn choose(&self, last: ReplicaId, needs: Version, cost_us: u32) -> Option<FreshReplica> {
-        let last_slot = &self.slots[usize::from(last.0)];
+    /// The replica for a read that needs everything up to a version: the last one, if there is one, while that is about as good as the
+    /// best.
+    pub(super) fn choose(
+        &self,
+        last: Option<ReplicaId>,
+        needs: Version,
+        cost_us: u32,
+    ) -> Option<FreshReplica> {
+        let last_slot = &self.slots[last.map_or(0, |last| usize::from(last.0))];
         let asked = last_slot.asked.fetch_add(1, Ordering::Relaxed);
         let slots = self.used();
         // Where the search begins changes, so equals take turns.
@@ -137,7 +143,8 @@ impl CurrentReplicas {
         let (least_us, best) = fresh.min_by_key(|(wait_us, _)| *wait_us)?;
         let has_turn = asked % STAYS == STAYS - 1;
         let stays = !has_turn && may_stay(last_slot.wait_us(), least_us, cost_us);
-        Some(last_slot.fresh(last, needs).filter(|_| stays).unwrap_or(best))
+        let near = last.filter(|_| stays).and_then(|last| last_slot.fresh(last, needs));
+        Some(near.unwrap_or(best))
     }
 
     fn used(&self) -> &[Slot] {
@@ -275,14 +282,16 @@ mod tests {
     #[test]
     fn without_asking_a_session_stays_and_goes_to_the_best_in_its_turn_or_when_it_is_freer() {
         let replicas = offered([Some(offer(1, 7, 0)), Some(offer(3, 7, 0))]);
-        let chosen: Vec<_> = (0..STAYS * 4).map(|_| replicas.choose(HERE, Version(7), 10).unwrap()).collect();
+        let chosen: Vec<_> =
+            (0..STAYS * 4).map(|_| replicas.choose(Some(HERE), Version(7), 10).unwrap()).collect();
         let elsewhere = chosen.iter().filter(|found| found.replica != HERE).count();
         assert_eq!(elsewhere, 2, "of equals each has its turn");
-        assert_eq!(replicas.choose(HERE, Version(8), 10), None, "version 8 is missing");
+        assert_eq!(replicas.choose(Some(HERE), Version(8), 10), None, "version 8 is missing");
+        assert!(replicas.choose(None, Version(7), 10).is_some(), "the first read of a session");
         replicas.begins(HERE, 5_000);
-        assert_eq!(replicas.choose(HERE, Version(7), 10), Some(fresh(0, 1, 7)), "replica 0 is freer");
+        assert_eq!(replicas.choose(Some(HERE), Version(7), 10), Some(fresh(0, 1, 7)), "replica 0 is freer");
         replicas.withdraw(ReplicaId(0));
-        assert_eq!(replicas.choose(HERE, Version(7), 10), Some(fresh(1, 3, 7)));
+        assert_eq!(replicas.choose(Some(HERE), Version(7), 10), Some(fresh(1, 3, 7)));
     }
 
     #[test]
@@ -290,13 +299,17 @@ mod tests {
         let replicas = offered([None, Some(offer(3, 7, 0))]);
         replicas.learn(HERE, Incarnation(3), Version(9));
         replicas.learn(HERE, Incarnation(3), Version(8));
-        assert_eq!(replicas.choose(HERE, Version(9), 10), Some(fresh(1, 3, 9)));
+        assert_eq!(replicas.choose(Some(HERE), Version(9), 10), Some(fresh(1, 3, 9)));
         replicas.learn(HERE, Incarnation(4), Version(12));
-        assert_eq!(replicas.choose(HERE, Version(12), 10), None, "it is not known yet to take reads again");
+        assert_eq!(
+            replicas.choose(Some(HERE), Version(12), 10),
+            None,
+            "it is not known yet to take reads again"
+        );
         replicas.learn(ReplicaId(0), Incarnation(0), Version(12));
-        assert_eq!(replicas.choose(HERE, Version(12), 10), None, "replica 0 takes none");
+        assert_eq!(replicas.choose(Some(HERE), Version(12), 10), None, "replica 0 takes none");
         replicas.withdraw_all();
-        assert_eq!(replicas.choose(HERE, Version(0), 10), None);
+        assert_eq!(replicas.choose(Some(HERE), Version(0), 10), None);
     }
 
     #[test]

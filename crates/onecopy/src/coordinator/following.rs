@@ -146,6 +146,13 @@ impl Coordinator {
         }
     }
 
+    /// The node stops: it places no more reads by itself, and the leader does not wait for it.
+    pub(crate) fn end_lease(&self) {
+        if let Core::There(core) = &self.core {
+            core.end_lease();
+        }
+    }
+
     /// The link to the leader has ended.
     pub(crate) fn lose_link(&self) {
         if let Core::There(core) = &self.core {

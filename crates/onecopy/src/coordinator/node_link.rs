@@ -60,6 +60,8 @@ pub(crate) enum ToLeader {
     Noted { upto: Version },
     /// The reads that sessions of the node have placed by themselves, by replica.
     Outside(Vec<Outside>),
+    /// The node stops, and places no more reads by itself.
+    LeaseEnded,
 }
 
 /// A step of keeping the rows of a transaction, in this order.

@@ -11,11 +11,18 @@ use cluster::nodes::version_leases::{Granted, ReadLease};
 use cluster::time::Time;
 
 /// What is behind the lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Leased {
-    lease: ReadLease,
+    /// `None` once the node stops.
+    lease: Option<ReadLease>,
     /// The last assigned version that may have changed the schema.
     last_ddl: Version,
+}
+
+impl Default for Leased {
+    fn default() -> Self {
+        Self { lease: Some(ReadLease::default()), last_ddl: Version::ZERO }
+    }
 }
 
 /// The lease of this node.
@@ -31,8 +38,12 @@ impl VersionLease {
         Self { start: Instant::now(), leased: Mutex::default() }
     }
 
-    /// The time, for a request that is sent now.
-    pub(super) fn now(&self) -> Time {
+    /// The time of a request that is sent now; `None` if the node stops.
+    pub(super) fn request(&self) -> Option<Time> {
+        self.leased().lease.map(|_| self.now())
+    }
+
+    fn now(&self) -> Time {
         Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) }
     }
 
@@ -41,19 +52,22 @@ impl VersionLease {
     pub(super) fn needs(&self, generation: Version) -> Option<Version> {
         let leased = self.leased();
         // The read has begun before this looks at the clock.
-        leased.lease.needs(self.now()).filter(|_| generation >= leased.last_ddl)
+        leased.lease?.needs(self.now()).filter(|_| generation >= leased.last_ddl)
     }
 
     /// How long the lease lasts from now on.
     pub(crate) fn left(&self) -> Duration {
-        Duration::from_micros(self.leased().lease.until().since_us(self.now()))
+        let until = self.leased().lease.unwrap_or_default().until();
+        Duration::from_micros(until.since_us(self.now()))
     }
 
     /// The leader has granted a request that was sent at this time.
     pub(super) fn granted(&self, sent: Time, granted: Granted, last_ddl: Version) {
         let mut leased = self.leased();
         leased.last_ddl = leased.last_ddl.max(last_ddl);
-        leased.lease.granted(sent, granted);
+        if let Some(lease) = &mut leased.lease {
+            lease.granted(sent, granted);
+        }
     }
 
     /// A version is assigned.
@@ -62,12 +76,21 @@ impl VersionLease {
         if may_change_schema {
             leased.last_ddl = leased.last_ddl.max(version);
         }
-        leased.lease.note(version);
+        if let Some(lease) = &mut leased.lease {
+            lease.note(version);
+        }
     }
 
     /// The node follows no leader, or another one.
     pub(super) fn end(&self) {
-        *self.leased() = Leased::default();
+        let mut leased = self.leased();
+        let lease = leased.lease.map(|_| ReadLease::default());
+        *leased = Leased { lease, last_ddl: Version::ZERO };
+    }
+
+    /// The node stops: no lease counts any more.
+    pub(super) fn close(&self) {
+        self.leased().lease = None;
     }
 
     fn leased(&self) -> MutexGuard<'_, Leased> {
@@ -96,5 +119,10 @@ mod tests {
         assert_eq!(lease.needs(Version(9)), None);
         lease.granted(lease.now(), granted(7), Version(7));
         assert_eq!(lease.needs(Version(7)), Some(Version(7)), "the next leader's log ends earlier");
+        assert!(lease.request().is_some());
+        lease.close();
+        assert_eq!(lease.request(), None);
+        lease.granted(lease.now(), granted(7), Version(7));
+        assert_eq!(lease.needs(Version(7)), None, "the node stops");
     }
 }

@@ -84,7 +84,12 @@ impl View {
 
     /// Where a read with a catalogue of this generation may run without asking the core: at this replica, where the session was last, or
     /// at another one if the core is at another node. If nowhere, the core says where.
-    pub(crate) fn place(&self, last: ReplicaId, generation: Version, cost_us: u32) -> Option<FreshReplica> {
+    pub(crate) fn place(
+        &self,
+        last: Option<ReplicaId>,
+        generation: Version,
+        cost_us: u32,
+    ) -> Option<FreshReplica> {
         // What is acknowledged before the read was sent is in the version that is loaded first.
         let needs = match &self.version_lease {
             Some(lease) => lease.needs(generation)?,
@@ -95,7 +100,7 @@ impl View {
         }
         match &self.version_lease {
             Some(_) => self.current_replicas.choose(last, needs, cost_us),
-            None => self.current_replicas.stay(last, needs, cost_us),
+            None => self.current_replicas.stay(last?, needs, cost_us),
         }
     }
 

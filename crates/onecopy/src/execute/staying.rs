@@ -91,7 +91,6 @@ impl Executor<'_> {
 
     /// Where one read may run without asking the core, if it may.
     fn staying_place(&self, requirements: &Requirements, cost_us: u32) -> Option<Assignment> {
-        let replica = self.txn.last_ran_at?;
         let [statement] = requirements.statements.as_slice() else { return None };
         let protocol = requirements.protocol;
         let is_alone = matches!(self.txn.state, Transaction::None) && self.link.settling.is_none();
@@ -112,7 +111,7 @@ impl Executor<'_> {
         }
         let view = &self.link.coordinator().view;
         let FreshReplica { replica, incarnation, applied } =
-            view.place(replica, Version(catalogue.generation()), cost_us)?;
+            view.place(self.txn.last_ran_at, Version(catalogue.generation()), cost_us)?;
         Some(Assignment { replica, incarnation, identity: None, applied })
     }
 }

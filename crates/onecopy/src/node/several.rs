@@ -237,6 +237,7 @@ impl SeveralNode {
                 () = signals.stop() => {}
             }
         }
+        self.coordinator.end_lease();
         if let Some(leader) = self.leading.get() {
             leader.drivers.stop().await;
             leader.term.end();

@@ -65,6 +65,11 @@ impl Leases {
         self.versions.noted(crew, upto);
     }
 
+    /// A node reads by its lease no more.
+    pub(super) fn ended(&mut self, crew: CrewId) {
+        self.versions.ended(crew);
+    }
+
     /// What the core has to hear now: what is durable, and noted by all that have to.
     pub(super) fn logged(&mut self, now: Time) -> Option<Event> {
         self.versions.logged(now).map(|upto| Event::Logged { upto })

@@ -148,6 +148,15 @@ impl LocalCore {
         (0..cluster.seats()).map(offer).collect()
     }
 
+    /// A node that stops has ended its version lease.
+    pub(in crate::coordinator) fn lease_ended(&self, crew: CrewId) {
+        let mut state = self.state();
+        if let Some(leases) = &mut state.leases {
+            leases.ended(crew);
+        }
+        self.release(&mut state);
+    }
+
     /// A node has noted everything up to a version.
     pub(in crate::coordinator) fn noted(&self, crew: CrewId, upto: Version) {
         let mut state = self.state();

@@ -27,6 +27,7 @@ use crate::coordinator::errands::Errands;
 use crate::coordinator::mailboxes::Mailboxes;
 use crate::coordinator::node_link::Intake;
 use crate::coordinator::node_link::{Answer, Backend, Question, SpillPart, ToLeader, ViewChange};
+use crate::coordinator::version_lease::VersionLease;
 use crate::coordinator::view::View;
 
 /// What the node knows of the cluster beside its [`View`].
@@ -158,8 +159,16 @@ impl RemoteCore {
 
     /// Asks for a version lease.
     pub(in crate::coordinator) fn ask_for_lease(&self) {
+        if let Some(sent) = self.view.version_lease.as_ref().and_then(VersionLease::request) {
+            self.way().send(ToLeader::Lease { sent });
+        }
+    }
+
+    /// The node stops, so no lease of it is to be waited for.
+    pub(in crate::coordinator) fn end_lease(&self) {
         if let Some(lease) = &self.view.version_lease {
-            self.way().send(ToLeader::Lease { sent: lease.now() });
+            lease.close();
+            self.way().send(ToLeader::LeaseEnded);
         }
     }
 
