@@ -11,8 +11,8 @@
 //!
 //! The load is 1, for each session 1, and for each session that executes or waits another 1.
 //!
-//! Invariants: question and answer have the same size, so nobody gets more by asking than he sends. Anything but a question of this form
-//! gets no answer, and so does any question as long as `/ready` would report 503. The load is counted at most ten times a second.
+//! Invariants: an answer is as long as its question, so nobody can use a node to send a victim more than was sent to the node. Only
+//! a question of exactly this form is answered, and only while `/ready` reports 200. The load is counted at most ten times a second.
 //!
 //! Non-goals: who may ask. A node tells no more than its port would, and how busy it is.
 

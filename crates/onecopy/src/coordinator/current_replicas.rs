@@ -204,6 +204,11 @@ impl CurrentReplicas {
         self.slots.iter().for_each(|slot| slot.offer(None));
     }
 
+    /// Another link begins: the reads before it were told on the former one.
+    pub(super) fn count_anew(&self) {
+        self.slots.iter().for_each(|slot| slot.reads.store(0, Ordering::Relaxed));
+    }
+
     /// Tells the core what sessions have placed, here and at other nodes.
     pub(super) fn tell(&self, elsewhere: &[Outside], core: &mut Cluster) {
         for (number, slot) in (0..).zip(self.used()) {
@@ -310,6 +315,15 @@ mod tests {
         assert_eq!(replicas.choose(Some(HERE), Version(12), 10), None, "replica 0 takes none");
         replicas.withdraw_all();
         assert_eq!(replicas.choose(Some(HERE), Version(0), 10), None);
+    }
+
+    #[test]
+    fn reads_are_told_once_though_the_link_breaks_while_they_run() {
+        let replicas = offered([None, Some(offer(3, 7, 0))]);
+        replicas.begins(HERE, 10);
+        replicas.count_anew();
+        let Outside { reads, running, .. } = replicas.outside()[1];
+        assert_eq!((reads, running), (0, 1));
     }
 
     #[test]

@@ -208,7 +208,9 @@ impl Coordinator {
             ToNode::Left { replica } => self.leave(replica),
             ToNode::Leaving { anchor } => self.note_leaving(anchor),
             ToNode::Drained { replica, is_drained } => {
-                core.withdraw(replica);
+                if is_drained {
+                    core.withdraw(replica);
+                }
                 self.note_drain(replica, is_drained);
             }
             ToNode::Granted { sent, granted, last_ddl } => core.granted(sent, granted, last_ddl),

@@ -21,7 +21,7 @@ const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outdated {
     No,
-    /// It has, or nobody knows.
+    /// A schema change may have.
     Maybe,
     /// The leader that knew is lost, and the transaction with it.
     Lost,

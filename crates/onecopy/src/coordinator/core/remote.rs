@@ -249,6 +249,7 @@ impl RemoteCore {
             lease.end();
         }
         self.view.current_replicas.withdraw_all();
+        self.view.current_replicas.count_anew();
         // What the next leader can take, it says itself.
         self.news().intake = Intake { has_room: true, refusal: None };
         let mut way = self.way();
