@@ -216,6 +216,8 @@ async fn the_lead_is_handed_over_without_an_error(world: &mut World, from: u32) 
     assert_eq!(refused.code().unwrap().code(), "55P03", "{refused:?}");
     run(&open, "COMMIT").await;
     assert_eq!(world.leader().await, leader);
+    let moved = value(&admin, &format!("MOVE LEADER TO {}", NAMES[leader])).await;
+    assert_eq!(moved, NAMES[leader], "it leads already");
     let unknown = admin.batch_execute("MOVE LEADER TO nowhere").await.unwrap_err();
     assert_eq!(unknown.code().unwrap().code(), "42704", "{unknown:?}");
     acknowledged

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::ids::NodeId;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use wire::{encode, sqlstate};
 
 use crate::error::Refusal;
@@ -153,8 +153,8 @@ pub(crate) enum Outgoing {
     Forget(DispatchId),
     /// This node has a part of an answer for another one.
     Reply { to: Carriage, part: Part },
-    /// This node is to hand the lead over.
-    HandOver(NodeId),
+    /// This node is to hand the lead over; the answer is whether it does.
+    HandOver { to: NodeId, begins: oneshot::Sender<bool> },
 }
 
 /// What comes back for a command.
@@ -250,10 +250,10 @@ impl Dispatcher {
         Conversation { number, effect, out: self.out.clone(), incoming, is_over: false }
     }
 
-    /// Has this node hand the lead over, if it leads.
-    pub(crate) async fn hand_over(&self, to: NodeId) {
-        // If the conductor has gone, the node stops.
-        let _ = self.out.send(Outgoing::HandOver(to)).await;
+    /// Has this node hand the lead over. Returns false if it does not: it does not serve, the other node is not linked, or it stops.
+    pub(crate) async fn hand_over(&self, to: NodeId) -> bool {
+        let (begins, answer) = oneshot::channel();
+        self.out.send(Outgoing::HandOver { to, begins }).await.is_ok() && answer.await.unwrap_or(false)
     }
 }
 

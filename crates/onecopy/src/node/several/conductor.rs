@@ -24,6 +24,7 @@ use cluster::time::Time;
 use commitlog::{Claim, LogEngine};
 use peers::{LinkId, PeerEvent, PeerEvents, Peers};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::board::Board;
 use super::desk::{Answer, Desk, time_of};
@@ -464,7 +465,8 @@ impl Conductor {
     }
 
     fn order(&self, order: Order) {
-        if self.office.try_send(order).is_err() {
+        // Without an office the node is about to stop.
+        if let Err(TrySendError::Full(_)) = self.office.try_send(order) {
             tracing::error!("the office does not take its orders");
         }
     }

@@ -93,6 +93,10 @@ async fn at_this_node(
             Ok(Vec::new())
         }
         Command::Resume(Reach::OwnNode) => here.resume().map(|()| Vec::new()),
+        Command::Hold if !here.serves() => Err(Refusal::plain(
+            sqlstate::CANNOT_CONNECT_NOW,
+            "this node lets no clients in: it starts or stops",
+        )),
         Command::Hold => here.hold().await.map(|()| Vec::new()),
         Command::Release => {
             here.release();

@@ -20,7 +20,7 @@ use wire::sqlstate;
 use super::all_nodes::Nodes;
 use super::command::{HOLD, RELEASE};
 use super::here::{HOLD_MAX, HOLD_PATIENCE, Here};
-use crate::coordinator::dispatch::{Effect, ErrorReport};
+use crate::coordinator::dispatch::{Effect, ErrorReport, Trouble};
 use crate::coordinator::{NodeRole, NodeStatus};
 use crate::error::Refusal;
 
@@ -29,6 +29,11 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// The same of a command that is carried out at the leader.
 const DONE: Duration = Duration::from_secs(45);
 
+/// How long a node that stops waits for the other one to lead. If all nodes stop at the same time, none will.
+const BEFORE_STOP: Duration = Duration::from_secs(2);
+/// The pause between two looks whether the other node leads.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// What happens if sessions do not come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unrest {
@@ -36,6 +41,14 @@ enum Unrest {
     Keeps,
     /// The lead goes all the same, and open updates end with 40001.
     GoesOn,
+}
+
+/// How the sessions of all nodes have come to rest.
+struct Rest {
+    /// Why some have not.
+    refusal: Option<Refusal>,
+    /// The nodes that are lost, start or stop: none of them can lead.
+    unfit: Vec<String>,
 }
 
 impl Nodes<'_> {
@@ -53,24 +66,24 @@ impl Nodes<'_> {
         }
     }
 
-    /// Lets the sessions of all linked nodes come to rest. Those that do not are told.
-    async fn hold(&self) -> Result<(), Refusal> {
+    /// Lets the sessions of all linked nodes come to rest.
+    async fn hold(&self) -> Rest {
         let others = self.ask_others(HOLD, Effect::Changes, HOLD_PATIENCE + ANSWER);
         let (own, others) = tokio::join!(self.here.hold(), others);
-        let mut linked = others.into_iter().filter(|(status, _)| status.role != NodeRole::Unlinked);
-        let failed = linked.find_map(|(status, answer)| Some((status, answer.err()?)));
-        own?;
-        match failed {
-            None => Ok(()),
-            Some((status, trouble)) => {
-                let ErrorReport { message, .. } = trouble.into();
-                Err(Refusal::new(
-                    sqlstate::LOCK_NOT_AVAILABLE,
-                    format!("node {}: {message}", status.name),
-                    "SHOW CLIENTS names the sessions, and KILL ends one.",
-                ))
+        let mut rest = Rest { refusal: own.err(), unfit: Vec::new() };
+        for (status, answer) in others.into_iter().filter(|(status, _)| status.role != NodeRole::Unlinked) {
+            let Err(trouble) = answer else { continue };
+            let is_lost = matches!(trouble, Trouble::Lost(_));
+            let ErrorReport { message, sqlstate, .. } = trouble.into();
+            let serves_nobody = sqlstate == sqlstate::CANNOT_CONNECT_NOW && !is_lost;
+            if !serves_nobody {
+                rest.refusal.get_or_insert_with(|| unrest(&status.name, &message));
+            }
+            if serves_nobody || is_lost {
+                rest.unfit.push(status.name);
             }
         }
+        rest
     }
 
     async fn release(&self) {
@@ -101,19 +114,33 @@ pub(crate) async fn before_stop(here: &Here) {
 async fn hand_over(nodes: &Nodes<'_>, to: Option<&str>, unrest: Unrest) -> Result<String, Refusal> {
     let leading = &nodes.here.leading;
     leading.must_lead()?;
-    let core = &nodes.here.coordinator.core;
-    let joins = core.joins();
     let Some(dispatcher) = leading.dispatcher() else { return Err(alone()) };
-    let Some((node, name)) = successor(&leading.nodes(), to)? else { return Ok(nodes.own_name()) };
-    match (nodes.hold().await, unrest) {
-        (Err(refusal), Unrest::Keeps) => {
+    if successor(&leading.nodes(), to, &[])?.is_none() {
+        return Ok(nodes.own_name());
+    }
+    let Rest { refusal, unfit } = nodes.hold().await;
+    let successor = match refusal.filter(|_| unrest == Unrest::Keeps) {
+        Some(refusal) => Err(refusal),
+        None => successor(&leading.nodes(), to, &unfit),
+    };
+    let (node, name) = match successor {
+        Ok(Some(successor)) => successor,
+        Ok(None) => {
+            nodes.release().await;
+            return Ok(nodes.own_name());
+        }
+        Err(refusal) => {
             nodes.release().await;
             return Err(refusal);
         }
-        (Err(_), Unrest::GoesOn) | (Ok(()), _) => {}
-    }
+    };
     tracing::info!(to = name, "the lead is handed over");
-    dispatcher.hand_over(node).await;
+    let core = &nodes.here.coordinator.core;
+    let joins = core.joins();
+    if !dispatcher.hand_over(node).await {
+        nodes.release().await;
+        return Err(unlinked(&name));
+    }
     let handed = async {
         // Sessions join once the next leader serves.
         while core.joins() == joins || leading.get().is_some() {
@@ -128,7 +155,8 @@ async fn hand_over(nodes: &Nodes<'_>, to: Option<&str>, unrest: Unrest) -> Resul
             }
         }
     };
-    let handed = timeout(HOLD_MAX, handed).await;
+    let patience = if unrest == Unrest::Keeps { HOLD_MAX } else { BEFORE_STOP };
+    let handed = timeout(patience, handed).await;
     nodes.release().await;
     match handed {
         Ok(leads) => Ok(leads),
@@ -140,19 +168,21 @@ async fn hand_over(nodes: &Nodes<'_>, to: Option<&str>, unrest: Unrest) -> Resul
     }
 }
 
-/// The pause between two looks whether the other node leads.
-const LOOK: Duration = Duration::from_millis(5);
-
-/// The node that is to lead; `None` if this one is named.
-fn successor(all: &[NodeStatus], to: Option<&str>) -> Result<Option<(NodeId, String)>, Refusal> {
+/// The node that is to lead, which is none of these; `None` if this one is named.
+fn successor(
+    all: &[NodeStatus],
+    to: Option<&str>,
+    unfit: &[String],
+) -> Result<Option<(NodeId, String)>, Refusal> {
     let mut numbered = (0..).map(NodeId).zip(all);
+    let can_lead = |status: &NodeStatus| status.role == NodeRole::Follower && !unfit.contains(&status.name);
     let Some(to) = to else {
-        let next = numbered.find(|(_, status)| status.role == NodeRole::Follower);
+        let next = numbered.find(|(_, status)| can_lead(status));
         return match next {
             Some((node, status)) => Ok(Some((node, status.name.clone()))),
             None => Err(Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "no other node is linked, so none can lead",
+                "no other node is linked and serves clients, so none can lead",
                 "Start one, or mend the network; SHOW NODES shows the links.",
             )),
         };
@@ -160,18 +190,35 @@ fn successor(all: &[NodeStatus], to: Option<&str>) -> Result<Option<(NodeId, Str
     let names = || all.iter().map(|status| status.name.as_str()).collect::<Vec<_>>().join(", ");
     match numbered.find(|(_, status)| status.name == to) {
         Some((_, status)) if status.is_own => Ok(None),
-        Some((node, status)) if status.role == NodeRole::Follower => Ok(Some((node, status.name.clone()))),
-        Some(_) => Err(Refusal::new(
+        Some((node, status)) if can_lead(status) => Ok(Some((node, status.name.clone()))),
+        Some((_, status)) if status.role == NodeRole::Follower => Err(Refusal::new(
             sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("there is no link to node {to}, so it cannot lead"),
-            "Start it, or mend the network to it; SHOW NODES shows the links.",
+            format!("node {to} starts or stops, so it cannot lead"),
+            "Repeat it when /ready of that node reports 200.",
         )),
+        Some(_) => Err(unlinked(to)),
         None => Err(Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no node {to}"),
             format!("The nodes are {}.", names()),
         )),
     }
+}
+
+fn unrest(node: &str, message: &str) -> Refusal {
+    Refusal::new(
+        sqlstate::LOCK_NOT_AVAILABLE,
+        format!("node {node}: {message}"),
+        "SHOW CLIENTS names the sessions, and KILL ends one.",
+    )
+}
+
+fn unlinked(node: &str) -> Refusal {
+    Refusal::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("there is no link to node {node}, so it cannot lead"),
+        "Start it, or mend the network to it; SHOW NODES shows the links.",
+    )
 }
 
 fn alone() -> Refusal {
@@ -201,14 +248,14 @@ mod tests {
     #[test]
     fn a_linked_node_leads_next() {
         let c = Some((NodeId(2), "c".to_owned()));
-        assert_eq!(successor(&all(), None).unwrap(), c);
-        assert_eq!(successor(&all(), Some("c")).unwrap(), c);
-        assert_eq!(successor(&all(), Some("b")).unwrap(), None, "it leads");
+        assert_eq!(successor(&all(), None, &[]).unwrap(), c);
+        assert_eq!(successor(&all(), Some("c"), &[]).unwrap(), c);
+        assert_eq!(successor(&all(), Some("b"), &[]).unwrap(), None, "it leads");
     }
 
     #[test]
     fn a_node_that_cannot_lead_is_refused() {
-        let refused = |to| successor(&all(), Some(to)).unwrap_err();
+        let refused = |to| successor(&all(), Some(to), &[]).unwrap_err();
         assert_eq!(refused("a").sqlstate, sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE);
         let unknown = refused("d");
         assert_eq!(
@@ -216,7 +263,11 @@ mod tests {
             (sqlstate::UNDEFINED_OBJECT, "there is no node d")
         );
         assert_eq!(unknown.hint.as_deref(), Some("The nodes are a, b, c."));
-        let alone = successor(&all()[..2], None).unwrap_err();
+        let alone = successor(&all()[..2], None, &[]).unwrap_err();
         assert_eq!(alone.sqlstate, sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE);
+        let unfit = ["c".to_owned()];
+        assert!(successor(&all(), None, &unfit).is_err());
+        let stops = successor(&all(), Some("c"), &unfit).unwrap_err();
+        assert_eq!(stops.message, "node c starts or stops, so it cannot lead");
     }
 }

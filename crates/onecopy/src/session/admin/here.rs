@@ -44,6 +44,11 @@ impl Here {
         &self.coordinator.local.sessions
     }
 
+    /// Whether the node lets clients in.
+    pub(super) fn serves(&self) -> bool {
+        self.sessions().is_open()
+    }
+
     /// Returns once no session has work in progress and no session begins any before RESUME.
     pub(super) async fn pause(&self) -> Result<(), Refusal> {
         let sessions = self.sessions();
@@ -55,23 +60,33 @@ impl Here {
             ));
         }
         sessions.pauses.pause(true);
-        let deadline = Instant::now() + PAUSE_MAX;
-        while sessions.busy() > 0 {
+        let rested = self.come_to_rest(PAUSE_MAX).await;
+        if rested.is_err() {
+            sessions.pauses.pause(false);
+        }
+        rested
+    }
+
+    /// Waits until no session has work in progress.
+    async fn come_to_rest(&self, patience: Duration) -> Result<(), Refusal> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let busy = self.sessions().busy();
+            if busy == 0 {
+                return Ok(());
+            }
             if Instant::now() > deadline {
-                let busy = sessions.busy();
-                sessions.pauses.pause(false);
                 return Err(Refusal::new(
                     sqlstate::LOCK_NOT_AVAILABLE,
                     format!(
                         "{busy} sessions did not end their transactions within {} seconds; everything goes on",
-                        PAUSE_MAX.as_secs()
+                        patience.as_secs()
                     ),
                     "SHOW CLIENTS names them, and KILL ends one.",
                 ));
             }
             tokio::time::sleep(PAUSE_LOOK).await;
         }
-        Ok(())
     }
 
     /// Lets sessions begin work again.
@@ -93,23 +108,11 @@ impl Here {
                 tracing::warn!("clients waited for another leader, and go on without it");
             }
         });
-        let deadline = Instant::now() + HOLD_PATIENCE;
-        while self.sessions().busy() > 0 {
-            if Instant::now() > deadline {
-                let busy = self.sessions().busy();
-                self.sessions().pauses.end_hold(hold);
-                return Err(Refusal::new(
-                    sqlstate::LOCK_NOT_AVAILABLE,
-                    format!(
-                        "{busy} sessions did not end their transactions within {} seconds; everything goes on",
-                        HOLD_PATIENCE.as_secs()
-                    ),
-                    "SHOW CLIENTS names them, and KILL ends one.",
-                ));
-            }
-            tokio::time::sleep(PAUSE_LOOK).await;
+        let rested = self.come_to_rest(HOLD_PATIENCE).await;
+        if rested.is_err() {
+            self.sessions().pauses.end_hold(hold);
         }
-        Ok(())
+        rested
     }
 
     /// Ends a hold, if one is in force.

@@ -29,9 +29,14 @@ impl Conductor {
                     self.send(node, &Parcel::Forget { number });
                 }
             }
-            Outgoing::HandOver(to) if self.links.get(to).is_some() => self.hear(Input::HandOver { to }),
-            // The term goes on; whoever waits for its end finds out.
-            Outgoing::HandOver(_) => {}
+            Outgoing::HandOver { to, begins } => {
+                let led = self.term.leads();
+                if self.links.get(to).is_some() {
+                    self.hear(Input::HandOver { to });
+                }
+                // If the command has gone, its node goes on without it.
+                let _ = begins.send(led.is_some() && self.term.leads() != led);
+            }
             Outgoing::Reply { to, part } => {
                 let is_same = self.links.get(to.node).is_some_and(|link| link.0 == to.link);
                 if is_same && self.dispatches.reply(to, &part) {
