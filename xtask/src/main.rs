@@ -3,6 +3,7 @@
 //! A task is here because cargo itself cannot do it. Each is a module, or a program of another crate that this one
 //! starts with all optimizations; this file only maps names to them.
 
+mod cargo;
 mod house;
 mod syntax;
 mod test_files;
@@ -88,9 +89,8 @@ fn commit() -> String {
 /// Runs the program of a crate, built with all optimizations. It prints its own results.
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
 fn run_crate(name: &str, arguments: &[&str]) -> ExitCode {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(repository()).args(["run", "--release", "--package", name, "--"]).args(arguments);
+    let mut command = cargo::command(repository());
+    command.args(["run", "--release", "--package", name, "--"]).args(arguments);
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
@@ -104,9 +104,8 @@ fn run_crate(name: &str, arguments: &[&str]) -> ExitCode {
 /// Writes the table of hashes as the simulator prints it; the simulator itself touches no files.
 fn write_hashes() -> Result<String, String> {
     const FILE: &str = "crates/sim/hashes.txt";
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(repository()).stderr(Stdio::inherit());
+    let mut command = cargo::command(repository());
+    command.stderr(Stdio::inherit());
     command.args(["run", "--release", "--package", "sim", "--", "--hashes", "--write"]);
     let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
     if !output.status.success() {

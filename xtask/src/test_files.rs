@@ -12,8 +12,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::cargo;
+
 /// How many files run at a time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
+
+/// Where the tests of other crates look for `onecopy`.
+const ONECOPY: &str = "ONECOPY_TEST_PROGRAM";
 
 /// A test file, built by cargo.
 struct Program {
@@ -22,6 +27,13 @@ struct Program {
     /// The crate and the file.
     name: String,
     path: PathBuf,
+}
+
+/// What cargo has built.
+struct Built {
+    tests: VecDeque<Program>,
+    /// The program that the tests of other crates start, too.
+    onecopy: PathBuf,
 }
 
 /// The result of one test file.
@@ -34,10 +46,11 @@ struct Outcome {
 /// Builds and runs all test files and the examples in the documentation. Returns the slow ones; the error names those that
 /// failed.
 pub(crate) fn run(repository: &Path) -> Result<String, String> {
-    let programs = Mutex::new(build(repository)?);
+    let Built { tests, onecopy } = build(repository)?;
+    let programs = Mutex::new(tests);
     let outcomes = Mutex::new(Vec::new());
     let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
-        let work = || run_some(&programs, &outcomes);
+        let work = || run_some(&programs, &onecopy, &outcomes);
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         threads
             .into_iter()
@@ -45,21 +58,15 @@ pub(crate) fn run(repository: &Path) -> Result<String, String> {
             .collect()
     });
     results.into_iter().collect::<Result<(), String>>()?;
-    let status = cargo(repository).args(["test", "--workspace", "--doc", "--quiet"]).status();
+    let status = cargo::command(repository).args(["test", "--workspace", "--doc", "--quiet"]).status();
     if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
         return Err("an example in the documentation fails".to_owned());
     }
     judge(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn cargo(repository: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(repository);
-    command
-}
-
-fn build(repository: &Path) -> Result<VecDeque<Program>, String> {
-    let mut command = cargo(repository);
+fn build(repository: &Path) -> Result<Built, String> {
+    let mut command = cargo::command(repository);
     command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     let output =
         command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -67,11 +74,19 @@ fn build(repository: &Path) -> Result<VecDeque<Program>, String> {
         return Err("the tests cannot be built".to_owned());
     }
     let text = String::from_utf8(output.stdout).map_err(|error| format!("cargo says {error}"))?;
-    let programs: VecDeque<Program> = text.lines().filter_map(program).collect();
-    if programs.is_empty() {
+    let tests: VecDeque<Program> = text.lines().filter_map(program).collect();
+    if tests.is_empty() {
         return Err("cargo has built no tests".to_owned());
     }
-    Ok(programs)
+    let onecopy = text.lines().find_map(onecopy).ok_or("cargo has not built onecopy")?;
+    Ok(Built { tests, onecopy })
+}
+
+/// The path of `onecopy`, if the message of cargo reports it.
+fn onecopy(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let is_program = message["profile"]["test"] == false && message["target"]["name"] == "onecopy";
+    message["executable"].as_str().filter(|_| is_program).map(PathBuf::from)
 }
 
 /// The test program that a message of cargo reports, if it reports one.
@@ -87,13 +102,17 @@ fn program(message: &str) -> Option<Program> {
     Some(Program { folder, name, path: path.into() })
 }
 
-fn run_some(programs: &Mutex<VecDeque<Program>>, outcomes: &Mutex<Vec<Outcome>>) -> Result<(), String> {
+fn run_some(
+    programs: &Mutex<VecDeque<Program>>,
+    onecopy: &Path,
+    outcomes: &Mutex<Vec<Outcome>>,
+) -> Result<(), String> {
     loop {
         let next = programs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(Program { folder, name, path }) = next else { return Ok(()) };
         let started = Instant::now();
         let mut command = Command::new(path);
-        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder).env(ONECOPY, onecopy);
         let output = command.output().map_err(|error| format!("cannot run {name}: {error}"))?;
         let took = started.elapsed();
         show(&name, took, &[&output.stdout[..], &output.stderr]);
@@ -137,6 +156,10 @@ mod tests {
         assert!(program(&message(false, "\"/a/target/c\"")).is_none());
         assert!(program(&message(true, "null")).is_none());
         assert!(program("{\"reason\":\"build-finished\",\"success\":true}").is_none());
+        assert!(onecopy(&message(false, "\"/a/target/c\"")).is_none(), "it is another program");
+        let ours =
+            message(false, "\"/a/onecopy\"").replace("\"src_path\"", "\"name\":\"onecopy\",\"src_path\"");
+        assert_eq!(onecopy(&ours).unwrap(), Path::new("/a/onecopy"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! C-JDBC on real servers: what clients saw keeps the guarantees of its level and early response, while servers are killed and
 //! come back; and without its locks it does not.
 
+mod program;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -35,10 +37,7 @@ fn judge(onecopy: &Path, rule_off: &str, words: &[&str]) -> (Output, String) {
 
 #[test]
 fn a_history_keeps_the_guarantees_of_its_row() {
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "onecopy"]).status();
-    assert!(built.expect("cargo runs").success(), "onecopy is built");
-    let programs = Path::new(env!("CARGO_BIN_EXE_onecopy-conformance")).parent().expect("it is in a folder");
-    let onecopy = programs.join("onecopy");
+    let onecopy = program::onecopy();
     for words in [
         &["--level", "pessimistic", "--respond", "first", "--strikes", "kill,node", "--calm-ms", "700"][..],
         &RAIDB_2[..],

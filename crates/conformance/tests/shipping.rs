@@ -2,6 +2,8 @@
 //! while a server is killed and comes back and the node is killed and starts again; and without its locks none of it
 //! could. One cluster serves them all, one after the other.
 
+mod program;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,10 +34,7 @@ fn judge(onecopy: &Path, data: &Path, protocol: &str, rule_off: &str, words: &[&
 
 #[test]
 fn a_history_could_be_that_of_one_server() {
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "onecopy"]).status();
-    assert!(built.expect("cargo runs").success(), "onecopy is built");
-    let programs = Path::new(env!("CARGO_BIN_EXE_onecopy-conformance")).parent().expect("it is in a folder");
-    let onecopy = programs.join("onecopy");
+    let onecopy = program::onecopy();
     let folder = Folder(std::env::temp_dir().join(format!("onecopy-shipping-{}", std::process::id())));
     for (seed, protocol) in ["eager", "fr-l", "fr-c", "vr-l", "conflict-aware"].into_iter().enumerate() {
         let seed = seed.to_string();
