@@ -6,6 +6,7 @@
 //! Invariant: no byte of a client reaches a server before its log-in is complete.
 
 pub(crate) mod discovery;
+pub(crate) mod inherited;
 pub(crate) mod listener;
 pub(crate) mod login;
 pub(crate) mod startup;

@@ -379,6 +379,12 @@ pub(crate) enum NodeAction {
         #[arg(value_name = "NODE")]
         to: Option<String>,
     },
+    /// Start the program of a node anew, for instance after an upgrade, while its clients wait for a moment.
+    Restart {
+        /// The node [default: the one that is asked].
+        #[arg(value_name = "NODE")]
+        node: Option<String>,
+    },
 }
 
 /// The actions of `onecopy log`.

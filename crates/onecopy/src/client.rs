@@ -8,6 +8,7 @@ pub(crate) mod ending;
 pub(crate) mod forbidden;
 pub(crate) mod notices;
 pub(crate) mod own_settings;
+pub(crate) mod passed;
 pub(crate) mod prepared;
 pub(crate) mod prepared_statement;
 pub(crate) mod sent;
@@ -100,6 +101,11 @@ impl Client {
             may_be_recalled: false,
             signals: None,
         }
+    }
+
+    /// A client that was served by the process before this one, with the bytes that it had received.
+    pub(crate) fn resumed(stream: TcpStream, input: &[u8]) -> Self {
+        Self { input: Buffer::of(input), ..Self::new(stream) }
     }
 
     /// Returns about once a second, when the check of the client is due.

@@ -127,6 +127,16 @@ impl Coordinator {
         self.mailboxes.open(performances)
     }
 
+    /// The same for a session that had this number in the process before this one.
+    pub(crate) fn reopen_session(
+        &self,
+        number: u64,
+        performances: Arc<PerformanceQueue>,
+    ) -> (SessionId, Arc<Mailbox>) {
+        self.local.stats.sessions.fetch_add(1, Ordering::Relaxed);
+        self.mailboxes.reopen(number, performances)
+    }
+
     /// An execution at a replica that is not the home of its transaction is over.
     pub(crate) fn close_performance(&self, performance: &Arc<Performance>) {
         self.performances.ended(performance);

@@ -10,6 +10,7 @@ pub(crate) mod pauses;
 pub(crate) mod pins;
 pub(crate) mod session_registry;
 pub(crate) mod stats;
+pub(crate) mod succession;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ use half_open::HalfOpen;
 use limits::{Limits, ReplicaTimeouts};
 use memory_budget::MemoryBudget;
 use session_registry::SessionRegistry;
+use succession::Succession;
 
 pub(crate) use stats::{Stats, count};
 
@@ -51,6 +53,8 @@ pub(crate) struct LocalState {
     pub(crate) stats: Stats,
     /// Connections whose clients have not authenticated yet.
     pub(crate) half_open: Arc<HalfOpen>,
+    /// How another process takes the place of this one.
+    pub(crate) succession: Succession,
     /// A permit for each client that waits for another session to end.
     pub(crate) waiting_room: Arc<Semaphore>,
     /// Proves that a row of `onecopy.applied` is Onecopy's.
@@ -71,6 +75,7 @@ impl LocalState {
             result_cache: ResultCache::new(limits.result_cache_bytes_max),
             stats: Stats::default(),
             half_open: Arc::default(),
+            succession: Succession::default(),
             waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
             seal,
             timeouts: limits.timeouts,

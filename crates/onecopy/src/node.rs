@@ -6,6 +6,7 @@
 
 mod add_replica_error;
 mod adopting;
+mod clients;
 mod error;
 mod etcd_check;
 mod fenced_log;
@@ -18,6 +19,7 @@ pub(crate) mod serve;
 mod several;
 mod signals;
 mod start;
+mod succession;
 pub(crate) mod systemd;
 pub(crate) mod up;
 

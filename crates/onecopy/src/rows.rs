@@ -198,6 +198,11 @@ impl ServesClients for Rows {
         Ok(tasks)
     }
 
+    fn passes_sessions(&self) -> bool {
+        // Otherwise a session would be connected to another replica afterwards, which may lack what it has seen.
+        !self.choices.home.connects_sessions()
+    }
+
     fn serve(
         self: Arc<Self>,
         worker: Rc<Worker>,

@@ -10,6 +10,7 @@ pub(crate) mod admin;
 pub(crate) mod batch;
 pub(crate) mod control;
 pub(crate) mod extended;
+pub(crate) mod passing;
 pub(crate) mod prepared;
 pub(crate) mod replay;
 pub(crate) mod settings;
@@ -31,6 +32,7 @@ use crate::execute::Executor;
 use crate::link::Link;
 use crate::local::session_registry::Activity;
 use crate::place::Placer;
+use crate::session::passing::{Left, Turn};
 use crate::transaction::open::{OpenTransaction, Transaction};
 use crate::transaction::stage::lend;
 use crate::transaction::view::View;
@@ -41,6 +43,7 @@ pub(crate) struct Session {
     pub(crate) txn: OpenTransaction,
     /// After an error in the extended protocol: skip messages until Sync.
     pub(crate) skipping: bool,
+    pub(crate) turn: Turn,
 }
 
 impl Session {
@@ -51,7 +54,7 @@ impl View<'_> {
     /// Ends the session if that was requested and no work is half done.
     fn check_ending(self) -> Result<(), Fault> {
         match self.link.session_registration.ending.max(self.link.session_registration.mailbox.called()) {
-            None => Ok(()),
+            None | Some(End::Succession) => Ok(()),
             Some(End::AfterTransaction) if !matches!(self.txn.state, Transaction::None) => Ok(()),
             Some(end) => Err(Fault::Fatal(ended(end))),
         }
@@ -61,15 +64,18 @@ impl View<'_> {
 impl Session {
     /// Serves the client until it leaves.
     pub(crate) async fn serve(mut self) {
-        let end = self.loop_().await;
-        if let Err(Fault::Fatal(refusal)) = &end {
-            let news = self.link.last_notifications().await;
-            self.link.client.say_last(&news, refusal).await;
+        match self.loop_().await {
+            Err(Fault::Fatal(refusal)) => {
+                let news = self.link.last_notifications().await;
+                self.link.client.say_last(&news, &refusal).await;
+            }
+            Ok(Left::ForSuccessor) => self.pass_on().await,
+            Ok(Left::ByClient) | Err(_) => {}
         }
         self.leave().await;
     }
 
-    async fn loop_(&mut self) -> Result<(), Fault> {
+    async fn loop_(&mut self) -> Result<Left, Fault> {
         loop {
             // A client that reads slowly must not delay its COMMIT at home, nor keep a shared connection.
             let is_sent = self.link.client.try_flush().await?;
@@ -88,16 +94,18 @@ impl Session {
             self.link.take_notifications();
             self.view().check_ending()?;
             self.link.keep_state()?;
-            let (tag, total) = self.next_message().await?;
+            let Some((tag, total)) = self.next_message().await? else { return Ok(Left::ForSuccessor) };
             self.link.hear_servers().await?;
-            self.begin_work(tag).await?;
+            if self.begin_work(tag).await? {
+                return Ok(Left::ForSuccessor);
+            }
             match tag {
                 tag::QUERY => {
                     let body = self.link.client.input.data()[5..total].to_vec();
                     self.link.client.input.consume(total);
                     self.query(&body).await?;
                 }
-                tag::TERMINATE => return Ok(()),
+                tag::TERMINATE => return Ok(Left::ByClient),
                 tag::FUNCTION_CALL => {
                     self.link.client.input.consume(total);
                     Refusal::unsupported("the function call message", "Call the function with SELECT.")
@@ -111,11 +119,16 @@ impl Session {
         }
     }
 
-    /// Waits for the client's next message, and passes notifications on meanwhile.
-    async fn next_message(&mut self) -> Result<(u8, usize), Fault> {
+    /// Waits for the client's next message, and passes notifications on meanwhile. `None` if the session is to go on in another
+    /// process.
+    async fn next_message(&mut self) -> Result<Option<(u8, usize)>, Fault> {
         loop {
+            if self.passes()? {
+                self.link.client.flush().await?;
+                return Ok(None);
+            }
             if let Some(found) = self.link.client.ready()? {
-                return Ok(found);
+                return Ok(Some(found));
             }
             self.link.client.flush().await?;
             let Link { client, servers, session_registration, .. } = &mut self.link;
@@ -154,10 +167,11 @@ impl Session {
         Ok(())
     }
 
-    /// Begins work for the client. While the node is paused, work waits for RESUME.
-    async fn begin_work(&mut self, tag: u8) -> Result<(), Fault> {
+    /// Begins work for the client. While the node is paused, work waits for RESUME. `true` if the session is to go on in another
+    /// process instead.
+    async fn begin_work(&mut self, tag: u8) -> Result<bool, Fault> {
         if tag == tag::TERMINATE {
-            return Ok(());
+            return Ok(false);
         }
         self.link.session_registration.entry.work();
         while self.link.local().sessions.pauses.is_any() && matches!(self.txn.state, Transaction::None) {
@@ -168,6 +182,9 @@ impl Session {
                     if let Note::End(end) = note {
                         self.link.session_registration.note_end(end);
                         self.view().check_ending()?;
+                        if self.passes()? {
+                            return Ok(true);
+                        }
                     }
                 }
                 () = self.link.client.time_to_look() => {
@@ -177,7 +194,8 @@ impl Session {
                 }
             }
         }
-        Ok(())
+        self.turn = Turn::Session;
+        Ok(false)
     }
 
     /// Ends the session: finishes or rolls back its transaction, and gives its connections back.
@@ -198,6 +216,7 @@ impl Session {
     /// Appends ReadyForQuery.
     pub(crate) fn ready(&mut self) {
         let status = self.txn.status();
+        self.turn = Turn::Client;
         encode::ready_for_query(&mut self.link.client.out, status);
     }
 }

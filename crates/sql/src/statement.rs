@@ -231,7 +231,7 @@ pub enum CopyDirection {
 }
 
 /// The levels of isolation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Isolation {
     /// READ UNCOMMITTED, which PostgreSQL runs as READ COMMITTED.
     ReadUncommitted,

@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 
+use super::inherited::{self, Inherited};
 use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
@@ -42,10 +43,19 @@ const THREADS_MAX: usize = 64;
 /// Overrides the number of threads, for tests.
 const THREADS_VARIABLE: &str = "ONECOPY_TEST_THREADS";
 
+/// What a session thread is to serve.
+#[derive(Debug)]
+enum Arrival {
+    /// A new connection.
+    Connection(std::net::TcpStream),
+    /// A client of the process before this one.
+    Inherited(Box<Inherited>),
+}
+
 /// The session threads. Sessions end with them, listeners do not.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    senders: Vec<mpsc::Sender<std::net::TcpStream>>,
+    senders: Vec<mpsc::Sender<Arrival>>,
     half_open: Arc<HalfOpen>,
     turn: AtomicUsize,
 }
@@ -119,11 +129,22 @@ impl Workers {
                     continue;
                 }
             };
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.senders.len();
-            if self.senders[turn].send(stream).await.is_err() {
-                return Err(std::io::Error::other("a session thread has ended"));
-            }
+            self.hand(Arrival::Connection(stream)).await?;
         }
+    }
+
+    /// Serves the clients of the process before this one.
+    pub(crate) async fn adopt(&self, inherited: Vec<Inherited>) -> std::io::Result<()> {
+        for one in inherited {
+            self.hand(Arrival::Inherited(Box::new(one))).await?;
+        }
+        Ok(())
+    }
+
+    async fn hand(&self, arrival: Arrival) -> std::io::Result<()> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.senders.len();
+        let handed = self.senders[turn].send(arrival).await;
+        handed.map_err(|_| std::io::Error::other("a session thread has ended"))
     }
 }
 
@@ -133,7 +154,7 @@ fn threads() -> usize {
     asked.unwrap_or_else(|| processors.saturating_sub(1)).clamp(1, THREADS_MAX)
 }
 
-fn work(worker: Worker, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
+fn work(worker: Worker, mut arrivals: mpsc::Receiver<Arrival>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
@@ -142,12 +163,17 @@ fn work(worker: Worker, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
     let worker = Rc::new(worker);
     runtime.block_on(async {
         tokio::task::spawn_local(perform::serve(Rc::clone(&worker)));
-        while let Some(socket) = sockets.recv().await {
-            match TcpStream::from_std(socket) {
-                Ok(stream) => {
-                    tokio::task::spawn_local(startup::serve(Rc::clone(&worker), stream));
+        while let Some(arrival) = arrivals.recv().await {
+            match arrival {
+                Arrival::Connection(socket) => match TcpStream::from_std(socket) {
+                    Ok(stream) => {
+                        tokio::task::spawn_local(startup::serve(Rc::clone(&worker), stream));
+                    }
+                    Err(error) => tracing::warn!(%error, "cannot use the socket of a client"),
+                },
+                Arrival::Inherited(inherited) => {
+                    tokio::task::spawn_local(inherited::serve(Rc::clone(&worker), *inherited));
                 }
-                Err(error) => tracing::warn!(%error, "cannot use the socket of a client"),
             }
         }
     });

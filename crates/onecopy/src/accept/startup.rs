@@ -21,7 +21,7 @@ use crate::config::runtime::Logins;
 use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
-use crate::link::node_kind::LoggedIn;
+use crate::link::node_kind::{LoggedIn, Origin};
 use crate::local::WAITING_MAX;
 use crate::local::session_registry::ClientInfo;
 use crate::security::scram::Secret;
@@ -65,7 +65,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
             // The permit lives until the session has ended.
             match room(&worker.coordinator).await {
                 Ok(_room) => {
-                    let client = LoggedIn { client, settings: *settings, client_info, secret };
+                    let origin = Origin::LogIn;
+                    let client = LoggedIn { client, settings: *settings, client_info, secret, origin };
                     if let Err(unserved) = Arc::clone(&worker.kind).serve(worker, client).await {
                         refuse(unserved.client, unserved.fault).await;
                     }
@@ -109,7 +110,7 @@ async fn log_in(
 type Opened = (Client, Vec<(String, String)>);
 
 /// Waits for a session's permit, first come first served. The number of waiting clients is bounded, too.
-async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
+pub(super) async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
     let (room, waiting) =
         (coordinator.local.runtime_config.room(), Arc::clone(&coordinator.local.waiting_room));
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
@@ -145,7 +146,7 @@ enum Request {
     Session { settings: Box<Settings>, client_info: ClientInfo, secret: Secret },
 }
 
-async fn refuse(mut client: Client, fault: Fault) {
+pub(super) async fn refuse(mut client: Client, fault: Fault) {
     match fault {
         Fault::Server(body) => encode::message(&mut client.out, b'E', |b| b.extend_from_slice(&body)),
         other => {

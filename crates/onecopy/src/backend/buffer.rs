@@ -20,6 +20,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Bytes that were received elsewhere.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), ..Self::default() }
+    }
+
     /// The bytes that were received and not consumed.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.head..]

@@ -159,9 +159,19 @@ impl CancelKeys {
     ) -> Result<Arc<CancelTarget>, getrandom::Error> {
         let mut secret = [0; SECRET_BYTES];
         getrandom::fill(&mut secret)?;
+        Ok(self.register_again(pid, secret, mailbox))
+    }
+
+    /// Adds a session whose client has had its key from the process before this one.
+    pub(crate) fn register_again(
+        &self,
+        pid: i32,
+        secret: [u8; SECRET_BYTES],
+        mailbox: Arc<Mailbox>,
+    ) -> Arc<CancelTarget> {
         let target = Arc::new(CancelTarget { pid, secret, doing: Mutex::default(), mailbox });
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, Arc::clone(&target));
-        Ok(target)
+        target
     }
 
     pub(crate) fn remove(&self, pid: i32) {

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::timeouts::Timeouts;
 
 /// Asks for a home: `SET onecopy.home = 'any'`.
@@ -25,7 +27,7 @@ pub(crate) fn is_kept(name: &str) -> bool {
 }
 
 /// Severity of Onecopy's own messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Severity {
     Notice,
     Warning,
@@ -34,7 +36,7 @@ pub(crate) enum Severity {
 }
 
 /// The values of these settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OwnSettings {
     /// The client's time-outs.
     pub(crate) timeouts: Timeouts,

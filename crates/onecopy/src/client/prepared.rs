@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use sql::{Script, StandIns};
 use wire::sqlstate;
 
+use super::passed::PassedStatement;
 use super::prepared_statement::{PreparedStatement, fresh_generation, name_of};
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::Refusal;
@@ -143,6 +144,16 @@ impl Prepared {
     pub(crate) fn drop_portals(&mut self) {
         self.portals.clear();
         self.portals_bytes = 0;
+    }
+
+    /// The statements, for another process. Portals end with their transaction.
+    pub(crate) fn passed(&self) -> Vec<PassedStatement> {
+        let passed = |known: &Arc<PreparedStatement>| PassedStatement {
+            name: known.name.clone(),
+            sql: known.sql.clone(),
+            types: known.types.clone(),
+        };
+        self.statements.values().map(passed).collect()
     }
 
     /// DEALLOCATE ALL and DISCARD ALL.

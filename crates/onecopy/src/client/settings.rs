@@ -14,6 +14,8 @@ pub(crate) mod transaction_defaults;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::forbidden::refuse_forbidden;
 use super::own_settings::{OwnSettings, is_kept};
 use super::timeouts::{is_none, is_timeout};
@@ -24,7 +26,7 @@ pub(crate) use roles::RemovedRole;
 use transaction_defaults::TransactionDefaults;
 
 /// One SET or RESET.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     name: String,
     /// The value, if the statement holds a constant.
@@ -53,7 +55,7 @@ impl Entry {
 }
 
 /// The settings of one session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     /// Start-up parameters that go to servers unchanged, with user and database.
     start: Vec<(String, String)>,
@@ -61,9 +63,13 @@ pub(crate) struct Settings {
     options: String,
     kept: Vec<Entry>,
     /// The result of [`Settings::dress`], and its generation.
+    #[serde(skip)]
     dress: (u64, Arc<str>),
+    /// None between transactions.
+    #[serde(skip)]
     staged: Vec<Entry>,
     /// The open transaction has executed SET LOCAL.
+    #[serde(skip)]
     pub(crate) has_local: bool,
     generation: u64,
     /// A role was given up, so connections may still have it.
@@ -75,6 +81,7 @@ pub(crate) struct Settings {
     /// Names of those that the client gave at start-up.
     given: Vec<String>,
     /// Onecopy's own settings from start-up and servers, weakest first, until they are checked.
+    #[serde(skip)]
     own: Vec<UncheckedSetting>,
     /// The present values of the settings that Onecopy must know.
     pub(crate) noted: OwnSettings,

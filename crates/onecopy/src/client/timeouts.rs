@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// All time-outs of a server that apply to a transaction.
 const NAMES: [&str; 4] =
     ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", TRANSACTION_TIMEOUT];
@@ -44,7 +46,7 @@ pub(crate) fn lifted_for_readers(version: u32) -> String {
 const LIMIT_MS_MAX: u64 = i32::MAX as u64;
 
 /// Time-outs in milliseconds; 0 means none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
 pub(crate) struct Timeouts {
     lock_ms: u64,

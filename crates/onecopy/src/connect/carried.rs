@@ -16,7 +16,8 @@ use crate::transaction::view::View;
 const CARRIED_MAX: usize = 1_000;
 
 impl<'a> View<'a> {
-    fn carried(self, name: String, text: String) -> Option<Carried> {
+    /// A statement of PREPARE by its text; `None` if the text is another one, or more than one.
+    pub(crate) fn carried(self, name: String, text: String) -> Option<Carried> {
         let script = self.link.script_inside(&text)?;
         let [part] = script.statements.as_slice() else { return None };
         match (&part.statement.verb, &part.statement.inner) {

@@ -158,7 +158,9 @@ impl Connector<'_> {
                 granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
                 note = mailbox.next() => match note {
                     Note::Cancel => break Err(cancelled().into()),
-                    Note::End(End::AfterTransaction) => self.link.session_registration.note_end(End::AfterTransaction),
+                    Note::End(end @ (End::Succession | End::AfterTransaction)) => {
+                        self.link.session_registration.note_end(end);
+                    }
                     Note::End(end) => break Err(Fault::Fatal(ended(end))),
                     effect @ Note::Effect(_) => later.push(effect),
                     Note::Drained => {}

@@ -39,8 +39,10 @@ pub(crate) enum Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum End {
+    /// Another process takes the place of this one: as soon as no transaction is open, and the session goes on there if it can.
+    Succession = 1,
     /// The node is stopping: as soon as no transaction is open.
-    AfterTransaction = 1,
+    AfterTransaction,
     /// The node is stopping: as soon as no work is half done.
     Now,
     /// An operator ends this session: as soon as no work is half done.
@@ -205,7 +207,9 @@ impl Mailbox {
 
     /// The most urgent end that the session was called to.
     pub(crate) fn called(&self) -> Option<End> {
-        [End::Killed, End::Now, End::AfterTransaction].into_iter().find(|end| self.call.is_made(*end))
+        [End::Killed, End::Now, End::AfterTransaction, End::Succession]
+            .into_iter()
+            .find(|end| self.call.is_made(*end))
     }
 
     /// Drops all notes but calls to end: the session has told the cluster that its transaction or wait is over.

@@ -77,6 +77,28 @@ impl Mailboxes {
         (id, mailbox)
     }
 
+    /// A session that had this number in the process before this one, and its mailbox.
+    pub(super) fn reopen(
+        &self,
+        number: u64,
+        performances: Arc<PerformanceQueue>,
+    ) -> (SessionId, Arc<Mailbox>) {
+        let id = SessionId::of(self.crew, number);
+        let mailbox = Arc::new(Mailbox::of(performances));
+        self.all().insert(id, Arc::clone(&mailbox));
+        (id, mailbox)
+    }
+
+    /// How many numbers were given.
+    pub(crate) fn numbers_given(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Gives no number that the process before this one has given.
+    pub(crate) fn continue_after(&self, given: u64) {
+        self.next.fetch_max(given, Ordering::Relaxed);
+    }
+
     /// The session has ended.
     pub(super) fn close(&self, id: SessionId) {
         self.all().remove(&id);

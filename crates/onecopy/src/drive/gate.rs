@@ -183,8 +183,8 @@ impl Driver<'_> {
                     }
                     Note::Cancel => return self.give_up(is_inside, cancelled()).await,
                     // The session ends after the transaction.
-                    Note::End(End::AfterTransaction) => {
-                        self.link.session_registration.note_end(End::AfterTransaction);
+                    Note::End(end @ (End::Succession | End::AfterTransaction)) => {
+                        self.link.session_registration.note_end(end);
                     }
                     Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
                 }

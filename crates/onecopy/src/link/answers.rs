@@ -75,6 +75,18 @@ impl Answers {
     }
 }
 
+impl Answers {
+    /// What the server reported at the log-in, for another process.
+    pub(crate) fn greeting(&self) -> &[u8] {
+        &self.greeting
+    }
+
+    /// Those of a session that began in another process.
+    pub(crate) fn resumed(greeting: Vec<u8>) -> Self {
+        Self { greeting, ..Self::default() }
+    }
+}
+
 impl Link {
     /// The request for the result cache; `None` if the session has state by which a server may answer it otherwise than
     /// others of its audience.

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::Worker;
 use crate::client::Client;
+use crate::client::passed::{PassedDraws, PassedStatement};
 use crate::client::settings::Settings;
 use crate::coordinator::node_kind::NodeKind;
 use crate::coordinator::open_error::OpenError;
@@ -30,6 +31,26 @@ pub(crate) struct LoggedIn {
     pub(crate) client_info: ClientInfo,
     /// Opens the servers to its role.
     pub(crate) secret: Secret,
+    pub(crate) origin: Origin,
+}
+
+/// Where a session comes from.
+pub(crate) enum Origin {
+    /// Its client has just logged in.
+    LogIn,
+    /// It began in the process before this one.
+    Predecessor(Box<Begun>),
+}
+
+/// What a session of the process before this one has, beside what every client has.
+pub(crate) struct Begun {
+    pub(crate) number: u64,
+    /// The secret in the client's cancel key.
+    pub(crate) key: [u8; 4],
+    pub(crate) statements: Vec<PassedStatement>,
+    pub(crate) prepares: Vec<(String, String)>,
+    pub(crate) draws: PassedDraws,
+    pub(crate) greeting: Vec<u8>,
 }
 
 /// A session that ended with an error that its client has yet to receive.
@@ -49,6 +70,11 @@ pub(crate) trait ServesClients: NodeKind {
         leader: &Arc<Leader>,
         orders: Vec<(ReplicaId, mpsc::Receiver<AgentOrder>)>,
     ) -> Result<Vec<JoinHandle<()>>, OpenError>;
+
+    /// Whether its sessions can go on in another process.
+    fn passes_sessions(&self) -> bool {
+        false
+    }
 
     /// Serves one client until its session ends.
     fn serve(

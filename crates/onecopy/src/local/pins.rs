@@ -116,6 +116,11 @@ impl Pins {
         Self(dispensable.fold(self.0, |bits, pin| bits & !(pin as u16)))
     }
 
+    /// The pins of what no connection of another process can have.
+    pub(crate) fn immovable(self) -> Self {
+        Self(self.0 & !(Pin::Prepare as u16))
+    }
+
     /// Whether statements that could see the state must run on its connection.
     pub(crate) fn stays_home(self) -> bool {
         [Pin::Temporary, Pin::Cursor, Pin::Setting, Pin::Function].into_iter().any(|pin| self.has(pin))

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use cluster::ids::{ReplicaId, SessionId};
+use serde::{Deserialize, Serialize};
 
 use crate::local::pauses::Pauses;
 use crate::local::pins::Pins;
@@ -105,7 +106,7 @@ impl SessionCounts {
 }
 
 /// The identity of a session's client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientInfo {
     pub(crate) user: String,
     /// `application_name` at start-up.

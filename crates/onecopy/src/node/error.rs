@@ -43,6 +43,10 @@ pub(crate) enum NodeError {
     Signals(io::Error),
     /// A signal came before the node was ready.
     Interrupted,
+    /// What the process before this one has left cannot be read.
+    Inheritance(io::Error),
+    /// No other process can take the place of this one.
+    Successor(io::Error),
     /// The node cannot listen on this address.
     Listen { address: SocketAddr, source: io::Error },
     /// The node cannot listen on this port of the loopback.
@@ -112,6 +116,12 @@ impl fmt::Display for NodeError {
             Self::Etcd(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Interrupted => f.write_str("interrupted"),
+            Self::Inheritance(error) => {
+                write!(f, "cannot take over from the process before this one: {error}")
+            }
+            Self::Successor(error) => {
+                write!(f, "cannot become the program that was to take over, so all sessions have ended: {error}")
+            }
             Self::Listen { address, source } => write!(f, "cannot listen on {address}: {source}"),
             Self::Port { port, source } if source.kind() == io::ErrorKind::AddrInUse => {
                 write!(f, "port {port} is in use; stop what listens there, or choose another with --port")

@@ -6,20 +6,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::parts::replica::State;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::NodeError;
+use super::clients::{Clients, Ended, Reason};
 use super::metrics::Subject;
 use super::signals::Signals;
 use super::{start, systemd};
 use crate::accept::listener::Workers;
-use crate::coordinator::mailbox::End;
 use crate::coordinator::{Coordinator, Leader, Leading};
 use crate::link::node_kind::ServesClients;
 use crate::local::LocalState;
@@ -28,12 +25,8 @@ use crate::pool::Pools;
 use crate::replica::sequence_allocator;
 use crate::terminal::Progress;
 
-/// Sessions that are ended at once get this long.
-const STOP_SESSIONS: Duration = Duration::from_secs(5);
 /// How long a stopping node waits for its register.
 const REGISTER_PATIENCE: Duration = Duration::from_secs(2);
-/// Interval at which a stopping node counts its sessions.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts of a node that its sessions share.
 pub(super) struct Shared {
@@ -75,6 +68,11 @@ impl Node {
         Subject { coordinator, leading, listens_on }
     }
 
+    /// Whether its sessions can go on in another process.
+    pub(super) fn passes_sessions(&self) -> bool {
+        self.kind.passes_sessions()
+    }
+
     /// Runs a task that ends with the node.
     pub(super) fn add_chore(&mut self, chore: impl Future<Output = ()> + Send + 'static) {
         self.chores.push(tokio::spawn(chore));
@@ -82,39 +80,49 @@ impl Node {
 
     /// Serves clients until a signal comes or the node fails, and stops. Calls `begin` just before it accepts
     /// clients.
-    pub(crate) async fn run(
+    pub(super) async fn run(
         self,
-        listeners: Vec<TcpListener>,
+        mut clients: Clients,
         signals: &mut Signals,
         progress: &Progress,
         begin: impl AsyncFnOnce(&Leader) -> Result<(), NodeError>,
-    ) -> Result<(), NodeError> {
+    ) -> Result<Ended, NodeError> {
         let leader = Arc::clone(&self.leader);
         let workers =
             Workers::start(&self.leading, &self.coordinator, &self.pools, &self.kind, &Arc::default());
         let workers = workers.map_err(NodeError::Threads)?;
+        clients.keep_numbers(&self.coordinator);
         let serve = async {
             start::catch_up(&leader, self.start_patience, progress).await?;
             start::check_schemas(&leader, progress).await?;
             begin(&leader).await?;
             leader.term.end_founding();
             leader.local.sessions.open(true);
-            let accepted = workers.accept(&listeners).await;
-            accepted.map_err(NodeError::Accept)
+            clients.serve(&workers).await
         };
-        let ended = tokio::select! {
+        let reason = tokio::select! {
             ended = serve => ended,
             failure = leader.term.failed() => Err(NodeError::Log { reason: failure.to_string() }),
-            () = signals.stop() => Ok(()),
+            () = signals.stop() => Ok(Reason::Stop),
         };
-        drop(listeners);
         leader.local.sessions.open(false);
-        progress.say("stopping");
-        systemd::tell("STOPPING=1");
-        // Without its log no session could finish anything.
-        let patience =
-            if ended.is_ok() { leader.local.runtime_config.stop_patience() } else { Duration::ZERO };
-        end_sessions(&self.coordinator, patience, signals, progress).await;
+        let ended = match reason {
+            Ok(Reason::Succession) => {
+                progress.say("another process takes over");
+                systemd::reloading();
+                let estate = clients.leave(&self.coordinator, signals, progress).await;
+                Ok(estate.map_or(Ended::Stopped, Ended::Left))
+            }
+            Ok(Reason::Stop) | Err(_) => {
+                progress.say("stopping");
+                systemd::tell("STOPPING=1");
+                // Without its log no session could finish anything.
+                let patience =
+                    if reason.is_ok() { leader.local.runtime_config.stop_patience() } else { Duration::ZERO };
+                clients.stop(&self.coordinator, patience, signals, progress).await;
+                reason.map(|_| Ended::Stopped)
+            }
+        };
         for status in leader.replicas().iter().filter(|status| status.state == State::Up) {
             leader.database.sequences().leases.replica_changed(status.replica);
             sequence_allocator::take_back(&leader, status.replica).await;
@@ -139,35 +147,4 @@ pub(super) fn end_periods(local: &Arc<LocalState>) -> JoinHandle<()> {
             local.sessions.end_period();
         }
     })
-}
-
-/// Gives sessions time to finish, then ends the remaining ones.
-pub(super) async fn end_sessions(
-    coordinator: &Coordinator,
-    patience: Duration,
-    signals: &mut Signals,
-    progress: &Progress,
-) {
-    let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
-    for (end, patience) in rounds {
-        coordinator.mailboxes.end(end);
-        let deadline = Instant::now() + patience;
-        let left = || coordinator.local.stats.sessions.load(Ordering::Relaxed);
-        let gone = async {
-            while left() > 0 && Instant::now() < deadline {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::select! {
-            () = gone => {}
-            () = signals.stop() => {}
-        }
-        match left() {
-            0 => return,
-            left if end == End::AfterTransaction => {
-                progress.say(format_args!("{left} sessions are in a transaction; they are ended now"));
-            }
-            _ => {}
-        }
-    }
 }

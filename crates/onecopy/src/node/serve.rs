@@ -16,12 +16,14 @@ use tokio::task::spawn_blocking;
 
 use super::NodeError;
 use super::adopting::adopt;
+use super::clients::{Clients, Ended};
 use super::etcd_check::{self, EtcdConcern};
 use super::member_registry::MemberRegistry;
 use super::metrics::Subject;
 use super::open::open;
 use super::several::{Settings, SeveralNode};
 use super::signals::{self, Signals};
+use super::succession::{Inheritance, Restarts, Successor};
 use super::{metrics, systemd};
 use crate::accept::discovery;
 use crate::backend::Served;
@@ -75,8 +77,17 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
     Ok(())
 }
 
-/// Runs a node until it is stopped.
+/// Runs a node until it is stopped. If another process is to take over, this one becomes it.
 pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeError> {
+    let successor = Successor::find()?;
+    match run_here(serve, &successor, progress).await? {
+        Ended::Stopped => Ok(()),
+        Ended::Left(estate) => Err(successor.take_over(estate)),
+    }
+}
+
+async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> Result<Ended, NodeError> {
+    let mut inheritance = Inheritance::take()?;
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
     let propagation = propagation(&config)?;
@@ -84,7 +95,8 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
-    let listeners = listen(config.addresses("listen")).await?;
+    let restart = Restarts::signal()?;
+    let listeners = inheritance.listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
     let group = group(&config).await?;
     let served = served(&config)?;
@@ -95,7 +107,9 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     {
         let settings = several_settings(&config, (**place).clone(), &propagation, served)?;
         let running = Running { config, serve, level, hangup, pages, group };
-        return run_several(settings, running, listeners, &mut signals, progress).await;
+        let clients = Clients::of_process(listeners, inheritance);
+        let restarts = |local: &LocalState| Restarts::take(restart, successor.clone(), local);
+        return run_several(settings, running, clients, restarts, &mut signals, progress).await;
     }
     let (Settled { membership, places, .. }, mut node) = loop {
         let patience = config.duration("start_patience");
@@ -118,7 +132,8 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
     let (replicas, placement) = (config.replicas.clone(), config.placement.clone());
     node.add_chore(elastic::run(Arc::clone(&leader), config.elastic(), ServerSource::Operator));
     reload_by(config, serve, &leader.local, level);
-    let addresses = addresses(&listeners);
+    let mut clients = Clients::of_process(listeners, inheritance);
+    let addresses = clients.addresses();
     let reloading = Arc::downgrade(&leader.local);
     let begin = async |leader: &Leader| {
         if !membership.is_adopted() {
@@ -130,9 +145,12 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeErr
         reload_on(hangup, reloading);
         Ok(())
     };
+    if node.passes_sessions() {
+        clients = clients.restarted_by(Restarts::take(restart, successor.clone(), &leader.local));
+    }
     let mut member_registry = MemberRegistry::open(&leader, membership.clone(), places)?;
     tokio::select! {
-        ended = node.run(listeners, &mut signals, progress, begin) => ended,
+        ended = node.run(clients, &mut signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
 }
@@ -209,10 +227,11 @@ struct Running {
 async fn run_several(
     settings: Settings,
     running: Running,
-    listeners: Vec<TcpListener>,
+    clients: Clients,
+    restarts: impl FnOnce(&LocalState) -> Restarts,
     signals: &mut Signals,
     progress: &Progress,
-) -> Result<(), NodeError> {
+) -> Result<Ended, NodeError> {
     let Running { config, serve, level, hangup, pages, group } = running;
     let node = tokio::select! {
         node = SeveralNode::open(settings, runtime_config(&config), progress) => node?,
@@ -226,13 +245,14 @@ async fn run_several(
     let database = config.text("database").to_owned();
     reload_by(config, serve, &local, level);
     let reloading = Arc::downgrade(&local);
-    let addresses = addresses(&listeners);
+    let addresses = clients.addresses();
     let begin = || {
         progress.result(format_args!("onecopy serves database {database} on {addresses}"));
         systemd::tell("READY=1");
         reload_on(hangup, reloading);
     };
-    node.run(listeners, signals, progress, begin).await
+    let clients = clients.restarted_by(restarts(&local));
+    node.run(clients, signals, progress, begin).await
 }
 
 /// The first address on which clients are served.
@@ -256,11 +276,6 @@ fn tell_of_node(of: &Subject, pages: Vec<TcpListener>, group: Option<UdpSocket>)
         let of = of.clone();
         tokio::spawn(async move { discovery::serve(socket, of.listens_on, || of.load()).await });
     }
-}
-
-fn addresses(listeners: &[TcpListener]) -> String {
-    let all = listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string()));
-    all.collect::<Vec<_>>().join(", ")
 }
 
 /// Refuses an etcd that cannot hold the log, and logs what an operator should know of it.

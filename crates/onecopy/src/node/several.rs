@@ -50,15 +50,15 @@ use cluster::time::Time;
 use commitlog::{EtcdChair, EtcdKeys, FileRegister, Keys};
 use peers::Peers;
 use pgserver::LOG_FOLDER;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::NodeError;
+use super::clients::{Clients, Ended, Reason};
 use super::metrics::Subject;
 use super::open::raise_file_limit;
 use super::process::Process;
-use super::running::{end_periods, end_sessions};
+use super::running::end_periods;
 use super::signals::Signals;
 use super::systemd;
 use crate::accept::listener::Workers;
@@ -203,40 +203,30 @@ impl SeveralNode {
     /// Serves clients until a signal comes or the node fails, and stops. Calls `begin` just before it accepts clients.
     pub(super) async fn run(
         mut self,
-        listeners: Vec<TcpListener>,
+        mut clients: Clients,
         signals: &mut Signals,
         progress: &Progress,
         begin: impl FnOnce(),
-    ) -> Result<(), NodeError> {
+    ) -> Result<Ended, NodeError> {
         let Process { local, pools, kind, .. } = &self.process;
         let workers = Workers::start(&self.leading, &self.coordinator, pools, kind, &self.keys);
         let workers = workers.map_err(NodeError::Threads)?;
+        clients.keep_numbers(&self.coordinator);
         let serve = async {
             can_serve(&self.coordinator, progress).await;
             begin();
             self.has_served.store(true, Ordering::Release);
             local.sessions.open(true);
-            workers.accept(&listeners).await.map_err(NodeError::Accept)
+            clients.serve(&workers).await
         };
-        let ended = tokio::select! {
+        let reason = tokio::select! {
             ended = serve => ended,
             error = self.failed.recv() => Err(error.unwrap_or(NodeError::TaskEnded("the task of terms and links"))),
             _ = &mut self.conductor.ended => Err(NodeError::TaskEnded("the thread that conducts the node")),
-            () = signals.stop() => Ok(()),
+            () = signals.stop() => Ok(Reason::Stop),
         };
-        drop(listeners);
         local.sessions.open(false);
-        progress.say("stopping");
-        systemd::tell("STOPPING=1");
-        let patience = if ended.is_ok() { local.runtime_config.stop_patience() } else { Duration::ZERO };
-        end_sessions(&self.coordinator, patience, signals, progress).await;
-        if ended.is_ok() {
-            let here = Here::new(&self.leading, &self.coordinator, &self.keys);
-            tokio::select! {
-                () = before_stop(&here) => {}
-                () = signals.stop() => {}
-            }
-        }
+        let ended = self.end_serving(reason, clients, signals, progress).await;
         self.coordinator.end_lease();
         if let Some(leader) = self.leading.get() {
             leader.drivers.stop().await;
@@ -252,6 +242,49 @@ impl SeveralNode {
             tracing::error!("the thread that conducts the node panicked");
         }
         ended
+    }
+
+    /// Ends the sessions, or keeps them for the process that takes over, and hands the lead over.
+    async fn end_serving(
+        &self,
+        reason: Result<Reason, NodeError>,
+        clients: Clients,
+        signals: &mut Signals,
+        progress: &Progress,
+    ) -> Result<Ended, NodeError> {
+        let patience = self.process.local.runtime_config.stop_patience();
+        match reason {
+            Ok(Reason::Succession) => {
+                progress.say("another process takes over");
+                systemd::reloading();
+                // Before the sessions rest, so that their clients wait for less.
+                self.hand_over(signals).await;
+                let estate = clients.leave(&self.coordinator, signals, progress).await;
+                Ok(estate.map_or(Ended::Stopped, Ended::Left))
+            }
+            Ok(Reason::Stop) => {
+                progress.say("stopping");
+                systemd::tell("STOPPING=1");
+                clients.stop(&self.coordinator, patience, signals, progress).await;
+                self.hand_over(signals).await;
+                Ok(Ended::Stopped)
+            }
+            Err(error) => {
+                progress.say("stopping");
+                systemd::tell("STOPPING=1");
+                clients.stop(&self.coordinator, Duration::ZERO, signals, progress).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Hands the lead over, if this node leads, unless a signal comes meanwhile.
+    async fn hand_over(&self, signals: &mut Signals) {
+        let here = Here::new(&self.leading, &self.coordinator, &self.keys);
+        tokio::select! {
+            () = before_stop(&here) => {}
+            () = signals.stop() => {}
+        }
     }
 }
 

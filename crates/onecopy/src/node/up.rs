@@ -20,6 +20,7 @@ use pgserver::{Home, Server, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::NodeError;
+use super::clients::Clients;
 use super::metrics;
 use super::open::open;
 use super::signals::Signals;
@@ -138,11 +139,11 @@ async fn run_one(up: Up, progress: &Progress) -> Result<(), NodeError> {
         Ok(())
     };
     let ended = tokio::select! {
-        ended = node.run(vec![listener], &mut signals, progress, begin) => ended,
+        ended = node.run(Clients::at(vec![listener]), &mut signals, progress, begin) => ended,
         () = server_registry.run() => Err(NodeError::RegistryEnded),
     };
     server_registry.close().await;
-    ended
+    ended.map(|_| ())
 }
 
 /// Starts the servers that are not parked. If none of them starts, the parked ones are woken. One whose file cannot be

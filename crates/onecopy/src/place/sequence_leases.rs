@@ -172,8 +172,8 @@ impl Placer<'_> {
                 self.driver().step_back().await;
                 return Err(fault);
             }
-            Note::End(End::AfterTransaction) => {
-                self.link.session_registration.note_end(End::AfterTransaction);
+            Note::End(end @ (End::Succession | End::AfterTransaction)) => {
+                self.link.session_registration.note_end(end);
             }
             Note::End(end) => return Err(Fault::Fatal(ended(end))),
             Note::Effect(_) | Note::Drained => {}

@@ -30,6 +30,11 @@ impl AllCarried {
         self.0.is_empty()
     }
 
+    /// Name and text of each.
+    pub(crate) fn passed(&self) -> Vec<(String, String)> {
+        self.0.iter().map(|one| (one.name.clone(), one.text.clone())).collect()
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<&Carried> {
         self.0.iter().find(|carried| carried.name == name)
     }

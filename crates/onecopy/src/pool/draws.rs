@@ -47,6 +47,16 @@ impl Draws {
         self.last == LastDraw::Lost
     }
 
+    /// Whether the session has drawn, so that `currval` had an answer or would be rejected.
+    pub(crate) fn has_any(&self) -> bool {
+        self.last != LastDraw::None
+    }
+
+    /// The drawn values were known to a connection of another process.
+    pub(crate) fn note_lost(&mut self) {
+        self.last = LastDraw::Lost;
+    }
+
     /// The session draws at this replica.
     pub(super) fn note(&mut self, replica: ReplicaId) {
         self.last = LastDraw::At(replica);

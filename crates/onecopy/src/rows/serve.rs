@@ -17,12 +17,13 @@ use crate::client::signals::Signals;
 use crate::client::{DEFAULTS_SQL, welcome};
 use crate::error::{Fault, Refusal};
 use crate::link::answers::Answers;
-use crate::link::node_kind::{LoggedIn, Unserved};
+use crate::link::node_kind::{LoggedIn, Origin, Unserved};
 use crate::link::{Leftovers, Link, SessionRegistration, Worker};
 use crate::logging::InSession;
 use crate::pool::servers::Servers;
 use crate::pool::sharing::Sharing;
 use crate::session::Session;
+use crate::session::passing::Turn;
 use crate::transaction::open::OpenTransaction;
 
 /// Reads the role, whether it may log in, and its default settings.
@@ -38,12 +39,20 @@ const DOUBTS_MAX: u32 = 10;
 
 /// Serves a client that has logged in.
 pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Box<Unserved>> {
-    let LoggedIn { client, settings, client_info, secret } = client;
+    let LoggedIn { client, settings, client_info, secret, origin } = client;
     let keys = Arc::clone(&worker.keys);
     let coordinator = Arc::clone(&worker.coordinator);
-    let (id, mailbox) = coordinator.open_session_with(Arc::clone(&worker.performances));
+    let performances = Arc::clone(&worker.performances);
+    let (id, mailbox) = match &origin {
+        Origin::LogIn => coordinator.open_session_with(performances),
+        Origin::Predecessor(begun) => coordinator.reopen_session(begun.number, performances),
+    };
     let pid = pid_of(id);
-    let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
+    let registered = match &origin {
+        Origin::LogIn => keys.register(pid, Arc::clone(&mailbox)),
+        Origin::Predecessor(begun) => Ok(keys.register_again(pid, begun.key, Arc::clone(&mailbox))),
+    };
+    let cancel = match registered {
         Ok(cancel) => cancel,
         Err(error) => {
             coordinator.close_session(id);
@@ -73,9 +82,14 @@ pub(super) async fn serve(worker: Rc<Worker>, client: LoggedIn) -> Result<(), Bo
         settling: None,
         tenancy: None,
     };
-    let mut session = Session { link, txn: OpenTransaction::none(anchor), skipping: false };
+    let mut session =
+        Session { link, txn: OpenTransaction::none(anchor), skipping: false, turn: Turn::Session };
     let serving = async {
-        let served = match session.greet().await {
+        let begun = match origin {
+            Origin::LogIn => session.greet().await,
+            Origin::Predecessor(begun) => session.resume(*begun).await,
+        };
+        let served = match begun {
             Ok(()) => {
                 session.serve().await;
                 Ok(())

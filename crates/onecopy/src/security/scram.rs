@@ -21,6 +21,7 @@ use std::num::NonZeroU32;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::{digest, hmac, pbkdf2};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Client;
 pub(crate) use server::{Checked, Offer, Server};
@@ -97,7 +98,7 @@ impl fmt::Display for Verifier {
 }
 
 /// Proves a password to any holder of its verifier.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     client_key: Hash,
     server_key: Hash,
@@ -118,7 +119,7 @@ impl Keys {
 }
 
 /// Opens a connection to a server that asks for authentication.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Secret {
     #[default]
     None,

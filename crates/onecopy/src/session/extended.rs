@@ -16,7 +16,7 @@ use wire::{Frame, encode, oids, sqlstate};
 use super::Session;
 use super::batch::{Batch, copies_in, own_statement, single};
 use crate::client::prepared::NewStatement;
-use crate::client::prepared_statement::never_ours;
+use crate::client::prepared_statement::{PreparedStatement, never_ours};
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
 use crate::execute::statement::refuse;
@@ -139,12 +139,7 @@ impl Session {
             .into());
         }
         batch.requirements.protocol.declares_users |= oids::declares_users(types);
-        let script = self.link.script(sql).await?;
-        let ours = self.view().stand_ins_of(script.as_ref(), sql);
-        let shared =
-            self.view().shared_number(name, ours.as_ref().map_or(sql, |ours| ours.text.as_bytes()), types);
-        let known =
-            self.link.prepared.insert(NewStatement { name, sql, stand_ins: ours, types, script, shared })?;
+        let known = self.learn(name, sql, types).await?;
         if own_statement(&known).is_some() {
             if self.run_batch(batch, false).await? {
                 encode::bare(&mut self.link.client.out, server_tag::PARSE_COMPLETE);
@@ -156,6 +151,21 @@ impl Session {
         let ours = known.as_parse();
         batch.push(bytes, ours, Some(known)).is_parse = true;
         Ok(())
+    }
+
+    /// Takes a statement of Parse.
+    pub(super) async fn learn(
+        &mut self,
+        name: &[u8],
+        sql: &[u8],
+        types: &[u8],
+    ) -> Result<Arc<PreparedStatement>, Fault> {
+        let script = self.link.script(sql).await?;
+        let ours = self.view().stand_ins_of(script.as_ref(), sql);
+        let text = ours.as_ref().map_or(sql, |ours| ours.text.as_bytes());
+        let shared = self.view().shared_number(name, text, types);
+        let new = NewStatement { name, sql, stand_ins: ours, types, script, shared };
+        Ok(self.link.prepared.insert(new)?)
     }
 
     async fn take_bind(

@@ -65,7 +65,7 @@ impl SchedulerClient {
         let why = match self.ending {
             Some(End::Killed) => "the session was ended by an administrator",
             Some(End::Now) => "the node is stopping",
-            Some(End::AfterTransaction) if !is_in_transaction => "the node is stopping",
+            Some(End::Succession | End::AfterTransaction) if !is_in_transaction => "the node is stopping",
             _ => return Ok(()),
         };
         Err(Fault::Fatal(Refusal::plain(sqlstate::ADMIN_SHUTDOWN, format!("terminating connection: {why}"))))

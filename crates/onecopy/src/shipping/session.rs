@@ -78,7 +78,7 @@ pub(crate) async fn serve(
     worker: Rc<Worker>,
     client: LoggedIn,
 ) -> Result<(), Box<Unserved>> {
-    let LoggedIn { client, settings, client_info, secret } = client;
+    let LoggedIn { client, settings, client_info, secret, origin: _ } = client;
     let coordinator = Arc::clone(&worker.coordinator);
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = coordinator.open_session();

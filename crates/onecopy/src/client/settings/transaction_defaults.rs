@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use sql::{Isolation, TransactionOptions};
 
 use crate::client::forbidden::ValueError;
 
 /// The settings `default_transaction_isolation` and `default_transaction_read_only` of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TransactionDefaults {
     pub(crate) isolation: Isolation,
     pub(crate) read_only: bool,

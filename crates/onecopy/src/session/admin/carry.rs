@@ -105,6 +105,7 @@ async fn at_this_node(
         Command::MoveLeader(to) => {
             Ok(vec![vec![hand_over::run(&Nodes { here, role }, to.as_deref()).await?]])
         }
+        Command::Restart(None) => here.coordinator.local.succession.ask().await.map(|()| Vec::new()),
         other => Err(misdirected(other)),
     }
 }

@@ -45,6 +45,8 @@ pub(super) enum Command {
     Kill(u64),
     /// MOVE LEADER: another node leads from now on, this one if it is named.
     MoveLeader(Option<String>),
+    /// RESTART NODE: another process takes the place of this node's, or of that of the node that is named.
+    Restart(Option<String>),
     /// Said by nodes only: sessions begin nothing until a leader is joined anew, or [`Self::Release`].
     Hold,
     /// Said by nodes only: the end of [`Self::Hold`].
@@ -132,7 +134,7 @@ const VIEWS: [(&str, View, &str); 26] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 26] = [
+const ACTIONS: [(&str, &str); 28] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -169,6 +171,8 @@ const ACTIONS: [(&str, &str); 26] = [
     ("RESUME NODE", "ends either at this node"),
     ("MOVE LEADER", "has another node lead, while clients of all nodes wait for a moment"),
     ("MOVE LEADER TO node", "has this node lead"),
+    ("RESTART NODE", "starts the program of this node anew, while its clients wait for a moment"),
+    ("RESTART NODE node", "the same for another node"),
     ("RELOAD", "reads the configuration of this node again"),
     ("KILL id", "ends a session"),
 ];
@@ -176,6 +180,7 @@ const ACTIONS: [(&str, &str); 26] = [
 /// What nodes say to each other.
 pub(super) const HOLD: &str = "HOLD NODE";
 pub(super) const RELEASE: &str = "RELEASE NODE";
+pub(super) const RESTART: &str = "RESTART NODE";
 
 /// Every command with its description.
 pub(super) fn help() -> Vec<Vec<String>> {
@@ -212,6 +217,8 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
         ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
         ["MOVE", "LEADER"] => Some(Command::MoveLeader(None)),
         ["MOVE", "LEADER", "TO", _] => last_word(sql).map(|node| Command::MoveLeader(Some(node))),
+        ["RESTART", "NODE"] => Some(Command::Restart(None)),
+        ["RESTART", "NODE", _] => last_word(sql).map(|node| Command::Restart(Some(node))),
         ["SET", ..] => Some(Command::Set),
         _ => None,
     };
@@ -255,6 +262,7 @@ impl Command {
             | Self::Reload
             | Self::Kill(_)
             | Self::MoveLeader(_)
+            | Self::Restart(_)
             | Self::Hold
             | Self::Release => Right::Command,
         }
@@ -284,6 +292,7 @@ impl Command {
             Self::Resume(_) => "RESUME",
             Self::Reload => "RELOAD",
             Self::Kill(_) => "KILL",
+            Self::Restart(_) => "RESTART",
             Self::Hold => HOLD,
             Self::Release => RELEASE,
             Self::Set | Self::Empty => "SET",
@@ -303,6 +312,7 @@ impl Command {
             | Self::Resume(_)
             | Self::Reload
             | Self::Kill(_)
+            | Self::Restart(_)
             | Self::Hold
             | Self::Release
             | Self::Set
@@ -321,6 +331,7 @@ impl Command {
             | Self::Reload
             | Self::Kill(_)
             | Self::MoveLeader(_)
+            | Self::Restart(_)
             | Self::Hold
             | Self::Release
             | Self::Set

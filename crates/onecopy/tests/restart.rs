@@ -1,0 +1,199 @@
+//! Promise: a node that is restarted passes its clients to the process that takes its place. They notice a pause; what cannot be
+//! passed on ends with 57P01; and nothing happens if the program would not start.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::nodes::{NAMES, World};
+use cluster::plain::Plain;
+use cluster::served::{Node, Setup, WITHIN};
+use cluster::{connect, run, value};
+use rustix::process::Signal;
+use tokio_postgres::{Client, NoTls};
+
+/// What a process says that is replaced.
+const PASSES: &str = "another process takes over";
+
+/// Waits until something is so.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + WITHIN;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How often a process of the node was replaced.
+fn restarts(setup: &Setup) -> usize {
+    setup.said().matches(PASSES).count()
+}
+
+/// A session with settings and statements of every kind.
+struct Furnished {
+    client: Client,
+    prepared: tokio_postgres::Statement,
+}
+
+impl Furnished {
+    async fn at(port: u16) -> Self {
+        let client = connect("127.0.0.1", port, "postgres").await.unwrap();
+        run(&client, "SET application_name = 'kept'; SET work_mem = '7MB'; SET onecopy.home = 'any'").await;
+        run(&client, "SET default_transaction_isolation = 'serializable'; PREPARE two AS SELECT 2").await;
+        let prepared = client.prepare("SELECT $1::int + 1").await.unwrap();
+        Self { client, prepared }
+    }
+
+    async fn must_have_all(&self) {
+        let Self { client, prepared } = self;
+        for (name, expected) in [
+            ("application_name", "kept"),
+            ("work_mem", "7MB"),
+            ("onecopy.home", "any"),
+            ("default_transaction_isolation", "serializable"),
+            ("transaction_isolation", "serializable"),
+        ] {
+            assert_eq!(value(client, &format!("SHOW {name}")).await, expected, "{name}");
+        }
+        assert_eq!(value(client, "EXECUTE two").await, "2");
+        let row = client.query_one(prepared, &[&41]).await.unwrap();
+        assert_eq!(row.get::<_, i32>(0), 42);
+        run(client, "RESET ALL").await;
+        assert_eq!(value(client, "SHOW work_mem").await, "4MB", "it knows what to go back to");
+        run(client, "SET application_name = 'kept'; SET work_mem = '7MB'; SET onecopy.home = 'any'").await;
+        run(client, "SET default_transaction_isolation = 'serializable'").await;
+    }
+}
+
+/// A cancel request with the key of before the restart ends the statement.
+async fn the_cancel_key_is_the_same(client: Client) {
+    let token = client.cancel_token();
+    let asleep = tokio::spawn(async move { client.batch_execute("SELECT pg_sleep(600)").await });
+    until("the statement was not cancelled", async || {
+        token.cancel_query(NoTls).await.unwrap();
+        asleep.is_finished()
+    })
+    .await;
+    let error = asleep.await.unwrap().unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+}
+
+/// A client that writes and reads until it is told to end, and gets no error. Returns how many rows it has made.
+async fn quietly(client: Client, from: u32, ends: Arc<AtomicBool>) -> u32 {
+    let mut made = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let id = from + made;
+        run(&client, &format!("BEGIN; INSERT INTO noted VALUES ({id}, 'x'); COMMIT")).await;
+        made += 1;
+        let sql = format!("SELECT count(*) FROM noted WHERE id = {id}");
+        assert_eq!(value(&client, &sql).await, "1", "acknowledged and not seen");
+    }
+    made
+}
+
+/// A session that has what cannot be passed on, and the word for it.
+async fn must_end(client: &Client, word: &str) {
+    let error = loop {
+        match client.simple_query("SELECT 1").await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) => break error,
+        }
+    };
+    // The driver may read the end of the connection before the statement is sent.
+    if let Some(error) = error.as_db_error() {
+        assert_eq!(error.code().code(), "57P01", "{error:?}");
+        assert!(error.message().contains(word), "{error:?}");
+    } else {
+        assert!(error.is_closed(), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn clients_of_all_nodes_go_on_while_each_node_is_restarted() {
+    let world = World::new().await;
+    let ends = Arc::<AtomicBool>::default();
+    let mut clients = Vec::new();
+    for number in 0..6 {
+        let client = world.client(number % NAMES.len()).await;
+        let from = u32::try_from(number).unwrap() * 100_000;
+        clients.push(tokio::spawn(quietly(client, from, Arc::clone(&ends))));
+    }
+    let leader = world.leader().await;
+    let mut furnished = Vec::new();
+    for setup in &world.setups {
+        furnished.push(Furnished::at(setup.port).await);
+    }
+    for node in [(leader + 1) % 3, leader, (leader + 2) % 3] {
+        let setup = &world.setups[node];
+        let before = restarts(setup);
+        let holder = world.client(node).await;
+        run(&holder, "CREATE TEMPORARY TABLE own (v int)").await;
+        let open = world.client(node).await;
+        run(&open, "BEGIN; SELECT 1").await;
+        if node == leader {
+            let elsewhere = world.admin((leader + 2) % 3).await;
+            run(&elsewhere, &format!("RESTART NODE {}", NAMES[node])).await;
+        } else {
+            world.nodes[node].as_ref().unwrap().signal(Signal::USR2);
+        }
+        // Its transaction is waited for.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        run(&open, "SELECT 1; COMMIT").await;
+        must_end(&holder, "temporary").await;
+        until("it is not replaced", async || restarts(setup) > before).await;
+        assert_eq!(value(&open, "SELECT 3").await, "3");
+        furnished[node].must_have_all().await;
+        assert_ne!(world.leader().await, if node == leader { node } else { usize::MAX });
+    }
+    ends.store(true, Ordering::Relaxed);
+    let mut made = 0;
+    for client in clients {
+        made += client.await.unwrap();
+    }
+    world.must_reach(made).await;
+    world.must_be_identical().await;
+    for furnished in furnished {
+        furnished.must_have_all().await;
+        the_cancel_key_is_the_same(furnished.client).await;
+    }
+    let unknown = world.admin(0).await.batch_execute("RESTART NODE nowhere").await.unwrap_err();
+    assert_eq!(unknown.code().unwrap().code(), "42704", "{unknown:?}");
+    world.nodes.into_iter().flatten().for_each(Node::stop);
+}
+
+#[tokio::test]
+async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
+    let server = Plain::start().await;
+    run(&server.client().await, "CREATE TABLE noted (id int PRIMARY KEY, v text)").await;
+    let settings = "log_format = \"text\"\nadmin_users = \"postgres\"\n";
+    let setup = Setup::new(&[&server], settings);
+    let node = setup.serve(&[]).await;
+    let furnished = Furnished::at(setup.port).await;
+    let ends = Arc::<AtomicBool>::default();
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    let quiet = tokio::spawn(quietly(client, 0, Arc::clone(&ends)));
+    // Nothing that this program can read.
+    setup.write(&[server.port], &format!("{settings}nonsense = 1\n"));
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    let refused = admin.batch_execute("RESTART NODE").await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(refused.code().code(), "55000", "{refused:?}");
+    assert!(refused.detail().unwrap().contains("nonsense"), "{refused:?}");
+    assert_eq!(restarts(&setup), 0);
+    setup.write(&[server.port], settings);
+    for round in 1..3 {
+        let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+        run(&admin, "RESTART NODE").await;
+        until("it is not replaced", async || restarts(&setup) == round).await;
+        furnished.must_have_all().await;
+    }
+    ends.store(true, Ordering::Relaxed);
+    let made = quiet.await.unwrap();
+    assert_eq!(value(&server.client().await, "SELECT count(*) FROM noted").await, made.to_string());
+    the_cancel_key_is_the_same(furnished.client).await;
+    node.stop();
+}
