@@ -14,6 +14,7 @@ pub(crate) mod succession;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::Semaphore;
@@ -41,6 +42,8 @@ pub(crate) trait IdleConnections: fmt::Debug + Send + Sync {
 /// The shared state of one node.
 #[derive(Debug)]
 pub(crate) struct LocalState {
+    /// When the process began.
+    pub(crate) since: SystemTime,
     /// The settings that can change while the node runs.
     pub(crate) runtime_config: RuntimeConfig,
     /// The sessions, as other sessions and the metrics see them.
@@ -69,6 +72,7 @@ impl LocalState {
     /// The state of a node that serves no client yet.
     pub(crate) fn new(limits: &Limits, runtime_config: RuntimeConfig, seal: Arc<Seal>) -> Arc<Self> {
         Arc::new(Self {
+            since: SystemTime::now(),
             runtime_config,
             sessions: SessionRegistry::default(),
             memory_budget: MemoryBudget::new(limits.transaction_bytes_max),

@@ -296,6 +296,6 @@ fn of_address(address: Option<SocketAddr>) -> [String; 2] {
 }
 
 /// As PgBouncer writes it, in UTC.
-fn timestamp(time: SystemTime) -> String {
+pub(super) fn timestamp(time: SystemTime) -> String {
     calendar::shown(time.into())
 }

@@ -402,7 +402,7 @@ impl View {
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Memory => "name entries bytes limit_bytes",
-            Self::Nodes => "name address role own epoch sessions lease_ms release",
+            Self::Nodes => "name address role own epoch sessions lease_ms release since",
             Self::Pools => {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"

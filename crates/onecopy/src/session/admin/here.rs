@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cluster::ids::SessionId;
 use wire::sqlstate;
 
+use super::bouncer::timestamp;
 use crate::client::cancel::{CancelKeys, pid_of};
 use crate::coordinator::{Coordinator, Leading, VersionLease};
 use crate::error::Refusal;
@@ -130,7 +131,7 @@ impl Here {
         Err(no_session(id))
     }
 
-    /// The columns of SHOW NODES that only the node itself knows: epoch, sessions, lease, release.
+    /// The columns of SHOW NODES that only the node itself knows: epoch, sessions, lease, release, since.
     pub(super) fn facts(&self) -> Vec<String> {
         let lease = match self.leading.get() {
             Some(leader) => leader.view.lease_left(),
@@ -141,6 +142,7 @@ impl Here {
             self.sessions().entries().len().to_string(),
             lease.map_or_else(String::new, |left| left.as_millis().to_string()),
             env!("CARGO_PKG_VERSION").to_owned(),
+            timestamp(self.coordinator.local.since),
         ]
     }
 }
