@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 /// The commands of the program of `conformance`.
-const CHECKS: [&str; 5] = ["check-live", "classify", "differential", "predict", "soundness"];
+const CHECKS: [&str; 6] = ["check-live", "classify", "differential", "predict", "rolling", "soundness"];
 
 const USAGE: &str = "usage: cargo xtask TASK
 
@@ -29,6 +29,7 @@ tasks:
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   check-live --nodes 3 ..  several nodes that are killed, hung and cut off, `--strikes all --seconds 600`
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
+  rolling ..      several nodes restarted in turn under load, `rolling --nodes 3 --clients 32 --seconds 120`
   differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more
   predict ..      how much of a transaction is known at its first statement; needs no server

@@ -2,7 +2,7 @@
 //!
 //! `check-live` judges the operations and results of clients, as the simulator does. `differential` compares random
 //! transactions through onecopy with one plain server. `soundness` runs random pairs of statements in both orders and
-//! compares the results with the conclusions of the crate `sql`. `predict` and `classify` need no server: they
+//! compares the results with the conclusions of the crate `sql`. `rolling` restarts nodes under load. `predict` and `classify` need no server: they
 //! measure how much of a transaction is known when it begins, and the cost of analyzing a statement.
 
 mod cache_audit;
@@ -10,6 +10,7 @@ mod classify;
 mod differential;
 mod live;
 mod predict;
+mod rolling;
 mod soundness;
 mod split;
 
@@ -37,6 +38,8 @@ enum Command {
     Differential(differential::Options),
     /// Measure how much of TPC-C's and TPC-W's transactions is known at their first statements.
     Predict(predict::Options),
+    /// Restart several nodes one after the other while clients work, none of which may get an error.
+    Rolling(rolling::Options),
     /// Run random pairs of statements in both orders, and check the conclusions about them.
     Soundness(soundness::Options),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Differential(options) => differential::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
+        Command::Rolling(options) => rolling::run(&options, &interrupt, &news),
         Command::Soundness(options) => soundness::run(&options, &interrupt, &news),
     });
     match outcome {
