@@ -199,8 +199,7 @@ impl ServesClients for Rows {
     }
 
     fn passes_sessions(&self) -> bool {
-        // Otherwise a session would be connected to another replica afterwards, which may lack what it has seen.
-        !self.choices.home.connects_sessions()
+        true
     }
 
     fn serve(

@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cluster::protocols::middle_r::MIDDLE_R;
 use cluster::protocols::onecopy::ONECOPY;
 use commitlog::{ClientIdentity, TlsFiles};
 
@@ -168,8 +169,9 @@ impl Config {
         nodes: &[(String, String)],
         propagation: &Propagation,
     ) -> Result<PeersPlace, LogPlaceError> {
-        if !matches!(propagation, Propagation::Rows(choices) if choices.name == ONECOPY.name) {
-            return Err(LogPlaceError::NotWithNodes { what: "another protocol than onecopy" });
+        let served = [ONECOPY.name, MIDDLE_R.name];
+        if !matches!(propagation, Propagation::Rows(choices) if served.contains(&choices.name)) {
+            return Err(LogPlaceError::NotWithNodes { what: "another protocol than onecopy and middle-r" });
         }
         if self.number("result_cache") > 0 {
             return Err(LogPlaceError::NotWithNodes { what: "a result cache" });

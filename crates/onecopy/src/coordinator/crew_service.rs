@@ -11,6 +11,8 @@ use cluster::event::{Event, Found};
 use cluster::ids::{CrewId, SessionId};
 use cluster::parts::replica::Offer;
 use cluster::protocols::ReplicaStatus;
+use cluster::protocols::rows::Choices;
+use cluster::time::Time;
 use tokio::sync::mpsc;
 
 use super::core::{NotJoined, OutcomeQuestion};
@@ -95,6 +97,13 @@ impl Leader {
         }
     }
 
+    /// Grants a lease, unless it would be of no use: each makes commits wait for what its node notes.
+    fn grant(&self, crew: CrewId, sent: Time) {
+        if self.kind.choices().is_some_and(Choices::places_reads_by_load) {
+            self.core.grant(crew, sent);
+        }
+    }
+
     async fn take(&self, crew: CrewId, message: ToLeader) {
         match message {
             ToLeader::Said(said) => {
@@ -112,7 +121,7 @@ impl Leader {
             ToLeader::Spill { .. } => {}
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
             ToLeader::Backends { round, backends } => self.crews.note_backends(crew, round, backends),
-            ToLeader::Lease { sent } => self.core.grant(crew, sent),
+            ToLeader::Lease { sent } => self.grant(crew, sent),
             ToLeader::Noted { upto } => self.core.noted(crew, upto),
             ToLeader::LeaseEnded => self.core.lease_ended(crew),
             ToLeader::Outside(placed) => self.core.note_outside(crew, placed),

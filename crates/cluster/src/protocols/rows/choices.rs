@@ -29,6 +29,13 @@ pub struct Choices {
     pub patience_us: u64,
 }
 
+impl Choices {
+    /// Whether a read may run at any replica that has what it needs, so that sessions can place some by themselves.
+    pub fn places_reads_by_load(self) -> bool {
+        self.see == See::Fresh && matches!(self.home, HomePolicy::ConflictThenLoad | HomePolicy::Anchor)
+    }
+}
+
 /// How conflicting transactions are ordered before they are certified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {

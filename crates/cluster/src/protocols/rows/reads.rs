@@ -42,10 +42,8 @@ impl Rows {
     /// What a session has to know to place a read at a replica without asking: it takes reads, holds all, and reads choose by load.
     pub(super) fn offered(&self, replica: ReplicaId) -> Option<Offer> {
         let replica = self.replicas.get(usize::from(replica.0))?;
-        let by_load = self.choices.see == See::Fresh
-            && matches!(self.choices.home, HomePolicy::ConflictThenLoad | HomePolicy::Anchor);
         let takes = replica.shows(Version::ZERO) && !replica.is_suspect && !replica.is_drained;
-        let may_be_chosen = by_load && takes && !self.placement.is_partial();
+        let may_be_chosen = self.choices.places_reads_by_load() && takes && !self.placement.is_partial();
         may_be_chosen.then_some(Offer {
             incarnation: replica.incarnation,
             applied: replica.applied,

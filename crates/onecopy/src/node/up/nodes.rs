@@ -28,6 +28,7 @@ use pgserver::{Home, Server, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::NodeError;
+use crate::cli::protocol::Protocol;
 use crate::cli::{Cli, Command, Up};
 use crate::config::is_variable;
 use crate::node::signals::Signals;
@@ -96,12 +97,15 @@ fn check_flags(up: &Up) -> Result<(), NodesError> {
     let Command::Up(default) = Cli::parse_from(["onecopy", "up"]).command else {
         unreachable!("the command is up")
     };
-    // Of the flags that change a protocol, this one concerns protocol `onecopy`, too.
-    let own = up.protocol.chain_patience_ms;
+    let is_served = matches!(up.protocol.name, Protocol::Onecopy | Protocol::MiddleR);
+    // Of the flags that change a protocol, these concern protocols that are served, too.
     let mut changed = default.protocol.clone();
-    (changed.name, changed.chain_patience_ms) = (up.protocol.name, own);
+    (changed.name, changed.chain_patience_ms) = (up.protocol.name, up.protocol.chain_patience_ms);
+    if up.protocol.name == Protocol::MiddleR {
+        changed.see.clone_from(&up.protocol.see);
+    }
     let flags = [
-        ("--protocol", up.protocol.name != default.protocol.name),
+        ("--protocol", !is_served),
         ("a flag that changes the protocol", up.protocol != changed),
         ("--elastic-..", up.elastic.config != default.elastic.config),
         ("--result-cache-mb", up.limits.result_cache_mb > 0),
@@ -304,6 +308,7 @@ mod tests {
     fn flags_that_need_one_node_are_refused_by_name() {
         for flags in [
             &["--protocol", "eager"][..],
+            &["--protocol", "gargamel"],
             &["--see", "local"],
             &["--elastic-replicas", "2..4"],
             &["--result-cache-mb", "1"],
@@ -314,9 +319,12 @@ mod tests {
         let all = up(&["--protocol", "c-jdbc", "--result-cache-mb", "1"]);
         let error = check_flags(&all).unwrap_err().to_string();
         assert!(error.starts_with("--protocol, --result-cache-mb cannot"), "{error}");
-        for flags in
-            [&[][..], &["--chain-patience-ms", "5"], &["--pool-mode", "transaction", "--http-port", "9000"]]
-        {
+        for flags in [
+            &[][..],
+            &["--protocol", "middle-r", "--see", "fresh"],
+            &["--chain-patience-ms", "5"],
+            &["--pool-mode", "transaction", "--http-port", "9000"],
+        ] {
             assert!(check_flags(&up(flags)).is_ok(), "{flags:?}");
         }
     }

@@ -216,7 +216,7 @@ fn settings_text(up: &Up, nodes: u16) -> String {
         "transaction_size_max = \"{}MB\"\nreader_patience = \"{}s\"\nlog_size_max = \"{}MB\"\n\
          parked_log_size_max = \"{}MB\"\nchain_patience = \"{}ms\"\nstop_patience = \"{}s\"\ndrain_patience = \"{}ms\"\nhealth_deadline = \"{}ms\"\n\
          takeover_after = \"{}ms\"\nlogins_max = {}\nlogins_per_address_max = {}\nsessions_max = {sessions_max}\n\
-         sequences = {:?}\npool_mode = {:?}\npool_size = {}\npool_wait = \"{}ms\"\n",
+         protocol = {:?}\nsee = {:?}\nsequences = {:?}\npool_mode = {:?}\npool_size = {}\npool_wait = \"{}ms\"\n",
         up.limits.transaction_max_mb,
         up.limits.reader_patience,
         up.limits.log_max_mb,
@@ -228,6 +228,8 @@ fn settings_text(up: &Up, nodes: u16) -> String {
         up.patience.takeover_after_ms,
         up.logins_max,
         up.logins_max,
+        up.protocol.name.name(),
+        up.protocol.see,
         up.sequences,
         up.pool.mode,
         up.pool.size,
