@@ -82,6 +82,13 @@ impl StrikeKind {
     }
 }
 
+impl StrikeKind {
+    /// Whether clients of the node have to go to another one.
+    fn loses_node(self) -> bool {
+        matches!(self, Self::Leader | Self::Node | Self::StopLeader | Self::Stop)
+    }
+}
+
 impl fmt::Display for StrikeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Two gaps are taken of each strike: the longest in which no such client got a transaction through, and for each such client the longest of
-//! its own. A client that was connected to the struck node meanwhile is left out.
+//! its own. A client that was connected to the struck node meanwhile is left out. Of these, the third part of the table tells how long
+//! each waited for its first transaction at another node, where their node was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,34 +36,45 @@ struct Gaps {
     service: Gap,
     /// Of each client.
     clients: Vec<Gap>,
+    /// Until each client of a lost node has got a transaction through elsewhere.
+    moved_us: Vec<u64>,
+}
+
+/// The waits after strikes of one kind, in microseconds.
+#[derive(Default)]
+struct Waits {
+    service: Vec<u64>,
+    clients: Vec<u64>,
+    moved: Vec<u64>,
 }
 
 /// The table of gaps by kind of strike.
 pub(in crate::live) fn table(attempts: &[Attempt], strikes: &[Strike]) -> String {
-    let mut kinds: BTreeMap<StrikeKind, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
+    let mut kinds: BTreeMap<StrikeKind, Waits> = BTreeMap::new();
     for (strike, gaps) in strikes.iter().zip(all(attempts, strikes)) {
-        let (service, clients) = kinds.entry(strike.kind).or_default();
-        service.push(gaps.service.length_us);
-        clients.extend(gaps.clients.iter().map(|gap| gap.length_us));
+        let waits = kinds.entry(strike.kind).or_default();
+        waits.service.push(gaps.service.length_us);
+        waits.clients.extend(gaps.clients.iter().map(|gap| gap.length_us));
+        waits.moved.extend(gaps.moved_us);
     }
+    let titles = format!("|{:>9}{:>9}{:>9}", "median", "95 %", "longest").repeat(3);
     let mut text = format!(
-        "{:<28}{:>6} |{:^27}|{:^27}\n{:<28}{:>6} |{:>9}{:>9}{:>9}|{:>9}{:>9}{:>9}\n",
+        "{:<28}{:>6} |{:^27}|{:^27}|{:^27}\n{:<28}{:>6} {titles}\n",
         "gap, ms",
         "",
         "of all living clients",
         "of one living client",
+        "of a client of the lost node",
         "strike",
         "times",
-        "median",
-        "95 %",
-        "longest",
-        "median",
-        "95 %",
-        "longest"
     );
-    for (kind, (mut service, mut clients)) in kinds {
+    for (kind, Waits { mut service, mut clients, mut moved }) in kinds {
         let _ = write!(text, "{kind:<28}{:>6} ", service.len());
-        for gaps in [&mut service, &mut clients] {
+        for gaps in [&mut service, &mut clients, &mut moved] {
+            if gaps.is_empty() {
+                let _ = write!(text, "|{:>27}", "");
+                continue;
+            }
             gaps.sort_unstable();
             let [median, most, longest] = [50, 95, 100].map(|percent| percentile(gaps, percent) / 1_000);
             let _ = write!(text, "|{median:>9}{most:>9}{longest:>9}");
@@ -142,7 +154,22 @@ fn of(attempts: &[Attempt], strike: &Strike, until_us: u64) -> Gaps {
     let mut service: Vec<u64> = clients.values().flatten().copied().collect();
     service.sort_unstable();
     let longest = |ends: &Vec<u64>| longest(ends, strike.at_us, until_us);
-    Gaps { service: longest(&service), clients: clients.values().map(longest).collect() }
+    let moved_us = if strike.kind.loses_node() { moved(attempts, strike, &struck) } else { Vec::new() };
+    Gaps { service: longest(&service), clients: clients.values().map(longest).collect(), moved_us }
+}
+
+/// How long each of these clients of a lost node waited for its first transaction at another one, if it went there.
+fn moved(attempts: &[Attempt], strike: &Strike, struck: &BTreeSet<u32>) -> Vec<u64> {
+    let first = |client: &u32| {
+        let elsewhere = attempts.iter().filter(|attempt| {
+            attempt.client == *client
+                && attempt.ending == Ending::Done
+                && Some(attempt.node) != strike.node
+                && (strike.at_us..strike.back_us).contains(&attempt.end_us)
+        });
+        elsewhere.map(|attempt| attempt.end_us - strike.at_us).min()
+    };
+    struck.iter().filter_map(first).collect()
 }
 
 /// The longest part of a span without a commit.
@@ -184,6 +211,11 @@ mod tests {
         assert_eq!(gaps.service, Gap { length_us: 200_000, from_us: 1_000_000 });
         assert_eq!(gaps.clients.iter().map(|gap| gap.length_us).collect::<Vec<_>>(), [350_000, 300_000]);
 
+        assert_eq!(gaps.moved_us, [] as [u64; 0], "it came to another node after its own was back");
+        attempts.push(done(3, 1, 1_300_000));
+        let strike = Strike { back_us: 4_000_000, ..strikes()[0] };
+        assert_eq!(of(&attempts, &strike, 5_000_000).moved_us, [300_000]);
+
         // An error is no commit, and the last attempt ends the last gap.
         attempts.push(Attempt { ending: Ending::Again, ..done(1, 1, 3_500_000) });
         assert_eq!(of(&attempts, &strikes()[0], 5_000_000).service.length_us, 2_000_000);
@@ -197,7 +229,7 @@ mod tests {
         let strikes = strikes();
         let table = table(&attempts, &strikes);
         let row = table.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(row, "leader killed 2 | 700 3600 3600| 700 3600 3600", "{table}");
+        assert_eq!(row, "leader killed 2 | 700 3600 3600| 700 3600 3600|", "{table}");
 
         let line = |time: &str, text: &str| (2, format!("2026-11-29T{time}Z  WARN {text}"));
         let said = [line("07:00:01.400000", "this node has the lead"), line("07:00:09.000000", "later")];

@@ -65,7 +65,7 @@ fn excuses(strike: &Strike, attempt: &Attempt, why: &str) -> bool {
     meets
         && strike.node == Some(attempt.node)
         && match strike.kind {
-            StrikeKind::Leader | StrikeKind::Node | StrikeKind::StopLeader | StrikeKind::Stop => true,
+            kind if kind.loses_node() => true,
             StrikeKind::CutEtcd => why.starts_with(CANNOT_SERVE),
             _ => false,
         }
