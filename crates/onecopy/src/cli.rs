@@ -379,6 +379,18 @@ pub(crate) enum NodeAction {
         #[arg(value_name = "NODE")]
         to: Option<String>,
     },
+    /// Let no clients in at a node, and end its sessions between two transactions, for instance before its machine is stopped.
+    Drain {
+        /// The node.
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Let clients in again at a drained node.
+    Undrain {
+        /// The node.
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
     /// Start the program of a node anew, for instance after an upgrade, while its clients wait for a moment.
     Restart {
         /// The node [default: the one that is asked].

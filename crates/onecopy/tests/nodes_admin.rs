@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cluster::nodes::{COUNT, NAMES, SLOWER, World};
 use cluster::raw::Raw;
 use cluster::served::WITHIN;
-use cluster::{programs, rows, run, table, value};
+use cluster::{connect, programs, rows, run, table, value};
 use rustix::process::Signal;
 use tokio_postgres::Client;
 use wire::backend::{Fields, tag};
@@ -200,6 +200,48 @@ async fn pause_is_about_all_nodes(world: &World) {
     run(&world.client(2).await, "DELETE FROM noted").await;
 }
 
+/// DRAIN NODE at the leader, said elsewhere: the lead moves, open transactions end by themselves, and nobody comes in until UNDRAIN.
+async fn a_drained_node_lets_nobody_in(world: &World) {
+    let drained = world.leader().await;
+    let elsewhere = (drained + 1) % 3;
+    let name = NAMES[drained];
+    let (idle, busy) = (world.client(drained).await, world.client(drained).await);
+    run(&idle, "SELECT 1").await;
+    let admin = world.admin(elsewhere).await;
+    let draining =
+        tokio::spawn(async move { admin.simple_query(&format!("DRAIN NODE {name}")).await.map(|_| ()) });
+    until("the lead is handed over", async || world.leader().await != drained).await;
+    // A session of the node can begin something until the node has told it to end.
+    until("the idle session ends", async || idle.batch_execute("SELECT 1").await.is_err()).await;
+    draining.await.unwrap().unwrap();
+    assert!(busy.batch_execute("SELECT 1").await.is_err());
+    let refused_client = connect("127.0.0.1", world.setups[drained].port, "postgres").await;
+    let refused_client = refused_client.err().unwrap();
+    assert_eq!(refused_client.as_db_error().unwrap().code().code(), "57P03", "{refused_client:?}");
+    let nodes = rows(&world.admin(elsewhere).await, "SHOW NODES").await;
+    let shown: Vec<&str> = nodes.iter().map(|row| row["drained"].as_str()).collect();
+    assert_eq!(shown.iter().position(|drained| *drained == "yes"), Some(drained), "{nodes:?}");
+    let moved = refused(&world.admin(elsewhere).await, &format!("MOVE LEADER TO {name}")).await;
+    assert_eq!(moved[0], "55000", "{moved:?}");
+    run(&world.admin(drained).await, "UNDRAIN NODE").await;
+    // A transaction that is open is waited for.
+    let busy = world.client(drained).await;
+    run(&busy, "BEGIN; INSERT INTO noted VALUES (40, 'open')").await;
+    let port = world.setups[elsewhere].port.to_string();
+    let draining =
+        tokio::spawn(async move { programs::onecopy(&["node", "drain", name, "--port", &port]).await });
+    until("it is drained", async || {
+        rows(&world.admin(elsewhere).await, "SHOW NODES").await[drained]["drained"] == "yes"
+    })
+    .await;
+    assert!(!draining.is_finished());
+    run(&busy, "COMMIT").await;
+    let said = draining.await.unwrap();
+    assert!(said.status.success(), "{}", programs::text(&said));
+    run(&world.admin(elsewhere).await, &format!("UNDRAIN NODE {name}")).await;
+    run(&world.client(drained).await, "DELETE FROM noted").await;
+}
+
 /// A client that goes away while the leader does something for it.
 async fn a_command_goes_on_without_its_client(world: &World) {
     let follower = (world.leader().await + 1) % 3;
@@ -288,5 +330,6 @@ async fn the_admin_database_answers_alike_at_every_node() {
     show_nodes_tells_what_each_node_knows(&world).await;
     pause_is_about_all_nodes(&world).await;
     a_command_goes_on_without_its_client(&world).await;
+    a_drained_node_lets_nobody_in(&world).await;
     the_loss_of_a_node_is_told(&mut world).await;
 }

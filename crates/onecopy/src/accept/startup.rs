@@ -113,6 +113,13 @@ type Opened = (Client, Vec<(String, String)>);
 pub(super) async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
     let (room, waiting) =
         (coordinator.local.runtime_config.room(), Arc::clone(&coordinator.local.waiting_room));
+    if coordinator.local.sessions.is_drained() {
+        return Err(Fault::Fatal(Refusal::new(
+            sqlstate::CANNOT_CONNECT_NOW,
+            "this node is drained",
+            "Connect to another node. UNDRAIN NODE, in the database \"onecopy\", lets clients in again.",
+        )));
+    }
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
         return Ok(permit);
     }

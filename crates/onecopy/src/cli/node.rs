@@ -11,6 +11,8 @@ pub(crate) async fn command(node: &Node, progress: &Progress) -> Result<(), Comm
         NodeAction::List => "SHOW NODES".to_owned(),
         NodeAction::MoveLeader { to: None } => "MOVE LEADER".to_owned(),
         NodeAction::MoveLeader { to: Some(to) } => format!("MOVE LEADER TO {to}"),
+        NodeAction::Drain { node } => format!("DRAIN NODE {node}"),
+        NodeAction::Undrain { node } => format!("UNDRAIN NODE {node}"),
         NodeAction::Restart { node: None } => "RESTART NODE".to_owned(),
         NodeAction::Restart { node: Some(node) } => format!("RESTART NODE {node}"),
     };

@@ -314,6 +314,8 @@ pub(crate) struct SessionRegistry {
     /// Why they begin no work, if anything keeps them from it.
     pub(crate) pauses: Pauses,
     is_open: AtomicBool,
+    /// DRAIN NODE was said.
+    is_drained: AtomicBool,
     /// Number of drains so far.
     drains: AtomicU64,
     /// The anchor that is about to be replaced, plus one.
@@ -326,6 +328,7 @@ impl Default for SessionRegistry {
             inside: Mutex::default(),
             pauses: Pauses::default(),
             is_open: AtomicBool::new(false),
+            is_drained: AtomicBool::new(false),
             drains: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
         }
@@ -407,6 +410,21 @@ impl SessionRegistry {
     /// Whether clients may log in.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Whether new clients are served.
+    pub(crate) fn takes_clients(&self) -> bool {
+        self.is_open() && !self.is_drained()
+    }
+
+    /// Whether the node is drained: it lets no new clients in.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::SeqCst)
+    }
+
+    /// Drains the node, or ends that.
+    pub(crate) fn set_drained(&self, is_drained: bool) {
+        self.is_drained.store(is_drained, Ordering::SeqCst);
     }
 
     /// Lets clients log in, or not.

@@ -117,7 +117,7 @@ fn nodes(of: &Subject, reached_at: IpAddr) -> serde_json::Value {
 
 /// The reason why `/ready` reports 503.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
-    if !coordinator.local.sessions.is_open() {
+    if !coordinator.local.sessions.takes_clients() {
         Some("no clients are let in: starting or stopping")
     } else if coordinator.local.sessions.pauses.is_by_command() {
         Some("paused")

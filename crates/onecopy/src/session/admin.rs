@@ -19,9 +19,9 @@ mod hand_over;
 mod here;
 pub(crate) mod membership;
 mod memory;
+mod node_order;
 mod placement;
 mod placement_advice;
-mod restart;
 mod show;
 mod table;
 mod transactions;
@@ -244,7 +244,7 @@ impl Admin {
             Command::Resume(Reach::OwnNode) => Ok(self.here.resume().map(|()| Vec::new())?),
             Command::Kill(id) => nodes.kill(*id).await.map(|()| Vec::new()),
             Command::MoveLeader(to) => Ok(vec![vec![nodes.move_leader(to.as_deref()).await?]]),
-            Command::Restart(node) => nodes.restart(node.as_deref()).await.map(|()| Vec::new()),
+            Command::Node(order) => nodes.order(order).await.map(|()| Vec::new()),
             Command::Reload => Ok(self.reload()?),
             _ => Ok(Vec::new()),
         }

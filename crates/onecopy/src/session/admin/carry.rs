@@ -105,7 +105,9 @@ async fn at_this_node(
         Command::MoveLeader(to) => {
             Ok(vec![vec![hand_over::run(&Nodes { here, role }, to.as_deref()).await?]])
         }
-        Command::Restart(None) => here.coordinator.local.succession.ask().await.map(|()| Vec::new()),
+        Command::Node(order) if order.is_own() => {
+            Nodes { here, role }.order_own(order).await.map(|()| Vec::new())
+        }
         other => Err(misdirected(other)),
     }
 }

@@ -6,6 +6,7 @@ use wire::sqlstate;
 
 use super::checkpoints;
 use super::membership::{self, Order};
+use super::node_order::NodeOrder;
 use super::placement;
 use super::placement::Placing;
 use crate::config::hba::Right;
@@ -45,8 +46,8 @@ pub(super) enum Command {
     Kill(u64),
     /// MOVE LEADER: another node leads from now on, this one if it is named.
     MoveLeader(Option<String>),
-    /// RESTART NODE: another process takes the place of this node's, or of that of the node that is named.
-    Restart(Option<String>),
+    /// A command about one node.
+    Node(NodeOrder),
     /// Said by nodes only: sessions begin nothing until a leader is joined anew, or [`Self::Release`].
     Hold,
     /// Said by nodes only: the end of [`Self::Hold`].
@@ -134,7 +135,7 @@ const VIEWS: [(&str, View, &str); 26] = [
 ];
 
 /// Commands other than SHOW, each with its description.
-const ACTIONS: [(&str, &str); 28] = [
+const ACTIONS: [(&str, &str); 30] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares all replicas that are up; quarantines one that differs"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
@@ -173,6 +174,8 @@ const ACTIONS: [(&str, &str); 28] = [
     ("MOVE LEADER TO node", "has this node lead"),
     ("RESTART NODE", "starts the program of this node anew, while its clients wait for a moment"),
     ("RESTART NODE node", "the same for another node"),
+    ("DRAIN NODE node", "lets no clients in at a node, and ends its sessions between transactions"),
+    ("UNDRAIN NODE node", "lets clients in again at a drained node"),
     ("RELOAD", "reads the configuration of this node again"),
     ("KILL id", "ends a session"),
 ];
@@ -180,7 +183,6 @@ const ACTIONS: [(&str, &str); 28] = [
 /// What nodes say to each other.
 pub(super) const HOLD: &str = "HOLD NODE";
 pub(super) const RELEASE: &str = "RELEASE NODE";
-pub(super) const RESTART: &str = "RESTART NODE";
 
 /// Every command with its description.
 pub(super) fn help() -> Vec<Vec<String>> {
@@ -217,10 +219,8 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
         ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
         ["MOVE", "LEADER"] => Some(Command::MoveLeader(None)),
         ["MOVE", "LEADER", "TO", _] => last_word(sql).map(|node| Command::MoveLeader(Some(node))),
-        ["RESTART", "NODE"] => Some(Command::Restart(None)),
-        ["RESTART", "NODE", _] => last_word(sql).map(|node| Command::Restart(Some(node))),
         ["SET", ..] => Some(Command::Set),
-        _ => None,
+        other => NodeOrder::parse(other, last_word(sql)).map(Command::Node),
     };
     found.ok_or_else(|| {
         let known: Vec<String> = help().into_iter().filter_map(|row| row.into_iter().next()).collect();
@@ -262,7 +262,7 @@ impl Command {
             | Self::Reload
             | Self::Kill(_)
             | Self::MoveLeader(_)
-            | Self::Restart(_)
+            | Self::Node(_)
             | Self::Hold
             | Self::Release => Right::Command,
         }
@@ -292,7 +292,7 @@ impl Command {
             Self::Resume(_) => "RESUME",
             Self::Reload => "RELOAD",
             Self::Kill(_) => "KILL",
-            Self::Restart(_) => "RESTART",
+            Self::Node(order) => order.tag(),
             Self::Hold => HOLD,
             Self::Release => RELEASE,
             Self::Set | Self::Empty => "SET",
@@ -312,7 +312,7 @@ impl Command {
             | Self::Resume(_)
             | Self::Reload
             | Self::Kill(_)
-            | Self::Restart(_)
+            | Self::Node(_)
             | Self::Hold
             | Self::Release
             | Self::Set
@@ -331,7 +331,7 @@ impl Command {
             | Self::Reload
             | Self::Kill(_)
             | Self::MoveLeader(_)
-            | Self::Restart(_)
+            | Self::Node(_)
             | Self::Hold
             | Self::Release
             | Self::Set
@@ -402,7 +402,7 @@ impl View {
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Memory => "name entries bytes limit_bytes",
-            Self::Nodes => "name address role own epoch sessions lease_ms release since",
+            Self::Nodes => "name address role own epoch sessions lease_ms release since drained",
             Self::Pools => {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"

@@ -47,7 +47,7 @@ impl Here {
 
     /// Whether the node lets clients in.
     pub(super) fn serves(&self) -> bool {
-        self.sessions().is_open()
+        self.sessions().takes_clients()
     }
 
     /// Returns once no session has work in progress and no session begins any before RESUME.
@@ -131,7 +131,7 @@ impl Here {
         Err(no_session(id))
     }
 
-    /// The columns of SHOW NODES that only the node itself knows: epoch, sessions, lease, release, since.
+    /// The columns of SHOW NODES that only the node itself knows: epoch, sessions, lease, release, since, drained.
     pub(super) fn facts(&self) -> Vec<String> {
         let lease = match self.leading.get() {
             Some(leader) => leader.view.lease_left(),
@@ -143,6 +143,7 @@ impl Here {
             lease.map_or_else(String::new, |left| left.as_millis().to_string()),
             env!("CARGO_PKG_VERSION").to_owned(),
             timestamp(self.coordinator.local.since),
+            if self.sessions().is_drained() { "yes" } else { "no" }.to_owned(),
         ]
     }
 }
