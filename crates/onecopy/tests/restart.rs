@@ -5,6 +5,8 @@
 
 mod cluster;
 
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,8 +14,9 @@ use std::time::{Duration, Instant};
 use cluster::nodes::{NAMES, World};
 use cluster::plain::Plain;
 use cluster::served::{Node, Setup, WITHIN};
-use cluster::{connect, run, value};
+use cluster::{connect, programs, run, table, value};
 use rustix::process::Signal;
+use tokio::io::AsyncWriteExt;
 use tokio_postgres::{Client, NoTls};
 
 /// What a process says that is replaced.
@@ -165,12 +168,42 @@ async fn clients_of_all_nodes_go_on_while_each_node_is_restarted() {
     world.nodes.into_iter().flatten().for_each(Node::stop);
 }
 
+/// A client over TLS, whose keys cannot be passed on. Returns what it was told when it came back after the restart.
+async fn encrypted(port: u16, admin: &Client, act: impl AsyncFnOnce()) -> String {
+    let target = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=require");
+    let mut command = programs::command(programs::program("psql").to_str().unwrap(), &["-X", &target]);
+    let mut psql =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut typed = psql.stdin.take().unwrap();
+    typed.write_all(b"SELECT 1;\n").await.unwrap();
+    until("psql has not come", async || {
+        table(admin, "SHOW CLIENTS").await.iter().any(|row| row.iter().any(|cell| cell == "psql"))
+    })
+    .await;
+    act().await;
+    typed.write_all(b"SELECT 2;\n").await.unwrap();
+    drop(typed);
+    programs::text(&programs::finish("psql", psql.wait_with_output()).await)
+}
+
 #[tokio::test]
 async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     let server = Plain::start().await;
     run(&server.client().await, "CREATE TABLE noted (id int PRIMARY KEY, v text)").await;
-    let settings = "log_format = \"text\"\nadmin_users = \"postgres\"\n";
-    let setup = Setup::new(&[&server], settings);
+    let setup = Setup::new(&[&server], "");
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let file = |name: &str, text: String| {
+        let path = setup.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let (seen, key) =
+        (file("node.crt", certificate.cert.pem()), file("node.key", certificate.signing_key.serialize_pem()));
+    let settings = format!(
+        "log_format = \"text\"\nadmin_users = \"postgres\"\ntls_certificate_file = {seen:?}\ntls_key_file = {key:?}\n"
+    );
+    setup.write(&[server.port], &settings);
     let node = setup.serve(&[]).await;
     let furnished = Furnished::at(setup.port).await;
     let ends = Arc::<AtomicBool>::default();
@@ -184,13 +217,18 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     assert_eq!(refused.code().code(), "55000", "{refused:?}");
     assert!(refused.detail().unwrap().contains("nonsense"), "{refused:?}");
     assert_eq!(restarts(&setup), 0);
-    setup.write(&[server.port], settings);
-    for round in 1..3 {
-        let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    setup.write(&[server.port], &settings);
+    let ended = encrypted(setup.port, &admin, async || {
         run(&admin, "RESTART NODE").await;
-        until("it is not replaced", async || restarts(&setup) == round).await;
+        until("it is not replaced", async || restarts(&setup) == 1).await;
         furnished.must_have_all().await;
-    }
+    })
+    .await;
+    assert!(ended.contains("FATAL") && ended.contains("(the keys of TLS)"), "{ended}");
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    run(&admin, "RESTART NODE").await;
+    until("it is not replaced", async || restarts(&setup) == 2).await;
+    furnished.must_have_all().await;
     ends.store(true, Ordering::Relaxed);
     let made = quiet.await.unwrap();
     assert_eq!(value(&server.client().await, "SELECT count(*) FROM noted").await, made.to_string());

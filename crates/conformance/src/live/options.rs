@@ -56,7 +56,7 @@ pub(crate) struct Options {
 
     /// Inject only these faults, separated by commas: kill, hang, backend, backends, cut, connections, drain, rebuild, node, all,
     /// place. With --nodes: leader, hang-leader, cut-etcd, cut-nodes, deaf-leader, mute-leader, etcd-leader, node,
-    /// move, stop-leader, stop; all of them: all.
+    /// move, stop-leader, stop, restart; all of them: all.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
     pub(super) strikes: Vec<String>,
 

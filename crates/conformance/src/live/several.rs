@@ -12,6 +12,7 @@
 //! | `deaf-leader`, `mute-leader` | the same in one direction: the leading node hears nothing, or is not heard |
 //! | `move` | MOVE LEADER |
 //! | `stop-leader`, `stop` | the leading node, or another one, stops in good order (SIGTERM), and is started again |
+//! | `restart` | another process takes the place of a node's (RESTART NODE), which may lead |
 //! | `etcd-leader` | kill -9 of the member of etcd that leads, which is started again |
 //!
 //! Paths are cut by proxies ([`testbed::wire`]).
@@ -70,6 +71,8 @@ pub(crate) enum StrikeKind {
     StopLeader,
     /// Another node stops in good order.
     Stop,
+    /// A node starts its program anew and keeps its clients.
+    Restart,
 }
 
 impl StrikeKind {
@@ -103,6 +106,7 @@ impl fmt::Display for StrikeKind {
             Self::Move => "leader moved",
             Self::StopLeader => "leader stopped",
             Self::Stop => "other node stopped",
+            Self::Restart => "node restarted",
         })
     }
 }
@@ -163,6 +167,7 @@ impl Striker<'_> {
                 StrikeKind::Node | StrikeKind::Stop => {
                     Some(other(&mut dice, leader, self.course.ports.len()))
                 }
+                StrikeKind::Restart => Some(dice.index(self.course.ports.len())),
                 _ => Some(leader),
             };
             let at_us = self.course.now_us();
@@ -216,6 +221,9 @@ impl Striker<'_> {
                     .map_err(|error| Fault::Missing(format!("a node was not stopped: {error}")))?;
                 sleep(DOWN).await;
                 self.nodes.start_again(node, &self.course.interrupt)?;
+            }
+            (StrikeKind::Restart, Some(node)) => {
+                return Ok(service::restart(&self.course.ports, node).await);
             }
             (StrikeKind::Move, Some(node)) => return Ok(service::move_leader(self.course.ports[node]).await),
             _ => self.kill_leader_of_etcd().await?,
@@ -272,7 +280,7 @@ mod tests {
     fn strikes_are_named_one_by_one_or_all_at_once() {
         let named = |text: &str| StrikeKind::named(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(named("hang-leader,node").unwrap(), [StrikeKind::HangLeader, StrikeKind::Node]);
-        assert_eq!(named("all").unwrap().len(), 11);
+        assert_eq!(named("all").unwrap().len(), 12);
         assert!(named("kill").is_err());
         let mut dice = Dice::new(1);
         assert!((0..20).all(|_| other(&mut dice, 1, 3) != 1));

@@ -147,6 +147,8 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
     };
     if node.passes_sessions() {
         clients = clients.restarted_by(Restarts::take(restart, successor.clone(), &leader.local));
+    } else {
+        Restarts::refuse(restart);
     }
     let mut member_registry = MemberRegistry::open(&leader, membership.clone(), places)?;
     tokio::select! {

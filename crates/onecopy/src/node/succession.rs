@@ -161,6 +161,17 @@ impl Restarts {
         Self { signal, requests, successor }
     }
 
+    /// Says at each signal that this process cannot be replaced, because of its kind of node.
+    pub(super) fn refuse(mut signal: Signal) {
+        tokio::spawn(async move {
+            while signal.recv().await.is_some() {
+                tracing::warn!(
+                    "SIGUSR2 has no effect: this kind of node cannot pass its sessions to another process"
+                );
+            }
+        });
+    }
+
     /// The signal that asks for a restart.
     pub(super) fn signal() -> Result<Signal, NodeError> {
         signals::take(SignalKind::user_defined2())

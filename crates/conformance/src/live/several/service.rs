@@ -44,6 +44,32 @@ pub(super) async fn move_leader(port: u16) -> Result<(), String> {
     Ok(())
 }
 
+/// Restarts a node, and waits until another process serves in its place.
+pub(super) async fn restart(ports: &[u16], node: usize) -> Result<(), String> {
+    let before = since(ports[node], node).await.ok_or("the node does not tell since when it runs")?;
+    let admin = Session::try_open(ports[node], "onecopy").await.ok_or("the node lets nobody in")?;
+    let asked = timeout(MOVE_MAX, admin.simple("RESTART NODE")).await;
+    asked
+        .map_err(|_| format!("no answer within {} s", MOVE_MAX.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    let end = Instant::now() + BACK_WITHIN;
+    while since(ports[node], node).await.is_none_or(|since| since == before) {
+        if Instant::now() >= end {
+            return Err(format!("it is not restarted within {} s", BACK_WITHIN.as_secs()));
+        }
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// When the process of a node began, as it says itself.
+async fn since(port: u16, node: usize) -> Option<String> {
+    const SINCE: usize = 8;
+    let admin = Session::try_open(port, "onecopy").await?;
+    let nodes = timeout(QUESTION_MAX, admin.simple("SHOW NODES")).await.ok()?.ok()?;
+    nodes.get(node)?.get(SINCE).filter(|since| !since.is_empty()).cloned()
+}
+
 /// Waits until all nodes serve, or says what is missing.
 pub(super) async fn back(ports: &[u16], course: &Course) -> Result<(), String> {
     let end = Instant::now() + BACK_WITHIN;
