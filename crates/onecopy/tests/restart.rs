@@ -14,13 +14,10 @@ use std::time::{Duration, Instant};
 use cluster::nodes::{NAMES, World};
 use cluster::plain::Plain;
 use cluster::served::{Node, Setup, WITHIN};
-use cluster::{connect, programs, run, table, value};
+use cluster::{connect, programs, rows, run, table, value};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio_postgres::{Client, NoTls};
-
-/// What a process says that is replaced.
-const PASSES: &str = "another process takes over";
 
 /// Waits until something is so.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -31,9 +28,20 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// How often a process of the node was replaced.
-fn restarts(setup: &Setup) -> usize {
-    setup.said().matches(PASSES).count()
+/// When the process of a node began, to the second.
+async fn since(setup: &Setup) -> String {
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    let nodes = rows(&admin, "SHOW NODES").await;
+    nodes.iter().find(|row| row["own"] == "yes").unwrap()["since"].clone()
+}
+
+/// Restarts a node by this command or signal, and waits until the next process serves.
+async fn restart(setup: &Setup, ask: impl AsyncFnOnce()) {
+    let before = since(setup).await;
+    // The next process must not begin in the same second.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    ask().await;
+    until("it is not replaced", async || since(setup).await != before).await;
 }
 
 /// A session with settings and statements of every kind.
@@ -132,23 +140,27 @@ async fn clients_of_all_nodes_go_on_while_each_node_is_restarted() {
     }
     for node in [(leader + 1) % 3, leader, (leader + 2) % 3] {
         let setup = &world.setups[node];
-        let before = restarts(setup);
         let holder = world.client(node).await;
         run(&holder, "CREATE TEMPORARY TABLE own (v int)").await;
         let open = world.client(node).await;
         run(&open, "BEGIN; SELECT 1").await;
-        if node == leader {
-            let elsewhere = world.admin((leader + 2) % 3).await;
-            run(&elsewhere, &format!("RESTART NODE {}", NAMES[node])).await;
-        } else {
-            world.nodes[node].as_ref().unwrap().signal(Signal::USR2);
-        }
         // Its transaction is waited for.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        run(&open, "SELECT 1; COMMIT").await;
+        let committing = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            run(&open, "SELECT 1; COMMIT").await;
+            open
+        });
+        restart(setup, async || {
+            if node == leader {
+                let elsewhere = world.admin((leader + 2) % 3).await;
+                run(&elsewhere, &format!("RESTART NODE {}", NAMES[node])).await;
+            } else {
+                world.nodes[node].as_ref().unwrap().signal(Signal::USR2);
+            }
+        })
+        .await;
         must_end(&holder, "temporary").await;
-        until("it is not replaced", async || restarts(setup) > before).await;
-        assert_eq!(value(&open, "SELECT 3").await, "3");
+        assert_eq!(value(&committing.await.unwrap(), "SELECT 3").await, "3");
         furnished[node].must_have_all().await;
         assert_ne!(world.leader().await, if node == leader { node } else { usize::MAX });
     }
@@ -205,6 +217,7 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     );
     setup.write(&[server.port], &settings);
     let node = setup.serve(&[]).await;
+    let began = since(&setup).await;
     let furnished = Furnished::at(setup.port).await;
     let ends = Arc::<AtomicBool>::default();
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
@@ -216,18 +229,16 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     let refused = refused.as_db_error().unwrap();
     assert_eq!(refused.code().code(), "55000", "{refused:?}");
     assert!(refused.detail().unwrap().contains("nonsense"), "{refused:?}");
-    assert_eq!(restarts(&setup), 0);
+    assert_eq!(since(&setup).await, began);
     setup.write(&[server.port], &settings);
     let ended = encrypted(setup.port, &admin, async || {
-        run(&admin, "RESTART NODE").await;
-        until("it is not replaced", async || restarts(&setup) == 1).await;
+        restart(&setup, async || run(&admin, "RESTART NODE").await).await;
         furnished.must_have_all().await;
     })
     .await;
     assert!(ended.contains("FATAL") && ended.contains("(the keys of TLS)"), "{ended}");
     let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
-    run(&admin, "RESTART NODE").await;
-    until("it is not replaced", async || restarts(&setup) == 2).await;
+    restart(&setup, async || run(&admin, "RESTART NODE").await).await;
     furnished.must_have_all().await;
     ends.store(true, Ordering::Relaxed);
     let made = quiet.await.unwrap();

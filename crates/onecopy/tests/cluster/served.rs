@@ -67,11 +67,6 @@ impl Setup {
         self.await_service(node).await
     }
 
-    /// What the processes of the node have said so far.
-    pub(crate) fn said(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("said")).unwrap()
-    }
-
     /// Starts a node with its output there. Does not wait until it accepts clients.
     pub(crate) fn spawn(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onecopy"));
