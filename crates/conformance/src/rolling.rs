@@ -82,12 +82,11 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
     let scratch = Scratch::new()?;
     let binaries = Binaries::find(options.pg_bin.as_deref())?;
-    let onecopy = match &options.onecopy {
-        Some(program) => program.clone(),
-        None => {
-            let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-            build::onecopy(&repository, &scratch, interrupt, news)?
-        }
+    let onecopy = if let Some(program) = &options.onecopy {
+        program.clone()
+    } else {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        build::onecopy(&repository, &scratch, interrupt, news)?
     };
     news("starting the servers");
     let nodes = usize::try_from(options.nodes).unwrap_or_default();

@@ -110,13 +110,13 @@ fn restart_before(restarts: &[Restart], end: &End) -> Option<usize> {
     let before = restarts.iter().rposition(|restart| restart.at <= end.at)?;
     let restart = restarts[before];
     let may_end = restart.node == end.node || restart.led;
-    (may_end && end.at - restart.at <= AFTER).then_some(before)
+    (may_end && end.at.saturating_sub(restart.at) <= AFTER).then_some(before)
 }
 
 /// The longest time without the end of a transaction, in a span.
 fn longest(ends: &[Duration], from: Duration, until: Duration) -> Duration {
     let pairs = ends.windows(2).filter(|pair| pair[1] > from && pair[0] < until);
-    pairs.map(|pair| pair[1] - pair[0].max(from)).max().unwrap_or_default()
+    pairs.map(|pair| pair[1].saturating_sub(pair[0].max(from))).max().unwrap_or_default()
 }
 
 /// The smallest that so many percent do not exceed.
