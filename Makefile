@@ -55,8 +55,10 @@ sim: setup
 	cargo xtask sim --seeds 10000 $(ARGS)
 	cargo xtask sim --protocol c-jdbc --seeds 10000
 	cargo xtask sim --nodes --seeds 10000
+	cargo xtask sim --nodes --protocol middle-r --seeds 10000
 	cargo xtask sim --mutants --seeds 12000
 	cargo xtask sim --nodes --mutants
+	cargo xtask sim --nodes --protocol middle-r --mutants
 
 chaos: setup-test
 	cargo xtask chaos $(if $(ARGS),$(ARGS),--seconds 600)

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use cluster::protocols::c_jdbc::Level;
 use cluster::protocols::c_jdbc::early_response::Respond;
+use cluster::protocols::middle_r::MIDDLE_R;
+use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::rows::Choices;
 use sim::c_jdbc::mutants::MUTANTS;
 use sim::c_jdbc::{self, Counts};
 use sim::check::Anomaly;
@@ -78,13 +81,18 @@ fn hunt(options: &Options) -> Result<(), Failed> {
 /// Runs the seeds of several nodes, or its mutants.
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 pub(super) fn nodes(options: &Options) -> Result<(), Failed> {
+    let Some(protocol) = [ONECOPY, MIDDLE_R].into_iter().find(|known| known.name == options.protocol) else {
+        println!("several nodes serve {} and {} only", ONECOPY.name, MIDDLE_R.name);
+        return Err(Failed(0));
+    };
     if options.mutants {
-        return hunt_nodes(options);
+        return hunt_nodes(options, protocol);
     }
     let count = if options.trace { 1 } else { options.seeds };
+    let switches = nodes::Switches { protocol, ..nodes::Switches::default() };
     let mut failed = 0;
     for seed in options.seed..options.seed + count {
-        let (findings, trace) = nodes::run_seed(seed, nodes::Switches::default(), options.trace);
+        let (findings, trace) = nodes::run_seed(seed, switches, options.trace);
         for line in &trace {
             println!("{line}");
         }
@@ -98,12 +106,13 @@ pub(super) fn nodes(options: &Options) -> Result<(), Failed> {
 }
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
-fn hunt_nodes(options: &Options) -> Result<(), Failed> {
+fn hunt_nodes(options: &Options, protocol: Choices) -> Result<(), Failed> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survivors = 0;
     println!("| rule off | seeds until found | example |\n|---|---|---|");
-    for mutant in nodes::mutants::MUTANTS.iter().filter(|mutant| mutant.name.contains(&options.only)) {
-        let mut switches = nodes::Switches::default();
+    let mutants = if protocol == MIDDLE_R { nodes::mutants::LOCAL_MUTANTS } else { nodes::mutants::MUTANTS };
+    for mutant in mutants.iter().filter(|mutant| mutant.name.contains(&options.only)) {
+        let mut switches = nodes::Switches { protocol, ..nodes::Switches::default() };
         (mutant.switch)(&mut switches);
         let finding = |seed| nodes::run_seed(seed, switches, false).0.into_iter().next();
         let mut seeds = options.seed..options.seed + options.seeds;

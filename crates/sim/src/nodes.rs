@@ -4,7 +4,7 @@
 //! else. Nodes are killed, stopped and woken, cut off from the chair, from each other in one direction or both, or from a server; links
 //! are reset; the chair has no leader for a while, and answers of it get lost. Clocks run 5 % fast or slow.
 //!
-//! The judge wants: no read misses what was shown before it began, each request is in the log once if its client was told so, and every
+//! The judge wants: no read misses what was shown before it began (under `middle-r`: what its session has seen or committed before), each request is in the log once if its client was told so, and every
 //! client of a living node is served in the end, so no outcome stays unknown.
 
 mod chair;
@@ -18,10 +18,16 @@ mod servers;
 mod world;
 
 use cluster::nodes::Rules;
+use cluster::protocols::onecopy::ONECOPY;
+use cluster::protocols::rows::{self, Choices};
 
 /// The rules, one switch each.
 #[derive(Clone, Copy, Debug)]
 pub struct Switches {
+    /// The protocol of the core.
+    pub protocol: Choices,
+    /// Its rules.
+    pub rows: rows::Rules,
     /// The rules of the pure parts.
     pub nodes: Rules,
     /// An append compares the chair.
@@ -39,6 +45,8 @@ pub struct Switches {
 impl Default for Switches {
     fn default() -> Self {
         Self {
+            protocol: ONECOPY,
+            rows: rows::Rules::default(),
             nodes: Rules::default(),
             appends_compare: true,
             fenced_before_applied: true,

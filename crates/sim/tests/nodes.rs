@@ -1,6 +1,7 @@
 //! Several nodes keep their promises, and the judges notice each rule that is off.
 
-use sim::nodes::mutants::MUTANTS;
+use cluster::protocols::middle_r::MIDDLE_R;
+use sim::nodes::mutants::{LOCAL_MUTANTS, MUTANTS};
 use sim::nodes::{Switches, run_seed};
 
 /// A node left before it was welcome, and said the same Hello again, which the leader had seen.
@@ -22,9 +23,20 @@ fn seeds_are_clean() {
 }
 
 #[test]
+fn sessions_that_are_connected_to_replicas_never_go_back() {
+    let switches = Switches { protocol: MIDDLE_R, ..Switches::default() };
+    for seed in 0..100 {
+        let (findings, _) = run_seed(seed, switches, false);
+        assert!(findings.is_empty(), "seed {seed}: {findings:?}");
+    }
+}
+
+#[test]
 fn every_mutant_is_noticed() {
-    for mutant in MUTANTS {
-        let mut switches = Switches::default();
+    let of_onecopy = MUTANTS.iter().map(|mutant| (mutant, Switches::default()));
+    let of_middle_r =
+        LOCAL_MUTANTS.iter().map(|mutant| (mutant, Switches { protocol: MIDDLE_R, ..Switches::default() }));
+    for (mutant, mut switches) in of_onecopy.chain(of_middle_r) {
         (mutant.switch)(&mut switches);
         let is_noticed = |seed| !run_seed(seed, switches, false).0.is_empty();
         assert!((0..SEEDS_MAX).any(is_noticed), "{}", mutant.name);

@@ -4,6 +4,7 @@ use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Foreseen, Home, Level, Needs, Reads};
 use cluster::ids::{DatabaseId, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use cluster::placement::Touches;
+use cluster::protocols::rows::See;
 use cluster::record::RecordBuilder;
 
 use super::servers::{Call, Owner, Reply, What};
@@ -40,6 +41,8 @@ pub(super) struct Session {
     /// The replica where it was last.
     near: Option<usize>,
     floor: Version,
+    /// What it has seen or committed.
+    own: Version,
     identity: Option<Identity>,
     line: Option<(usize, u64, Incarnation)>,
 }
@@ -55,6 +58,7 @@ impl Session {
             is_own: false,
             near: None,
             floor: Version::ZERO,
+            own: Version::ZERO,
             identity: None,
             line: None,
         }
@@ -93,7 +97,8 @@ impl World {
 
     /// The client sends its next request, or has waited for too long.
     pub(super) fn client(&mut self, node: usize, session: usize, number: u64) {
-        let floor = self.judge.floor;
+        let shown = self.judge.floor;
+        let is_fresh = self.switches.protocol.see == See::Fresh;
         // The first client of a node mostly reads, so it goes on when nothing can be committed.
         let is_update = self.dice.percent(if session == 0 { 5 } else { 50 });
         let is_update = is_update && self.nodes[node].quiet_until_us <= self.agenda.now_us();
@@ -102,7 +107,7 @@ impl World {
             Phase::Idle if this.left > 0 => {
                 this.left -= 1;
                 this.number += 1;
-                (this.is_update, this.floor) = (is_update, floor);
+                (this.is_update, this.floor) = (is_update, if is_fresh { shown } else { this.own });
                 if is_update || !self.read_by_itself(node, session) {
                     self.ask(node, session);
                 }
@@ -237,6 +242,8 @@ impl World {
         match (reply, phase) {
             (Reply::Done { seen }, Phase::Running) if !is_update => {
                 self.judge.read(floor, seen);
+                let this = self.session(node, session);
+                this.own = this.own.max(seen);
                 if !is_own {
                     self.tell(node, Event::Executed { session: id });
                 }
@@ -280,6 +287,7 @@ impl World {
         let Some(identity) = this.identity else { return };
         let is_settled = this.phase == Phase::Half { is_acknowledged: false };
         this.phase = Phase::Half { is_acknowledged: true };
+        this.own = this.own.max(version);
         let log = &self.chair.log;
         self.judge.committed(request, identity, version, log);
         if is_settled {

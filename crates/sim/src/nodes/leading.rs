@@ -11,7 +11,6 @@ use cluster::nodes::roster::Roster;
 use cluster::nodes::term::Input;
 use cluster::nodes::version_leases::VersionLeases;
 use cluster::placement::Placement;
-use cluster::protocols::onecopy::ONECOPY;
 use cluster::protocols::rows;
 use cluster::time::Time;
 
@@ -196,7 +195,7 @@ impl World {
         let versions: BTreeMap<_, _> = self.chair.log.iter().copied().zip((1..).map(Version)).collect();
         let Some(lead) = &mut self.nodes[node].lead else { return };
         let protocol = rows::Rows::new(rows::Options {
-            choices: ONECOPY,
+            choices: self.switches.protocol,
             replicas,
             anchor: ReplicaId(0),
             placement: Placement::full(replicas),
@@ -206,7 +205,7 @@ impl World {
             refresh_pause_us: 0,
             keys_max: rows::KEYS_MAX,
             refresh_versions_max: rows::REFRESH_VERSIONS_MAX,
-            rules: rows::Rules::default(),
+            rules: self.switches.rows,
         });
         let Ok(protocol) = protocol else { return };
         lead.cluster = Some(Cluster::new(Box::new(protocol)));

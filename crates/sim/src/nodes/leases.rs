@@ -29,6 +29,9 @@ impl World {
 
     /// A node asks the leader for a lease.
     pub(super) fn grant(&mut self, node: usize, from: usize, join: u64, sent: Time) {
+        if !self.switches.protocol.places_reads_by_load() {
+            return;
+        }
         let (now, crew) = (self.now(node), self.crew_of(node, from, join));
         let Some(lead) = self.nodes[node].lead.as_mut().filter(|lead| lead.serves) else { return };
         let ends = lead.grants.ends();

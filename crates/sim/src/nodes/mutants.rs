@@ -11,6 +11,12 @@ pub struct Mutant {
     pub switch: fn(&mut Switches),
 }
 
+/// The rules of sessions that are connected to a replica, each as a mutant under `middle-r`.
+pub const LOCAL_MUTANTS: &[Mutant] = &[
+    Mutant { name: "a session connected anew sees less", switch: |s| s.rows.moved_sessions_see_all = false },
+    Mutant { name: "a session misses its own commits", switch: |s| s.rows.own_commits_are_seen = false },
+];
+
 /// Every rule that has a switch.
 pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "serves before the old lease is over", switch: |s| s.nodes.leases_run_out = false },
