@@ -231,6 +231,10 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     assert!(refused.detail().unwrap().contains("nonsense"), "{refused:?}");
     assert_eq!(since(&setup).await, began);
     setup.write(&[server.port], &settings);
+    run(&admin, "PAUSE").await;
+    let refused = admin.batch_execute("RESTART NODE").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "55000", "{refused:?}");
+    run(&admin, "RESUME").await;
     let ended = encrypted(setup.port, &admin, async || {
         restart(&setup, async || run(&admin, "RESTART NODE").await).await;
         furnished.must_have_all().await;

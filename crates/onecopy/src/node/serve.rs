@@ -93,6 +93,7 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
     let propagation = propagation(&config)?;
     let log = config.log_place(&propagation)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
+    inheritance.warn();
     let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
     let restart = Restarts::signal()?;
@@ -108,7 +109,7 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
         let settings = several_settings(&config, (**place).clone(), &propagation, served)?;
         let running = Running { config, serve, level, hangup, pages, group };
         let clients = Clients::of_process(listeners, inheritance);
-        let restarts = |local: &LocalState| Restarts::take(restart, successor.clone(), local);
+        let restarts = |local: &Arc<LocalState>| Restarts::take(restart, successor.clone(), local);
         return run_several(settings, running, clients, restarts, &mut signals, progress).await;
     }
     let (Settled { membership, places, .. }, mut node) = loop {
@@ -230,7 +231,7 @@ async fn run_several(
     settings: Settings,
     running: Running,
     clients: Clients,
-    restarts: impl FnOnce(&LocalState) -> Restarts,
+    restarts: impl FnOnce(&Arc<LocalState>) -> Restarts,
     signals: &mut Signals,
     progress: &Progress,
 ) -> Result<Ended, NodeError> {

@@ -22,6 +22,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -99,8 +100,11 @@ impl Successor {
             .about(why)
         };
         let mut command = tokio::process::Command::new(&self.program);
-        let said = |word: &OsString| if word == SERVE { CHECK.into() } else { word.clone() };
-        command.args(self.arguments.iter().map(said)).stdin(Stdio::null()).kill_on_drop(true);
+        let mut arguments = self.arguments.clone();
+        if let Some(word) = arguments.iter_mut().find(|word| *word == SERVE) {
+            *word = CHECK.into();
+        }
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
         let checked = tokio::time::timeout(CHECK_PATIENCE, command.output()).await;
         let output = match checked {
             Ok(Ok(output)) => output,
@@ -151,14 +155,15 @@ pub(super) struct Restarts {
     signal: Signal,
     requests: mpsc::Receiver<Request>,
     successor: Successor,
+    local: Arc<LocalState>,
 }
 
 impl Restarts {
     /// Takes the requests for this process from now on.
-    pub(super) fn take(signal: Signal, successor: Successor, local: &LocalState) -> Self {
+    pub(super) fn take(signal: Signal, successor: Successor, local: &Arc<LocalState>) -> Self {
         let (asking, requests) = mpsc::channel(REQUESTS_MAX);
         local.succession.answer_by(asking);
-        Self { signal, requests, successor }
+        Self { signal, requests, successor, local: Arc::clone(local) }
     }
 
     /// Says at each signal that this process cannot be replaced, because of its kind of node.
@@ -184,7 +189,11 @@ impl Restarts {
                 request = self.requests.recv() => request,
                 _ = self.signal.recv() => None,
             };
-            let checked = self.successor.check().await;
+            let checked = if self.local.sessions.pauses.is_by_command() {
+                Err(paused())
+            } else {
+                self.successor.check().await
+            };
             if let Err(refusal) = &checked {
                 tracing::error!(reason = refusal.message, detail = refusal.detail, "this process serves on");
             }
@@ -200,12 +209,23 @@ impl Restarts {
     }
 }
 
+/// The next process would know nothing of the PAUSE.
+fn paused() -> Refusal {
+    Refusal::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "the node is paused, and would not be after a restart",
+        "RESUME first.",
+    )
+}
+
 /// What the process before this one has left.
 #[derive(Debug, Default)]
 pub(super) struct Inheritance {
     listeners: Vec<TcpListener>,
     pub(super) sessions: Vec<Inherited>,
     pub(super) numbers_given: u64,
+    /// How many sessions are in an encoding that this release cannot read.
+    unread: usize,
 }
 
 impl Inheritance {
@@ -214,24 +234,32 @@ impl Inheritance {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(Self::default());
         }
-        let Received { will, listeners, sockets } = sockets::receive().map_err(NodeError::Inheritance)?;
+        sockets::receive().map(Self::of).map_err(NodeError::Inheritance)
+    }
+
+    fn of(Received { will, listeners, sockets }: Received) -> Self {
         let will: Option<Will> = postcard::from_bytes(&will).ok();
         let numbers_given = will.as_ref().map_or(0, |will| will.numbers_given);
-        let mut states =
-            will.filter(|will| will.format == FORMAT).map(|will| will.sessions).unwrap_or_default();
-        if states.len() != sockets.len() {
+        let states = will.filter(|will| will.format == FORMAT).map(|will| will.sessions).unwrap_or_default();
+        let session = |at: usize| postcard::from_bytes::<PassedSession>(states.get(at)?).ok();
+        let sessions: Vec<Option<PassedSession>> = (0..sockets.len()).map(session).collect();
+        let unread = sessions.iter().filter(|session| session.is_none()).count();
+        let sessions = sockets.into_iter().zip(sessions);
+        let sessions = sessions.map(|(socket, session)| Inherited::new(TcpStream::from(socket), session));
+        Self { sessions: sessions.collect(), listeners, numbers_given, unread }
+    }
+
+    /// Says what becomes of sessions in another encoding.
+    pub(super) fn warn(&self) {
+        let Self { sessions, unread, .. } = self;
+        if *unread > 0 {
+            let all = sessions.len();
             tracing::error!(
-                sessions = sockets.len(),
-                "this release cannot read the sessions of the process before it: they end"
+                all,
+                unread,
+                "this release cannot read sessions of the process before it: they end"
             );
-            states.clear();
         }
-        let mut states = states.into_iter();
-        let session = |socket| {
-            let session = states.next().and_then(|state| postcard::from_bytes::<PassedSession>(&state).ok());
-            Inherited::new(TcpStream::from(socket), session)
-        };
-        Ok(Self { sessions: sockets.into_iter().map(session).collect(), listeners, numbers_given })
     }
 
     /// A listener for each address: the one of the process before this one, or a new one.

@@ -45,3 +45,23 @@ fn clients_whose_sessions_nobody_goes_on_with_are_told() {
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("57P01") && said.contains("FATAL"), "{said}");
 }
+
+#[test]
+fn sessions_in_another_encoding_are_told_that_they_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (format, numbers_given) in [(FORMAT + 1, 7), (FORMAT, 7)] {
+        let (mut client, socket) = connection(&listener);
+        let will = Will { format, numbers_given, sessions: vec![b"another encoding".to_vec()] };
+        let will = postcard::to_allocvec(&will).unwrap();
+        let inheritance = Inheritance::of(Received { will, listeners: Vec::new(), sockets: vec![socket] });
+        assert_eq!(
+            (inheritance.unread, inheritance.numbers_given),
+            (1, numbers_given),
+            "no number is given twice"
+        );
+        drop(inheritance);
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        assert!(String::from_utf8_lossy(&said).contains("57P01"), "format {format}");
+    }
+}
