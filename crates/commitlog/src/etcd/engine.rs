@@ -14,18 +14,17 @@ use super::error::EtcdError;
 use super::rows::EtcdRows;
 use super::sequencer::{Pace, Sequencer};
 use super::shared::{Shared, Window};
-use super::store::{Compare, Operation, Txn};
+use super::store::{self, Compare, Operation, Txn};
 use super::trimmer::Trimmer;
 use super::window::{self, EtcdKeys, Head, Progress};
 use crate::engine::{BoxFuture, InMemory, LogEngine, LogRefusal, Notices, Recovered};
 use crate::error::LogError;
 use crate::spill::SpillStore;
 
-const CALL_DEADLINE: Duration = Duration::from_secs(3);
 /// How long trimming waits for the disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a transaction of the opening is sent before etcd counts as unreachable.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: usize = 7;
 
 /// How a node opens the log.
 #[derive(Clone, Debug)]
@@ -134,14 +133,16 @@ fn begin(etcd: &EtcdKeys, claim: &Claim, copy: &LogCopy) -> Result<(), EtcdError
 
 /// Sends a transaction, which may be carried out twice, until it is answered.
 fn settle(etcd: &EtcdKeys, txn: &Txn) -> Result<(), EtcdError> {
-    let mut attempt = 1;
-    loop {
-        match etcd.store.txn(txn, CALL_DEADLINE) {
+    let mut left = ATTEMPTS;
+    for deadline in store::deadlines() {
+        left -= 1;
+        match etcd.store.txn(txn, deadline) {
             Ok(_) => return Ok(()),
-            Err(error) if error.is_ambiguous() && attempt < ATTEMPTS => attempt += 1,
+            Err(error) if error.is_ambiguous() && left > 0 => {}
             Err(error) => return Err(error.into()),
         }
     }
+    unreachable!("the last attempt returns")
 }
 
 /// Adds to the copy all that etcd has.

@@ -24,13 +24,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::chair::{Claim, Leader};
-use super::store::{Compare, KeyValue, Operation, Range, Revision, StoreError, Txn, TxnAnswer};
+use super::store::{self, Compare, KeyValue, Operation, Range, Revision, StoreError, Txn, TxnAnswer};
 use super::window::{self, EtcdKeys};
 use crate::file::FileRegister;
 use crate::register::{ENTRY_BYTES_MAX, Entry, Register, RegisterError};
 
-/// How long one call may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(2);
 /// Between two calls.
 const PAUSE: Duration = Duration::from_millis(50);
 /// More entries about replicas than this are an error.
@@ -134,8 +132,8 @@ impl EtcdRegister {
     /// Sends a change until it is answered.
     fn settle(&self, entry: &Entry, txn: &Txn) -> Result<TxnAnswer, RegisterError> {
         let mut may_be_done = false;
-        loop {
-            match self.etcd.store.txn(txn, CALL_DEADLINE) {
+        for deadline in store::deadlines() {
+            match self.etcd.store.txn(txn, deadline) {
                 Ok(answer) => return Ok(answer),
                 Err(error) if !may_be_done && !error.is_ambiguous() => {
                     return Err(RegisterError::Store(error));
@@ -152,6 +150,7 @@ impl EtcdRegister {
             }
             thread::sleep(PAUSE);
         }
+        unreachable!("the deadlines do not end")
     }
 }
 
@@ -231,14 +230,15 @@ fn must_lead(etcd: &EtcdKeys, claim: &Claim, lead: Option<&KeyValue>) -> Result<
 fn asked(etcd: &EtcdKeys, ranges: Vec<Range>, patience: Duration) -> Result<TxnAnswer, RegisterError> {
     let then = ranges.into_iter().map(Operation::Read).collect();
     let txn = Txn { then, ..Txn::default() };
-    let deadline = Instant::now() + patience;
-    loop {
-        match etcd.store.txn(&txn, CALL_DEADLINE) {
+    let until = Instant::now() + patience;
+    for deadline in store::deadlines() {
+        match etcd.store.txn(&txn, deadline) {
             Ok(answer) => return Ok(answer),
-            Err(StoreError::Unreachable { .. }) if Instant::now() < deadline => thread::sleep(PAUSE),
+            Err(StoreError::Unreachable { .. }) if Instant::now() < until => thread::sleep(PAUSE),
             Err(error) => return Err(RegisterError::Store(error)),
         }
     }
+    unreachable!("the deadlines do not end")
 }
 
 /// All entries, by one reading.

@@ -16,6 +16,21 @@ use std::time::Duration;
 /// A position in the history of etcd. Each write has the next one; 0 is before the first.
 pub type Revision = i64;
 
+/// How long the first attempt at a call waits for its answer.
+const FIRST_DEADLINE: Duration = Duration::from_millis(500);
+/// How long later ones wait at most; each waits twice as long as the one before.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(3);
+
+/// How long each attempt at a call waits for its answer, where the call may be made again. The first ones are short: while its members
+/// elect a leader, etcd forgets what it was asked, and would be waited for in vain.
+///
+/// ```text
+/// 0.5 s, 1 s, 2 s, 3 s, 3 s, ..
+/// ```
+pub(super) fn deadlines() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(FIRST_DEADLINE), |last| Some((*last * 2).min(LONGEST_DEADLINE)))
+}
+
 /// The keys and values of etcd, or of something that does the same.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Carries out one of two lists of operations, in one step. Waits for the answer until the deadline.

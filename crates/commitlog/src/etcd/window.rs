@@ -6,7 +6,6 @@
 //! Invariant: what is added to a copy follows its last version without a gap, and the copy's last record is the one that etcd has.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cluster::ids::{ClusterId, Version};
 use cluster::record::{CHUNK_HEAD_BYTES, Chunk, Record};
@@ -15,7 +14,7 @@ use super::batch::{BatchError, BatchHeader};
 use super::copy::LogCopy;
 use super::error::EtcdError;
 use super::keys::{self, Keys};
-use super::store::{KeyValue, Operation, Range, Revision, Store, StoreError, Txn, TxnAnswer};
+use super::store::{self, KeyValue, Operation, Range, Revision, Store, StoreError, Txn, TxnAnswer};
 use crate::engine::LogEngine;
 use crate::error::LogError;
 
@@ -23,10 +22,8 @@ use crate::error::LogError;
 const PAGE_BATCHES: usize = 16;
 /// How many parts one request reads.
 const PAGE_PARTS: usize = 8;
-/// How long a request may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(3);
 /// How often a reading is tried before etcd counts as unreachable.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: usize = 6;
 
 /// The keys of one cluster in one etcd.
 #[derive(Clone, Debug)]
@@ -68,13 +65,15 @@ impl EtcdKeys {
     fn read(&self, ranges: Vec<Range>) -> Result<TxnAnswer, EtcdError> {
         let then = ranges.into_iter().map(Operation::Read).collect();
         let txn = Txn { then, ..Txn::default() };
-        let mut attempt = 1;
-        loop {
-            match self.store.txn(&txn, CALL_DEADLINE) {
-                Err(StoreError::Unreachable { .. }) if attempt < ATTEMPTS => attempt += 1,
+        let mut left = ATTEMPTS;
+        for deadline in store::deadlines() {
+            left -= 1;
+            match self.store.txn(&txn, deadline) {
+                Err(StoreError::Unreachable { .. }) if left > 0 => {}
                 other => return Ok(other?),
             }
         }
+        unreachable!("the last attempt returns")
     }
 
     /// Who leads, and where the log begins. The keys must belong to this cluster.

@@ -44,6 +44,8 @@ struct Inner {
     late: Vec<Txn>,
     is_full: bool,
     is_away: bool,
+    /// How long each call would have waited that was made while it was away.
+    waits: Vec<Duration>,
     loses_writes: bool,
     mutant: Option<Mutant>,
     /// Keys of appends that were not answered.
@@ -73,6 +75,11 @@ impl Fake {
 
     pub(super) fn set_away(&self, is_away: bool) {
         self.inner().is_away = is_away;
+    }
+
+    /// How long each call would have waited that was made while it was away, since this was asked last.
+    pub(super) fn waits(&self) -> Vec<Duration> {
+        std::mem::take(&mut self.inner().waits)
     }
 
     /// Requests that would write are lost.
@@ -203,8 +210,11 @@ impl Inner {
 }
 
 impl Store for Fake {
-    fn txn(&self, txn: &Txn, _: Duration) -> Result<TxnAnswer, StoreError> {
+    fn txn(&self, txn: &Txn, deadline: Duration) -> Result<TxnAnswer, StoreError> {
         let mut inner = self.inner();
+        if inner.is_away {
+            inner.waits.push(deadline);
+        }
         let writes = txn.then.iter().any(|operation| !matches!(operation, Operation::Read(_)));
         if inner.is_away || (inner.loses_writes && writes) {
             return Err(Inner::unreachable());

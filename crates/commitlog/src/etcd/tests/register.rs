@@ -125,6 +125,7 @@ fn while_etcd_is_away_nothing_changes() {
     let refused = register.change(&Entry::Placement, Some(b"p")).unwrap_err();
     assert!(matches!(refused, RegisterError::Store(StoreError::Unreachable { .. })), "{refused}");
     fake.set_away(false);
+    assert_eq!(fake.waits()[0], Duration::from_millis(500), "what etcd has forgotten is asked again soon");
     assert_eq!(register.read(&Entry::Placement).unwrap(), None);
     assert_eq!(fake.keys("placement"), Vec::<String>::new());
     let long = vec![0; ENTRY_BYTES_MAX + 1];

@@ -7,7 +7,8 @@ use cluster::ids::{Epoch, Version};
 
 use super::fake::{Fake, Faults};
 use super::{
-    Chair, Claimed, EtcdChair, EtcdKeys, Folder, Follower, Running, claim, copy_in, etcd_of, open, wait_until,
+    CLUSTER, Chair, Claimed, EtcdChair, EtcdKeys, Folder, Follower, Running, claim, copy_in, etcd_of, open,
+    wait_until,
 };
 use crate::conformance::{SPILLED_ROWS, block_on, record, rows_of, spill};
 use crate::etcd::{Confirmed, EtcdError};
@@ -41,6 +42,17 @@ fn of_two_claimants_one_wins() {
     };
     assert_eq!((next.epoch, next.before.map(|before| before.node)), (Epoch(6), Some("a".to_owned())));
     assert!(matches!(chairs[0].confirm(&won).unwrap(), Confirmed::Superseded(Some(by)) if by.node == "b"));
+}
+
+/// While its members elect a leader, etcd forgets what it was asked. A new leader must not wait for long for that.
+#[test]
+fn what_etcd_has_forgotten_is_asked_again_soon() {
+    let (fake, etcd) = fake();
+    claim(&etcd, "a");
+    fake.set_away(true);
+    assert!(etcd.head(CLUSTER).is_err());
+    let waits: Vec<u128> = fake.waits().iter().map(Duration::as_millis).collect();
+    assert_eq!(waits, [500, 1_000, 2_000, 3_000, 3_000, 3_000]);
 }
 
 #[test]
