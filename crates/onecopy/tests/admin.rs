@@ -6,17 +6,7 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, rows, run, value};
-
-const WITHIN: Duration = Duration::from_mins(1);
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + WITHIN;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use cluster::{Cluster, rows, run, until, value};
 
 #[tokio::test]
 async fn programs_made_for_pgbouncer_find_what_they_know() {

@@ -8,30 +8,20 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, rows, run, table, value};
+use cluster::{Cluster, rows, run, table, until, value};
 use futures_util::SinkExt;
 use rustix::process::Signal;
 use std::pin::pin;
-use std::time::{Duration, Instant};
 use tokio_postgres::{Client, CopyInSink};
 
 const SPILL: (&str, &str) = ("ONECOPY_TEST_SPILL_BYTES", "20000");
 const ROWS: u32 = 100_000;
-const WITHIN: Duration = Duration::from_mins(2);
 
 /// The files with rows of transactions.
 fn files(cluster: &Cluster) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(cluster.data().join("log")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "rows")).collect()
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + WITHIN;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn lines(from: u32, to: u32) -> Bytes {

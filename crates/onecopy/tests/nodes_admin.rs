@@ -5,25 +5,13 @@
 
 mod cluster;
 
-use std::time::{Duration, Instant};
-
 use cluster::nodes::{COUNT, NAMES, SLOWER, World};
 use cluster::raw::Raw;
-use cluster::served::WITHIN;
-use cluster::{connect, programs, rows, run, table, value};
+use cluster::{connect, programs, rows, run, table, until, value};
 use rustix::process::Signal;
 use tokio_postgres::Client;
 use wire::backend::{Fields, tag};
 use wire::encode;
-
-/// Waits until something is so, for less than the whole test may take.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + WITHIN;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 /// SQLSTATE, message and hint of a command that is refused.
 async fn refused(admin: &Client, command: &str) -> [String; 3] {
@@ -200,7 +188,8 @@ async fn pause_is_about_all_nodes(world: &World) {
     run(&world.client(2).await, "DELETE FROM noted").await;
 }
 
-/// DRAIN NODE at the leader, said elsewhere: the lead moves, open transactions end by themselves, and nobody comes in until UNDRAIN.
+/// DRAIN NODE is said at another node and is about the leader. The lead moves, transactions end by themselves, and no client gets in
+/// before UNDRAIN NODE.
 async fn a_drained_node_lets_nobody_in(world: &World) {
     let drained = world.leader().await;
     let elsewhere = (drained + 1) % 3;

@@ -34,6 +34,15 @@ const CAUGHT_UP_WITHIN: Duration = Duration::from_mins(2);
 /// A server that waits for the processor is not lost, so tests use a long deadline unless they are about it.
 pub(crate) const HEALTH_DEADLINE_MS: &str = "60000";
 
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + served::WITHIN;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// A row of `SHOW REPLICAS`.
 #[derive(Debug, Clone)]
 pub(crate) struct Replica {
