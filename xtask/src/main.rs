@@ -19,7 +19,7 @@ const CHECKS: [&str; 6] = ["check-live", "classify", "differential", "predict", 
 const USAGE: &str = "usage: cargo xtask TASK
 
 tasks:
-  test            builds and runs all tests, two files at a time
+  test            builds and runs all tests, three files at a time
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
   house           print import circles, large types and vague signatures of a crate, `house --crate NAME`;

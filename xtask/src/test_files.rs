@@ -1,6 +1,6 @@
-//! Runs the test files of the workspace, two at a time.
+//! Runs the test files of the workspace, three at a time.
 //!
-//! Most test files start servers and wait for them longer than they compute, so two at a time take less than cargo's one
+//! Most test files start servers and wait for them longer than they compute, so three at a time take less than cargo's one
 //! after the other. The output of a file is printed when the file has ended. The run goes on after a failure and names
 //! every file that failed at the end.
 //!
