@@ -7,7 +7,9 @@ use crate::error::Refusal;
 
 pub(crate) fn ended(end: End) -> Refusal {
     let why = match end {
-        End::Succession | End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",
+        End::Succession | End::AfterTransaction | End::Now => {
+            "terminating connection: Onecopy is stopping, or this node is drained"
+        }
         End::Killed => "terminating connection due to administrator command",
     };
     Refusal::plain(sqlstate::ADMIN_SHUTDOWN, why)

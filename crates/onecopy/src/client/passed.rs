@@ -3,7 +3,7 @@
 //! A node that is restarted passes its sessions to the process that takes its place ([`crate::session::passing`]), also to one
 //! of another release. The client notices a pause.
 //!
-//! Invariant: whoever changes the encoding raises [`FORMAT`]. A process that reads another format ends the sessions.
+//! Invariant: each encoding has a number of its own, [`FORMAT`]. A process ends sessions in an encoding that it does not know.
 
 use serde::{Deserialize, Serialize};
 

@@ -73,9 +73,7 @@ impl Answers {
             self.greeting.extend([name.as_slice(), b"=", value, b"\0"].concat());
         }
     }
-}
 
-impl Answers {
     /// What the server reported at the log-in, for another process.
     pub(crate) fn greeting(&self) -> &[u8] {
         &self.greeting

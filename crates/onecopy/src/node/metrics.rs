@@ -118,7 +118,7 @@ fn nodes(of: &Subject, reached_at: IpAddr) -> serde_json::Value {
 /// The reason why `/ready` reports 503.
 fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
     if !coordinator.local.sessions.takes_clients() {
-        Some("no clients are let in: starting or stopping")
+        Some("no clients are let in: starting, stopping or drained")
     } else if coordinator.local.sessions.pauses.is_by_command() {
         Some("paused")
     } else if !coordinator.core.is_joined() {

@@ -55,7 +55,7 @@ fn send(to: &OwnedFd, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()
     if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    // Nobody reads yet, so it must not wait for room.
+    // The receiver reads when this program has ended, so it would wait for room for ever.
     sendmsg(to, &[IoSlice::new(&[kind])], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(())
 }

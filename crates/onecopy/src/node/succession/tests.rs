@@ -1,4 +1,4 @@
-//! Sockets that outlive their process, and clients that nobody goes on with.
+//! Sockets are passed on, and clients whose sessions cannot be passed on are told.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
