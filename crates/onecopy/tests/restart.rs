@@ -9,24 +9,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::nodes::{NAMES, World};
 use cluster::plain::Plain;
-use cluster::served::{Node, Setup, WITHIN};
-use cluster::{connect, programs, rows, run, table, value};
+use cluster::served::{Node, Setup};
+use cluster::{connect, folder, programs, rows, run, table, until, value};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio_postgres::{Client, NoTls};
-
-/// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + WITHIN;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 /// When the process of a node began, to the second.
 async fn since(setup: &Setup) -> String {
@@ -108,12 +99,13 @@ async fn quietly(client: Client, from: u32, ends: Arc<AtomicBool>) -> u32 {
 
 /// A session that has what cannot be passed on, and the word for it.
 async fn must_end(client: &Client, word: &str) {
-    let error = loop {
-        match client.simple_query("SELECT 1").await {
-            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(error) => break error,
-        }
-    };
+    let mut ended = None;
+    until("the session goes on", async || {
+        ended = client.simple_query("SELECT 1").await.err();
+        ended.is_some()
+    })
+    .await;
+    let error = ended.unwrap();
     // The driver may read the end of the connection before the statement is sent.
     if let Some(error) = error.as_db_error() {
         assert_eq!(error.code().code(), "57P01", "{error:?}");
@@ -213,12 +205,14 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     let (seen, key) =
         (file("node.crt", certificate.cert.pem()), file("node.key", certificate.signing_key.serialize_pem()));
     let settings = format!(
-        "log_format = \"text\"\nadmin_users = \"postgres\"\ntls_certificate_file = {seen:?}\ntls_key_file = {key:?}\n"
+        "log_format = \"text\"\nadmin_users = \"postgres\"\nstop_patience = \"0s\"\ntls_certificate_file = {seen:?}\ntls_key_file = {key:?}\n"
     );
     setup.write(&[server.port], &settings);
     let node = setup.serve(&[]).await;
     let began = since(&setup).await;
     let furnished = Furnished::at(setup.port).await;
+    let drawer = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&drawer, "CREATE TABLE drawn (id serial PRIMARY KEY); INSERT INTO drawn DEFAULT VALUES").await;
     let ends = Arc::<AtomicBool>::default();
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
     let quiet = tokio::spawn(quietly(client, 0, Arc::clone(&ends)));
@@ -244,9 +238,49 @@ async fn a_node_that_is_alone_restarts_only_if_it_would_start() {
     let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
     restart(&setup, async || run(&admin, "RESTART NODE").await).await;
     furnished.must_have_all().await;
+    // No connection of this process knows what was drawn on one of the last process.
+    assert!(drawer.batch_execute("SELECT currval('drawn_id_seq')").await.is_err());
     ends.store(true, Ordering::Relaxed);
     let made = quiet.await.unwrap();
     assert_eq!(value(&server.client().await, "SELECT count(*) FROM noted").await, made.to_string());
     the_cancel_key_is_the_same(furnished.client).await;
+    a_program_that_fails_later_tells_the_clients(&setup, &server, &settings, node).await;
+}
+
+/// `check` does not claim addresses, so it does not know that one is taken.
+async fn a_program_that_fails_later_tells_the_clients(
+    setup: &Setup,
+    server: &Plain,
+    settings: &str,
+    mut node: Node,
+) {
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&client, "SELECT 1").await;
+    let port = folder::free_port();
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    setup.write(&[server.port], &format!("{settings}http_listen = \"127.0.0.1:{port}\"\n"));
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    run(&admin, "RESTART NODE").await;
+    must_end(&client, "cannot go on with the session").await;
+    assert!(!node.ended().success());
+}
+
+#[tokio::test]
+async fn a_stop_during_a_restart_is_a_stop() {
+    let server = Plain::start().await;
+    let setup = Setup::new(&[&server], "log_format = \"text\"\nadmin_users = \"postgres\"\n");
+    let node = setup.serve(&[]).await;
+    let (idle, open) = (
+        connect("127.0.0.1", setup.port, "postgres").await.unwrap(),
+        connect("127.0.0.1", setup.port, "postgres").await.unwrap(),
+    );
+    run(&idle, "SELECT 1").await;
+    run(&open, "BEGIN; SELECT 1").await;
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    run(&admin, "RESTART NODE").await;
+    until("the idle session rests", async || table(&admin, "SHOW CLIENTS").await.len() < 2).await;
     node.stop();
+    must_end(&idle, "cannot go on with the session").await;
+    assert!(open.batch_execute("SELECT 1").await.is_err());
+    assert!(connect("127.0.0.1", setup.port, "postgres").await.is_err(), "the node runs again");
 }

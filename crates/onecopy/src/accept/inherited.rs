@@ -54,6 +54,7 @@ pub(super) async fn serve(worker: Rc<Worker>, mut inherited: Inherited) {
     let Some(socket) = inherited.socket.take() else { return };
     let stream = match tokio::net::TcpStream::from_std(socket) {
         Ok(stream) => stream,
+        // Not even an error could be sent.
         Err(error) => return tracing::error!(%error, "cannot use the socket of a client"),
     };
     let PassedSession {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::NodeError;
 use super::signals::Signals;
 use super::succession::{Estate, Inheritance, PASS_PATIENCE, Restarts, turn_away};
+use super::systemd;
 use crate::accept::inherited::Inherited;
 use crate::accept::listener::Workers;
 use crate::coordinator::Coordinator;
@@ -18,6 +19,8 @@ use crate::terminal::Progress;
 
 /// Sessions that are ended at once get this long.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
+/// Sessions that rest get this long to be passed on, however small `stop_patience` is.
+const PASS_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// How long clients that are logging in may take before another process takes over.
 const LOGINS: Duration = Duration::from_secs(2);
 /// Interval at which a stopping node counts its sessions.
@@ -100,7 +103,8 @@ impl Clients {
         }
     }
 
-    /// Gives sessions time to finish, then ends the remaining ones. `patience` is zero if none could finish anything.
+    /// Says that the node stops. Gives sessions time to finish, then ends the remaining ones. `patience` is zero if none could
+    /// finish anything.
     pub(super) async fn stop(
         self,
         coordinator: &Coordinator,
@@ -108,8 +112,16 @@ impl Clients {
         signals: &mut Signals,
         progress: &Progress,
     ) {
+        progress.say("stopping");
+        systemd::tell("STOPPING=1");
         drop(self);
         end_sessions(coordinator, End::AfterTransaction, patience, signals, progress).await;
+    }
+
+    /// Says that another process takes over. Call [`Self::leave`] then.
+    pub(super) fn say_leaving(progress: &Progress) {
+        progress.say("another process takes over");
+        systemd::reloading();
     }
 
     /// Has all sessions come to rest, and keeps them for the process that takes over. `None` if a signal to stop came
@@ -121,10 +133,13 @@ impl Clients {
         progress: &Progress,
     ) -> Option<Estate> {
         await_logins(&coordinator.local).await;
-        let patience = PASS_PATIENCE.min(coordinator.local.runtime_config.stop_patience());
+        let patience = coordinator.local.runtime_config.stop_patience();
+        let patience = patience.clamp(PASS_PATIENCE_MIN, PASS_PATIENCE);
         let kept = end_sessions(coordinator, End::Succession, patience, signals, progress).await;
         let parcels = coordinator.local.succession.parcels();
         if kept == Patience::Ended {
+            progress.say("stopping");
+            systemd::tell("STOPPING=1");
             turn_away(parcels.into_iter().map(|parcel| parcel.socket).collect());
             return None;
         }

@@ -15,7 +15,7 @@ use super::NodeError;
 use super::clients::{Clients, Ended, Reason};
 use super::metrics::Subject;
 use super::signals::Signals;
-use super::{start, systemd};
+use super::start;
 use crate::accept::listener::Workers;
 use crate::coordinator::{Coordinator, Leader, Leading};
 use crate::link::node_kind::ServesClients;
@@ -108,14 +108,11 @@ impl Node {
         leader.local.sessions.open(false);
         let ended = match reason {
             Ok(Reason::Succession) => {
-                progress.say("another process takes over");
-                systemd::reloading();
+                Clients::say_leaving(progress);
                 let estate = clients.leave(&self.coordinator, signals, progress).await;
                 Ok(estate.map_or(Ended::Stopped, Ended::Left))
             }
             Ok(Reason::Stop) | Err(_) => {
-                progress.say("stopping");
-                systemd::tell("STOPPING=1");
                 // Without its log no session could finish anything.
                 let patience =
                     if reason.is_ok() { leader.local.runtime_config.stop_patience() } else { Duration::ZERO };

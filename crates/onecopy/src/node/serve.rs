@@ -80,13 +80,22 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), NodeError>
 /// Runs a node until it is stopped. If another process is to take over, this one becomes it.
 pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), NodeError> {
     let successor = Successor::find()?;
-    match run_here(serve, &successor, progress).await? {
-        Ended::Stopped => Ok(()),
-        Ended::Left(estate) => Err(successor.take_over(estate)),
+    let mut signals = Signals::take()?;
+    match run_here(serve, &successor, &mut signals, progress).await? {
+        // A node that is told to stop while it closes stops.
+        Ended::Left(estate) if signals.has_come() => estate.turn_away(),
+        Ended::Left(estate) => return Err(successor.take_over(estate)),
+        Ended::Stopped => {}
     }
+    Ok(())
 }
 
-async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> Result<Ended, NodeError> {
+async fn run_here(
+    serve: Serve,
+    successor: &Successor,
+    signals: &mut Signals,
+    progress: &Progress,
+) -> Result<Ended, NodeError> {
     let mut inheritance = Inheritance::take()?;
     let config = load(serve.config.as_ref(), &serve.settings)?;
     config.check_files().map_err(LoadError::Files)?;
@@ -94,7 +103,6 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
     let log = config.log_place(&propagation)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     inheritance.warn();
-    let mut signals = Signals::take()?;
     let hangup = signals::take(SignalKind::hangup())?;
     let restart = Restarts::signal()?;
     let listeners = inheritance.listen(config.addresses("listen")).await?;
@@ -110,7 +118,7 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
         let running = Running { config, serve, level, hangup, pages, group };
         let clients = Clients::of_process(listeners, inheritance);
         let restarts = |local: &Arc<LocalState>| Restarts::take(restart, successor.clone(), local);
-        return run_several(settings, running, clients, restarts, &mut signals, progress).await;
+        return run_several(settings, running, clients, restarts, signals, progress).await;
     }
     let (Settled { membership, places, .. }, mut node) = loop {
         let patience = config.duration("start_patience");
@@ -153,7 +161,7 @@ async fn run_here(serve: Serve, successor: &Successor, progress: &Progress) -> R
     }
     let mut member_registry = MemberRegistry::open(&leader, membership.clone(), places)?;
     tokio::select! {
-        ended = node.run(clients, &mut signals, progress, begin) => ended,
+        ended = node.run(clients, signals, progress, begin) => ended,
         () = member_registry.run() => Err(NodeError::RegistryEnded),
     }
 }

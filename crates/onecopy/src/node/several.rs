@@ -60,7 +60,6 @@ use super::open::raise_file_limit;
 use super::process::Process;
 use super::running::end_periods;
 use super::signals::Signals;
-use super::systemd;
 use crate::accept::listener::Workers;
 use crate::client::cancel::CancelKeys;
 use crate::config::log::{EtcdPlace, PeersPlace};
@@ -110,6 +109,13 @@ pub(super) struct SeveralNode {
     office: JoinHandle<()>,
     news: mpsc::Sender<News>,
     conductor: ConductorThread,
+}
+
+/// What has ended a wait for the next leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    ForNode,
+    ForSignal,
 }
 
 /// The thread of the conductor.
@@ -255,23 +261,21 @@ impl SeveralNode {
         let patience = self.process.local.runtime_config.stop_patience();
         match reason {
             Ok(Reason::Succession) => {
-                progress.say("another process takes over");
-                systemd::reloading();
+                Clients::say_leaving(progress);
                 // Before the sessions rest, so that their clients wait for less.
-                self.hand_over(signals).await;
+                if self.hand_over(signals).await == Waited::ForSignal {
+                    clients.stop(&self.coordinator, patience, signals, progress).await;
+                    return Ok(Ended::Stopped);
+                }
                 let estate = clients.leave(&self.coordinator, signals, progress).await;
                 Ok(estate.map_or(Ended::Stopped, Ended::Left))
             }
             Ok(Reason::Stop) => {
-                progress.say("stopping");
-                systemd::tell("STOPPING=1");
                 clients.stop(&self.coordinator, patience, signals, progress).await;
                 self.hand_over(signals).await;
                 Ok(Ended::Stopped)
             }
             Err(error) => {
-                progress.say("stopping");
-                systemd::tell("STOPPING=1");
                 clients.stop(&self.coordinator, Duration::ZERO, signals, progress).await;
                 Err(error)
             }
@@ -279,11 +283,11 @@ impl SeveralNode {
     }
 
     /// Hands the lead over, if this node leads, unless a signal comes meanwhile.
-    async fn hand_over(&self, signals: &mut Signals) {
+    async fn hand_over(&self, signals: &mut Signals) -> Waited {
         let here = Here::new(&self.leading, &self.coordinator, &self.keys);
         tokio::select! {
-            () = before_stop(&here) => {}
-            () = signals.stop() => {}
+            () = before_stop(&here) => Waited::ForNode,
+            () = signals.stop() => Waited::ForSignal,
         }
     }
 }

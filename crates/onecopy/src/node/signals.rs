@@ -1,5 +1,7 @@
 //! The signals that a node catches.
 
+use std::task::{Context, Waker};
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::NodeError;
@@ -19,6 +21,14 @@ impl Signals {
     /// Catches them from now on, so they do not end the process.
     pub(crate) fn take() -> Result<Self, NodeError> {
         Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
+    }
+
+    /// Whether one of them has come that nobody has waited for.
+    pub(super) fn has_come(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        [&mut self.interrupt, &mut self.terminate]
+            .into_iter()
+            .any(|signal| signal.poll_recv(&mut context).is_ready())
     }
 
     /// Waits for one of them.

@@ -5,9 +5,9 @@
 //!    -> the node closes -> exec -> the new program opens the node -> the same sessions, with their next messages
 //! ```
 //!
-//! The process executes the program that now lies where its own did, with the same arguments. So it keeps its process number, and
-//! whoever watches it sees no end. The sockets of clients and listeners wait in a socket that is its standard input
-//! ([`sockets`]): no connection is refused meanwhile, and none is lost.
+//! The process executes the program that now lies where its own did, with the same arguments. It keeps its process number, so a service
+//! manager does not see it end. The new program gets the sockets of clients and listeners through its standard input
+//! ([`sockets`]), so no connection is refused or lost meanwhile.
 //!
 //! Invariant: nothing changes for clients if the new program refuses the configuration. If it fails later, each client is told
 //! (57P01).
@@ -60,6 +60,13 @@ pub(super) struct Estate {
     pub(super) parcels: Vec<Parcel>,
     /// How many sessions have had numbers.
     pub(super) numbers_given: u64,
+}
+
+impl Estate {
+    /// Tells the clients that their sessions end.
+    pub(super) fn turn_away(self) {
+        turn_away(self.parcels.into_iter().map(|parcel| parcel.socket).collect());
+    }
 }
 
 /// The part of it that is no socket.
@@ -143,7 +150,7 @@ impl Successor {
     }
 }
 
-/// Tells the clients of sessions that nobody goes on with.
+/// Tells clients that their sessions end, since no process serves them.
 pub(super) fn turn_away(sockets: Vec<std::os::fd::OwnedFd>) {
     for socket in sockets {
         drop(Inherited::new(TcpStream::from(socket), None));
@@ -182,7 +189,7 @@ impl Restarts {
         signals::take(SignalKind::user_defined2())
     }
 
-    /// Waits until somebody asks for a successor that would start.
+    /// Waits for a request for a program that would start. Other requests are refused.
     pub(super) async fn wanted(&mut self) {
         loop {
             let request = tokio::select! {
@@ -199,7 +206,7 @@ impl Restarts {
             }
             let is_certain = checked.is_ok();
             if let Some(request) = request {
-                // Who has asked may be gone.
+                // The client may have disconnected.
                 let _ = request.send(checked);
             }
             if is_certain {
