@@ -6,8 +6,9 @@
 //!
 //! The method of the closed world is that of conflict-aware scheduling, section 9.1: simulated front ends and databases drive the actual code
 //! of scheduler and proxies. A browser sends its next query when the last one is answered, and thinks between
-//! interactions. A database is a queue; a query takes the time that its template costs. Disks and the inside of a
-//! database are not modelled. The results are the throughput at the peak, how busy the replicas are, and the scheduler's own time.
+//! interactions. A database is a queue; a query takes the time that its template costs. The disks and the inside of a
+//! database are not modelled. The disks and processors of several schedulers are, where an experiment asks for it. The
+//! results are the throughput at the peak, how busy the replicas are, and the scheduler's own time.
 //!
 //! A seed determines a run, except for the measured time of our own code. This module starts no thread and reads no clock;
 //! a caller that wants our own time measured passes a clock ([`run::Meter`]).

@@ -122,7 +122,7 @@ pub struct Preventive {
 /// `onecopy sim paper conflict-aware`.
 #[derive(Debug, Clone, Args)]
 pub struct ConflictAware {
-    /// Simulate only the points of these figures.
+    /// Simulate only the points of these figures; 15 includes table 1 and the schedulers of section 9.3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=17))]
     pub(crate) figure: Vec<u8>,
     /// Print one JSON object a line: the points, and each statement of the paper with our result.
@@ -143,7 +143,7 @@ pub struct ConflictAware {
     /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Also measure the schedulers' own cost (table 1); the result differs from run to run.
+    /// Also measure the schedulers' own processor time; the result differs from run to run.
     #[arg(long)]
     pub(crate) scheduler: bool,
 }

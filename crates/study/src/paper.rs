@@ -1,11 +1,13 @@
 //! `sim paper conflict-aware`: simulates the experiments and prints tables and comparisons.
 
+mod schedulers;
+
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::json;
-use sim::paper::figures::{self, Cell, ENDS, Line, Point, Points, SchedulerCost, Setting};
+use sim::paper::figures::{self, Cell, Crowd, ENDS, Line, Point, Points, SchedulerCost, Setting};
 use sim::paper::scenario::{Discipline, Protocol};
 use sim::paper::tpcw::{Calibration, Mix};
 
@@ -40,14 +42,27 @@ pub(crate) fn run(options: &ConflictAware, out: &mut dyn Write) -> Result<(), Er
     cells.sort_by_key(|cell| std::cmp::Reverse(cell.replicas));
     let measured = parallel::all(&cells, "simulating", |cell: &Cell| figures::measure(*cell, setting));
     let points: Points = measured.into_iter().map(|point| (point.cell, point)).collect();
-    let lines = figures::judge(&points);
+    let is_wanted = |number: u8| options.figure.is_empty() || options.figure.contains(&number);
+    let mut bars_of_10 = figures::bars_of_figure_10();
+    bars_of_10.retain(|_| is_wanted(10));
+    let tolerances =
+        parallel::all(&bars_of_10, "logging", |(mix, bar)| figures::tolerance(*mix, *bar, setting));
+    let mut crowds = figures::crowds();
+    crowds.retain(|_| is_wanted(15));
+    let resources = parallel::all(&crowds, "scheduling", |crowd: &Crowd| figures::resources(*crowd, setting));
+    let mut lines = figures::judge(&points);
+    lines.extend(figures::judge_tolerance(&tolerances));
+    lines.extend(figures::judge_resources(&resources));
     if options.json {
         json_lines(&points, &lines, out)?;
+        schedulers::json_lines(&tolerances, &resources, out)?;
     } else {
         table(&points, out)?;
         responses(&points, out)?;
         query_times(&points, out)?;
         shares(&points, out)?;
+        schedulers::tolerances(&tolerances, out)?;
+        schedulers::resources(&resources, out)?;
         verdicts(&lines, out)?;
     }
     if options.scheduler {
@@ -55,9 +70,9 @@ pub(crate) fn run(options: &ConflictAware, out: &mut dyn Write) -> Result<(), Er
     }
     if let Some(folder) = &options.plot {
         // Other figures would lack some of their points.
-        let is_wanted = |number: u8| options.figure.is_empty() || options.figure.contains(&number);
         let (mut curves, mut bars) = (figures::curves(&points), figures::bars(&points));
         curves.retain(|figure| is_wanted(figure.number));
+        bars.extend(figures::draw_tolerance(&tolerances));
         bars.retain(|figure| is_wanted(figure.number));
         plot::draw(folder, &curves, &bars)?;
     }

@@ -30,7 +30,7 @@ use cluster::ids::{DatabaseId, TableId};
 use serde::Deserialize;
 use sim::paper::figures::Setting;
 use sim::paper::scenario::{
-    Discipline, Interaction, Next, Protocol, REPLICAS_MAX, Scenario, Step, Template, Workload,
+    Discipline, Front, Interaction, Next, Protocol, REPLICAS_MAX, Scenario, Step, Template, Workload,
 };
 use sim::paper::tpcw::{self, Mix};
 
@@ -175,6 +175,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Job>, Error> {
                 think_us: micros("think_ms", file.think_ms, 1e3)?,
                 network_us: micros("network_ms", file.network_ms, 1e3)?,
                 log_us: micros("log_ms", file.log_ms, 1e3)?,
+                front: Front::default(),
                 discipline: match file.service {
                     Sharing::Queue => Discipline::Queue,
                     Sharing::Sharing => Discipline::Sharing,

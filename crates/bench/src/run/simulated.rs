@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sim::paper::run::{Outcome, run};
 use sim::paper::scenario::{
-    DatabaseId, Discipline, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
+    DatabaseId, Discipline, Front, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
 };
 use sql::{Analyzer, Limits};
 use testbed::fault::Fault;
@@ -288,6 +288,7 @@ fn scenario(
         think_us: u64::from(whole_us(think_us.max(1.0))),
         network_us: NETWORK_US,
         log_us: LOG_US,
+        front: Front::default(),
         discipline: Discipline::Sharing,
         speed: 1,
         parts: 1,

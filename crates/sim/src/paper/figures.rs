@@ -5,17 +5,23 @@
 //! All points share one [`Setting`].
 
 mod bars;
+mod crowd;
 mod stated;
+mod tolerance;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::peak::{self, Peak};
 use super::run::{Meter, Outcome, run};
-use super::scenario::{Discipline, Protocol, Scenario};
+use super::scenario::{Discipline, Front, Protocol, Scenario};
 use super::tpcw::{Calibration, Mix, workload};
 
 pub use bars::{Bar, Bars, Group, bars};
+pub use crowd::{Crowd, MESSAGE_US, Resources, crowds, judge_resources, resources};
 pub use stated::{Line, Value, judge};
+pub use tolerance::{
+    ROTATION_US, Reliability, Tolerance, bars_of_figure_10, draw_tolerance, judge_tolerance, tolerance,
+};
 
 /// Numbers of replicas of figures 11 to 13; those up to 8 are figures 3 to 5.
 pub const SIZES: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 60];
@@ -87,8 +93,8 @@ pub struct Point {
 /// All points of a study.
 pub type Points = BTreeMap<Cell, Point>;
 
-/// The points that these figures need; those of all figures if none is named. Figures 1 and 2 are drawings, and 10 is about a
-/// disk, so they need no points.
+/// The points that these figures need; those of all figures if none is named. Figures 1 and 2 are drawings, and
+/// 10 has bars of its own ([`bars_of_figure_10`]), so they need no points.
 pub fn cells(figures: &[u8]) -> Vec<Cell> {
     let mut cells = BTreeSet::new();
     let wanted = |figure: u8| figures.is_empty() || figures.contains(&figure);
@@ -150,6 +156,7 @@ fn scenario(cell: Cell, setting: Setting) -> Scenario {
         think_us: 7 * SECOND_US,
         network_us: setting.network_us,
         log_us: 0,
+        front: Front::default(),
         discipline: setting.discipline,
         speed: cell.speed,
         parts: cell.parts,

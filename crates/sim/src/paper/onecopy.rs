@@ -24,7 +24,7 @@ use cluster::time::Time;
 
 use super::database::Job;
 use super::scenario::{Scenario, Workload};
-use super::system::{Out, System, To};
+use super::system::{Log, Out, System, To};
 
 /// The only connection set.
 const INCARNATION: Incarnation = Incarnation(1);
@@ -142,7 +142,7 @@ impl Onecopy {
                 assert_eq!(version.0, self.refresh_us.len() as u64 + 1, "versions are dense");
                 let session = self.begun.remove(&identity).and_then(|session| self.sessions.get(&session));
                 self.refresh_us.push(session.map_or(0, |state| state.written_us));
-                out.logs.push(Message::Logged(version));
+                out.logs.push(Log { at: 0, tables: 1, message: Message::Logged(version) });
             }
             Effect::Acknowledge { session, .. } => {
                 self.sessions.entry(session).or_default().is_committing = true;
@@ -308,7 +308,7 @@ fn body(rows: &[(TableId, u64)]) -> SealedBody {
 impl System for Onecopy {
     type Message = Message;
 
-    fn ask(&mut self, now_us: u64, session: SessionId, request: Request, out: &mut Out<Message>) {
+    fn ask(&mut self, _: usize, now_us: u64, session: SessionId, request: Request, out: &mut Out<Message>) {
         let state = self.sessions.entry(session).or_default();
         if state.is_committing && request != Request::InteractionOver {
             state.next = Some(request);
@@ -320,7 +320,7 @@ impl System for Onecopy {
     fn arrive(&mut self, now_us: u64, to: To, message: Message, out: &mut Out<Message>) {
         match (to, message) {
             (To::Replica(replica), Message::There(job)) => out.jobs.push((replica, job)),
-            (To::Scheduler(replica), Message::Back(job, here_us)) => {
+            (To::Scheduler { from: replica, .. }, Message::Back(job, here_us)) => {
                 let session = SessionId(job.name / job::KINDS);
                 // No client waits for a commit, which follows the reply, or for a refresh.
                 if matches!(job.name % job::KINDS, job::STATEMENT | job::IDENTITY) {
@@ -347,13 +347,13 @@ impl System for Onecopy {
         }
     }
 
-    fn logged(&mut self, now_us: u64, message: Message, out: &mut Out<Message>) {
+    fn logged(&mut self, _: usize, now_us: u64, message: Message, out: &mut Out<Message>) {
         if let Message::Logged(upto) = message {
             self.tell(now_us, Event::Logged { upto }, out);
         }
     }
 
     fn done(&mut self, here_us: u64, replica: usize, job: Job, out: &mut Out<Message>) {
-        out.sends.push((To::Scheduler(replica), Message::Back(job, here_us)));
+        out.sends.push((To::Scheduler { at: 0, from: replica }, Message::Back(job, here_us)));
     }
 }

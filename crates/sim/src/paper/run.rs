@@ -1,12 +1,13 @@
 //! One run: browsers, network, scheduler, databases, on one agenda.
 //!
 //! Every message takes the same time, so messages form a queue; only think times and database jobs need heaps. Events at
-//! one time keep their order of entry.
+//! one time keep their order of entry. The machines of the schedulers are in `schedulers`.
+
+mod schedulers;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use cluster::ids::SessionId;
 use cluster::protocols::shipping::Request;
 
 use super::browser::Browser;
@@ -16,6 +17,7 @@ use super::onecopy::Onecopy;
 use super::scenario::{Protocol, Scenario};
 use super::shipping::Shipping;
 use super::system::{Out, System, To};
+use schedulers::{Inbound, Machine};
 
 /// A clock that measures our own code, in nanoseconds; the simulation does not depend on it.
 pub type Meter = fn() -> u64;
@@ -39,6 +41,14 @@ pub struct Outcome {
     pub busy: Busy,
     /// Messages to and from the scheduler in the measured time, browsers' included.
     pub messages: u64,
+    /// Bytes of these messages, by the assumptions of the system; 0 if it has none.
+    pub network_bytes: u64,
+    /// Bytes that the schedulers have logged, likewise.
+    pub log_bytes: u64,
+    /// The most memory that the state of all schedulers took, in samples; 0 if it is not known.
+    pub memory_bytes: usize,
+    /// The time that all schedulers were busy, if a message takes them any.
+    pub scheduler_us: u64,
     /// The scheduler's own time, if a meter was passed. It differs from run to run.
     pub scheduler_ns: u64,
     /// The number of events, also before the measured time.
@@ -82,12 +92,12 @@ impl Outcome {
 
 /// Runs a scenario.
 pub fn run(scenario: &Scenario, meter: Option<Meter>) -> Outcome {
-    let (replicas, speed) = (scenario.replicas, scenario.speed);
     match scenario.protocol {
-        Protocol::Shipping(choices) => {
-            World::new(scenario, Shipping::new(choices, replicas, speed), meter).run()
+        Protocol::Shipping(choices) => World::new(scenario, Shipping::new(choices, scenario), meter).run(),
+        Protocol::Onecopy => {
+            assert_eq!(scenario.front.schedulers, 1, "several schedulers are those of the first paper");
+            World::new(scenario, Onecopy::new(scenario), meter).run()
         }
-        Protocol::Onecopy => World::new(scenario, Onecopy::new(scenario), meter).run(),
     }
 }
 
@@ -110,7 +120,11 @@ enum Source {
     Work,
     Wire,
     Log,
+    Scheduler,
 }
+
+/// Interactions between two samples of the schedulers' memory.
+const SAMPLE_EVERY: u64 = 64;
 
 struct World<'a, S: System> {
     scenario: &'a Scenario,
@@ -123,10 +137,17 @@ struct World<'a, S: System> {
     /// Completions of databases: replica and generation. They are few, so they have a heap of their own.
     work: BinaryHeap<Reverse<(Moment, (usize, u64))>>,
     wire: VecDeque<(Moment, Packet<S::Message>)>,
-    log: VecDeque<(Moment, S::Message)>,
+    /// By the moment at which the disk is done: the scheduler and its message.
+    log: BTreeMap<Moment, (usize, S::Message)>,
+    machines: Vec<Machine<S::Message>>,
+    /// The scheduler of each browser's present interaction.
+    dealt: Vec<Option<usize>>,
+    /// The scheduler of the next interaction.
+    turn: usize,
     browsers: Vec<Browser>,
     databases: Vec<Database>,
     out: Out<S::Message>,
+    packets: VecDeque<Packet<S::Message>>,
     outcome: Outcome,
     is_measuring: bool,
     /// Interactions under way.
@@ -145,12 +166,16 @@ impl<'a, S: System> World<'a, S> {
             clicks: BinaryHeap::new(),
             work: BinaryHeap::new(),
             wire: VecDeque::new(),
-            log: VecDeque::new(),
+            log: BTreeMap::new(),
+            machines: (0..scenario.front.schedulers).map(|_| Machine::default()).collect(),
+            dealt: vec![None; scenario.clients],
+            turn: 0,
             browsers: (0..scenario.clients)
                 .map(|browser| Browser::new(seed(browser), &scenario.workload))
                 .collect(),
             databases: (0..scenario.replicas).map(|_| Database::new(scenario.discipline)).collect(),
             out: Out::default(),
+            packets: VecDeque::new(),
             outcome: Outcome::default(),
             is_measuring: false,
             under_way: 0,
@@ -217,7 +242,8 @@ impl<'a, S: System> World<'a, S> {
             (self.wire.front().map_or(NEVER, |(moment, _)| *moment), Source::Wire),
             (self.work.peek().map_or(NEVER, |Reverse((moment, _))| *moment), Source::Work),
             (self.clicks.peek().map_or(NEVER, |Reverse((moment, _))| *moment), Source::Click),
-            (self.log.front().map_or(NEVER, |(moment, _)| *moment), Source::Log),
+            (self.log.first_key_value().map_or(NEVER, |(moment, _)| *moment), Source::Log),
+            (self.machines.iter().map(|machine| machine.done).min().unwrap_or(NEVER), Source::Scheduler),
         ];
         let first = heads.into_iter().reduce(|first, next| if next.0 < first.0 { next } else { first });
         first.filter(|(moment, _)| *moment != NEVER).map(|((at_us, _), source)| (at_us, source))
@@ -243,11 +269,11 @@ impl<'a, S: System> World<'a, S> {
                 }
             }
             Source::Log => {
-                if let Some((_, message)) = self.log.pop_front() {
-                    self.system.logged(self.now_us, message, &mut self.out);
-                    self.carry_out();
+                if let Some((_, (at, message))) = self.log.pop_first() {
+                    self.inbound(at, Inbound::Logged(message));
                 }
             }
+            Source::Scheduler => self.processor_done(),
         }
     }
 
@@ -272,31 +298,17 @@ impl<'a, S: System> World<'a, S> {
                 self.ask_next(browser);
             }
             Packet::Ask(browser, request) => {
-                let session = SessionId(browser as u64);
-                self.metered(|system, now_us, out| system.ask(now_us, session, request, out));
+                let at = self.scheduler_of(browser, &request);
+                self.inbound(at, Inbound::Ask(browser, request));
             }
-            Packet::Message(to @ To::Scheduler(_), message) => {
-                self.metered(|system, now_us, out| system.arrive(now_us, to, message, out));
+            Packet::Message(to @ (To::Scheduler { at, .. } | To::Peer { at, .. }), message) => {
+                self.inbound(at, Inbound::Message(to, message));
             }
             Packet::Message(to @ To::Replica(_), message) => {
                 self.system.arrive(self.now_us, to, message, &mut self.out);
                 self.carry_out();
             }
         }
-    }
-
-    /// Runs the scheduler and meters its time.
-    fn metered(&mut self, act: impl FnOnce(&mut S, u64, &mut Out<S::Message>)) {
-        let begin_ns = self.meter.filter(|_| self.is_measuring).map(|meter| meter());
-        act(&mut self.system, self.now_us, &mut self.out);
-        if let (Some(begin_ns), Some(meter)) = (begin_ns, self.meter) {
-            self.outcome.scheduler_ns += meter().saturating_sub(begin_ns);
-        }
-        if self.is_measuring {
-            self.outcome.messages += 1;
-            self.outcome.messages += (self.out.sends.len() + self.out.answers.len()) as u64;
-        }
-        self.carry_out();
     }
 
     fn ask_next(&mut self, browser: usize) {
@@ -309,6 +321,9 @@ impl<'a, S: System> World<'a, S> {
             let (clicked_us, _) = self.browsers[browser].since_us();
             self.outcome.interactions += 1;
             self.outcome.response_us += self.now_us - clicked_us;
+            if self.outcome.interactions.is_multiple_of(SAMPLE_EVERY) {
+                self.outcome.memory_bytes = self.outcome.memory_bytes.max(self.system.memory_bytes());
+            }
         }
         self.send(Packet::Ask(browser, Request::InteractionOver));
         let after_us = self.browsers[browser].think_us(self.scenario);
@@ -317,20 +332,29 @@ impl<'a, S: System> World<'a, S> {
     }
 
     fn carry_out(&mut self) {
+        let mut packets = std::mem::take(&mut self.packets);
+        self.account(&mut packets);
+        for packet in packets.drain(..) {
+            self.send(packet);
+        }
+        self.packets = packets;
+    }
+
+    /// Carries out everything but the messages, which it adds to these.
+    fn account(&mut self, packets: &mut VecDeque<Packet<S::Message>>) {
         let mut out = std::mem::take(&mut self.out);
         let in_database_us = std::mem::take(&mut out.in_database_us);
+        let network_bytes = std::mem::take(&mut out.network_bytes);
+        let log_bytes = std::mem::take(&mut out.log_bytes);
         if self.is_measuring {
             self.outcome.in_database_us += in_database_us;
+            self.outcome.network_bytes += network_bytes;
+            self.outcome.log_bytes += log_bytes;
         }
-        for (to, message) in out.sends.drain(..) {
-            self.send(Packet::Message(to, message));
-        }
-        for session in out.answers.drain(..) {
-            self.send(Packet::Answer(session.0 as usize));
-        }
-        for message in out.logs.drain(..) {
-            let moment = self.moment(self.scenario.log_us);
-            self.log.push_back((moment, message));
+        packets.extend(out.sends.drain(..).map(|(to, message)| Packet::Message(to, message)));
+        packets.extend(out.answers.drain(..).map(|session| Packet::Answer(session.0 as usize)));
+        for log in out.logs.drain(..) {
+            self.log(log);
         }
         for (replica, job) in out.jobs.drain(..) {
             if let Some((at_us, generation)) = self.databases[replica].push(self.now_us, job) {

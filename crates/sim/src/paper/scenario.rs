@@ -57,6 +57,32 @@ pub enum Discipline {
     Sharing,
 }
 
+/// How the transactions of one scheduler share the disk of its log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disk {
+    /// Any number at once.
+    Together,
+    /// Each in turn, and one table after the other, since "the log is kept per table" (section 5.3).
+    InTurn,
+}
+
+/// The schedulers between browsers and databases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Front {
+    /// Their number. Each interaction stays with one, and interactions are dealt in turn (section 3.2).
+    pub schedulers: usize,
+    /// The processor time of a scheduler for one message, in or out, and for a completion of its log. At 0 it is never busy.
+    pub message_us: u64,
+    /// How transactions share the disk of a scheduler's log.
+    pub disk: Disk,
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        Self { schedulers: 1, message_us: 0, disk: Disk::Together }
+    }
+}
+
 /// A statement with its constants taken out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
@@ -229,6 +255,8 @@ pub struct Scenario {
     pub network_us: u64,
     /// The time to make the writes of a transaction durable in the scheduler's log.
     pub log_us: u64,
+    /// The schedulers.
+    pub front: Front,
     /// How databases divide their time among queries.
     pub discipline: Discipline,
     /// The speed-up of databases over the templates.

@@ -2,9 +2,11 @@
 
 use super::figures::{self, Cell, Points, Setting};
 use super::run::{Outcome, run};
-use super::scenario::{Discipline, Protocol, Scenario};
+use super::scenario::{Discipline, Front, Protocol, Scenario};
 use super::tpcw::{Calibration, Mix, workload};
 use super::{peak, scenario};
+
+mod several_schedulers;
 
 fn scenario(protocol: Protocol, replicas: usize, clients: usize) -> Scenario {
     Scenario {
@@ -16,6 +18,7 @@ fn scenario(protocol: Protocol, replicas: usize, clients: usize) -> Scenario {
         think_us: 7_000_000,
         network_us: 200,
         log_us: 500,
+        front: Front::default(),
         discipline: Discipline::Queue,
         speed: 1,
         parts: 1,

@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    fn text(text: impl Into<String>) -> Self {
+    pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 }
@@ -271,7 +271,7 @@ fn lazy_and_eager() -> impl Iterator<Item = &'static str> {
     Protocol::ALL.into_iter().filter(|protocol| *protocol != Protocol::Onecopy).map(Protocol::name)
 }
 
-fn ratio(experiment: String, stated: f64, ours: f64) -> Line {
+pub(super) fn ratio(experiment: String, stated: f64, ours: f64) -> Line {
     Line {
         experiment,
         stated: Value::Number(stated),
