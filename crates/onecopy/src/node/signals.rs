@@ -23,7 +23,7 @@ impl Signals {
         Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
     }
 
-    /// Whether one of them has come that nobody has waited for.
+    /// Whether one of them has come since the last wait.
     pub(super) fn has_come(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         [&mut self.interrupt, &mut self.terminate]
