@@ -21,6 +21,7 @@ pub(crate) mod errands;
 pub(crate) mod etcd_log;
 pub(crate) mod evictions;
 pub(crate) mod following;
+pub(crate) mod held_backends;
 pub(crate) mod identities;
 pub(crate) mod leader;
 mod leading;

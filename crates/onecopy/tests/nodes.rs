@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use cluster::nodes::{COUNT, NAMES, SLOWER, World};
 use cluster::served::{Node, WITHIN};
 use cluster::{run, table, value};
+use futures_util::future::join_all;
 use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -192,12 +193,42 @@ async fn cancel_at(token: tokio_postgres::CancelToken, port: u16) -> tokio_postg
     token
 }
 
+/// A session with state that its connection alone has.
+struct Holder {
+    client: Client,
+    node: usize,
+}
+
+impl Holder {
+    async fn at(world: &World, node: usize) -> Self {
+        let client = world.client(node).await;
+        run(&client, &format!("CREATE TEMPORARY TABLE own AS SELECT {node} AS id; LISTEN news")).await;
+        run(&client, "BEGIN; DECLARE kept CURSOR WITH HOLD FOR SELECT generate_series(1, 9); COMMIT").await;
+        assert_eq!(value(&client, &format!("SELECT pg_try_advisory_lock({node})")).await, "t");
+        Self { client, node }
+    }
+
+    /// The session goes on, in a term that is the next one for the `turn`-th time.
+    async fn goes_on(&self, world: &World, turn: u32) {
+        let Self { client, node } = self;
+        let own = client.simple_query("SELECT id FROM own").await;
+        let own = own.unwrap_or_else(|error| panic!("at {}: {error:?}: {}", NAMES[*node], world.all_said()));
+        assert_eq!(first_cell(&own), Some(node.to_string()));
+        assert_eq!(value(client, "FETCH kept").await, turn.to_string());
+        assert_eq!(value(client, "SELECT pg_listening_channels()").await, "news");
+        let other = world.client(*node).await;
+        assert_eq!(value(&other, &format!("SELECT pg_try_advisory_lock({node})")).await, "f");
+        run(client, &format!("UPDATE noted SET v = 'x' FROM own WHERE own.id = {node}")).await;
+    }
+}
+
 /// Clients write and read at all nodes while the lead goes from node to node. None of them gets an error.
 async fn the_lead_is_handed_over_without_an_error(world: &mut World, from: u32) -> u32 {
     let leader = world.leader().await;
     let [first, second] = others(leader);
     let kept = world.client(leader).await;
     run(&kept, "SET application_name = 'kept'; PREPARE one AS SELECT 1").await;
+    let holders = join_all((0..NAMES.len()).map(|node| Holder::at(world, node))).await;
     let acknowledged = quietly(world, from, async |world| {
         for (at, to) in [(second, first), (second, second), (first, leader)] {
             let moved = value(&world.admin(at).await, &format!("MOVE LEADER TO {}", NAMES[to])).await;
@@ -206,6 +237,9 @@ async fn the_lead_is_handed_over_without_an_error(world: &mut World, from: u32) 
         }
     })
     .await;
+    for holder in &holders {
+        holder.goes_on(world, 1).await;
+    }
     assert_eq!(value(&kept, "EXECUTE one").await, "1");
     assert_eq!(value(&kept, "SHOW application_name").await, "kept");
     // An open transaction is waited for, and then nothing is moved.
@@ -264,6 +298,10 @@ async fn the_loss_of_a_node_is_no_outage() {
     a_cancel_request_finds_its_node(&world).await;
     let mut count = the_lead_is_handed_over_without_an_error(&mut world, 400_000).await;
     let leader = world.leader().await;
+    let holders = join_all(others(leader).map(|node| Holder::at(&world, node))).await;
+    let open = world.client(others(leader)[0]).await;
+    run(&open, "CREATE TEMPORARY TABLE own AS SELECT 1").await;
+    run(&open, "BEGIN; SELECT * FROM own").await;
     count += under_load(&mut world, others(leader), 0, async |world| {
         // The last thing that it does.
         let client = world.client(leader).await;
@@ -278,6 +316,15 @@ async fn the_loss_of_a_node_is_no_outage() {
         assert_eq!(value(&client, "SELECT DISTINCT late FROM made WHERE id > 10").await, "1");
     }
     assert_ne!(world.leader().await, leader);
+    for holder in &holders {
+        holder.goes_on(&world, 1).await;
+    }
+    open.batch_execute("SELECT * FROM own").await.expect_err("its transaction is over");
+    // The session may have ended already.
+    let _ = open.batch_execute("ROLLBACK").await;
+    let ended =
+        open.batch_execute("SELECT * FROM own").await.expect_err("its table is lost with its transaction");
+    assert!(open.is_closed() || ended.code().is_some_and(|code| code.code() == "57P01"), "{ended:?}");
     // It comes back, and follows. Its clients see everything.
     world.nodes[leader] = Some(world.setups[leader].serve(SLOWER).await);
     assert_eq!(value(&world.client(leader).await, COUNT).await, count.to_string());
@@ -287,6 +334,9 @@ async fn the_loss_of_a_node_is_no_outage() {
         world.nodes[leader].take().unwrap().stop();
     })
     .await;
+    for holder in holders.iter().filter(|holder| holder.node != leader) {
+        holder.goes_on(&world, 2).await;
+    }
     world.must_reach(count).await;
     world.must_be_identical().await;
     etcd_is_lost_for_a_while(&world).await;

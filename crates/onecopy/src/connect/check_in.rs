@@ -30,7 +30,7 @@ use crate::local::limits::Pooling;
 use crate::local::pins::{Pin, Pins};
 use crate::local::session_registry::{Activity, SessionEntry};
 use crate::pool::check_out::Ticket;
-use crate::pool::request::Want;
+use crate::pool::request::{ServerPlace, Want};
 use crate::transaction::open::Assignment;
 use crate::transaction::view::View;
 
@@ -104,12 +104,20 @@ impl Connector<'_> {
     /// Gets a connection to the place, with the settings of the session.
     pub(crate) async fn connect(&mut self, place: Assignment) -> Result<(), Fault> {
         let want = if self.txn.open_at().is_some() { Want::Second } else { Want::First };
+        self.readmit(place).await;
         if let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, want) {
             let wait_limit = self.view().wait_limit();
             self.await_server(place, ticket, wait_limit).await?;
         }
         let Link { worker, servers, settings, .. } = &mut *self.link;
         servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await.map(|_| ())
+    }
+
+    /// Takes a connection of the former term into this one, if it was spared.
+    async fn readmit(&mut self, place: Assignment) {
+        let Link { worker, servers, .. } = &mut *self.link;
+        let Assignment { replica, incarnation, .. } = place;
+        servers.readmit(&worker.coordinator, ServerPlace { replica, incarnation }).await;
     }
 
     /// Makes sure that an admitted update transaction has a connection. Returns whether one was there at once. If not,
@@ -121,6 +129,7 @@ impl Connector<'_> {
         place: Assignment,
         wait_limit: &mut Option<WaitLimit>,
     ) -> Result<bool, Fault> {
+        self.readmit(place).await;
         let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, Want::First) else {
             if self.link.servers.has_others(place.replica) {
                 // The session may hold a connection at another place, from an earlier wait. It keeps the one here: if

@@ -121,6 +121,7 @@ impl Leader {
             ToLeader::Spill { .. } => {}
             ToLeader::SearchDeadlocks => self.deadlock_search.notify_one(),
             ToLeader::Backends { round, backends } => self.crews.note_backends(crew, round, backends),
+            ToLeader::Held(backends) => self.crews.held.tell(crew, backends),
             ToLeader::Lease { sent } => self.grant(crew, sent),
             ToLeader::Noted { upto } => self.core.noted(crew, upto),
             ToLeader::LeaseEnded => self.core.lease_ended(crew),

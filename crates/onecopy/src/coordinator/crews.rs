@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cluster::Cluster;
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::RunProof;
+use super::held_backends::HeldBackends;
 use super::mailboxes::LEADER_NUMBERS;
 use super::node_link::{Backend, ToNode, ViewChange};
 use super::replica_address::MemberSeat;
@@ -64,9 +65,16 @@ pub(crate) struct Crews {
     has_any: AtomicBool,
     /// Some crew has said where its sessions are.
     answered: Notify,
+    /// Where their sessions have left state in the former term.
+    pub(crate) held: Arc<HeldBackends>,
 }
 
 impl Crews {
+    /// No crew yet. Those of the former term may have left state at the servers.
+    pub(super) fn after(held: HeldBackends) -> Self {
+        Self { held: Arc::new(held), ..Self::default() }
+    }
+
     /// A new crew, whose node reads this queue. It is told what is, and every change from now on. Only the holder of the core's lock
     /// may call this.
     pub(super) fn join(

@@ -138,6 +138,7 @@ impl Coordinator {
         match &self.core {
             Core::There(core) => {
                 core.join(link.out);
+                core.tell_held(self.local.sessions.backends_with_state());
                 // What waited for another leader has it.
                 self.local.sessions.pauses.end_any_hold();
                 self.hear_all(core, link.news).await

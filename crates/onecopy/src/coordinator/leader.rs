@@ -19,6 +19,7 @@ use super::crews::Crews;
 use super::drivers::Drivers;
 use super::elasticity::Elasticity;
 use super::evictions::EvictionsByReplica;
+use super::held_backends::HeldBackends;
 use super::identities::Identities;
 use super::log_retention::{LogRetention, Retention};
 use super::mailboxes::{Mailboxes, OWN_CREW};
@@ -63,6 +64,8 @@ pub(crate) struct LeaderOptions {
     pub(crate) local: Arc<LocalState>,
     /// Who was evicted at servers.
     pub(crate) evictions: Arc<EvictionsByReplica>,
+    /// Where sessions of the former term have left state.
+    pub(crate) held: HeldBackends,
 }
 
 /// A coordinator with the state of the leader. It is used like the coordinator itself: `leader.core.tell(event)`.
@@ -103,7 +106,7 @@ impl Leader {
     /// Starts no task; the caller starts the log's writer.
     pub(crate) fn new(log: Arc<dyn LogEngine>, seats: Vec<Seat>, options: LeaderOptions) -> Arc<Self> {
         let LeaderOptions { kind, core, anchor, database, term, identities, .. } = options;
-        let LeaderOptions { voucher, checkpoints, limits, local, evictions, .. } = options;
+        let LeaderOptions { voucher, checkpoints, limits, local, evictions, held, .. } = options;
         let register = Arc::clone(&term.register);
         let seats = Arc::new(Seats::new(seats, limits.reader_patience, evictions));
         let members = seats.iter().map(|seat| seat.replica);
@@ -112,7 +115,7 @@ impl Leader {
         let (view, mailboxes) =
             (Arc::new(View::new(anchor, log.durable())), Arc::new(Mailboxes::of(OWN_CREW)));
         let (identities, performances) = (Arc::new(identities), Arc::<Performances>::default());
-        let crews = Arc::<Crews>::default();
+        let crews = Arc::new(Crews::after(held));
         let outputs = Outputs {
             cluster_id: term.cluster_id,
             view: Arc::clone(&view),

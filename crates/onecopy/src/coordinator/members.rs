@@ -68,8 +68,14 @@ impl Leader {
 
     /// The agent of a replica is connected to a run of its server, which this query proves to be the same. Sessions can use it
     /// as soon as the core lets them.
-    pub(crate) fn begin_run(&self, replica: ReplicaId, incarnation: Incarnation, sql: String) {
-        let proof = RunProof { sql, voucher: self.voucher.clone() };
+    pub(crate) fn begin_run(
+        &self,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+        sql: String,
+        spared: Vec<i32>,
+    ) {
+        let proof = RunProof { sql, voucher: self.voucher.clone(), spared };
         self.seats[replica].run.begin(incarnation, proof.clone());
         self.crews.begin_run(replica, incarnation, proof);
     }

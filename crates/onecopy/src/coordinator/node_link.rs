@@ -62,6 +62,8 @@ pub(crate) enum ToLeader {
     Outside(Vec<Outside>),
     /// The node stops, and places no more reads by itself.
     LeaseEnded,
+    /// The backends at which sessions of this node have left state. The first message to a leader.
+    Held(Vec<(ReplicaId, i32)>),
 }
 
 /// A step of keeping the rows of a transaction, in this order.

@@ -386,6 +386,13 @@ impl SessionRegistry {
         inside.entries.values().flat_map(of_card).collect()
     }
 
+    /// The backends of sessions that have left state at a server.
+    pub(crate) fn backends_with_state(&self) -> Vec<(ReplicaId, i32)> {
+        let inside = self.inside();
+        let has_state = |entry: &&Arc<SessionEntry>| !Pins::of(entry.pins.load(Ordering::Relaxed)).is_empty();
+        inside.entries.values().filter(has_state).flat_map(|entry| entry.servers()).collect()
+    }
+
     /// The totals of all sessions, with those that have ended.
     pub(crate) fn totals(&self) -> SessionCounts {
         let inside = self.inside();

@@ -19,6 +19,7 @@ use crate::config::placement::PlacementRules;
 use crate::config::protocol::Propagation;
 use crate::coordinator::errands::Errands;
 use crate::coordinator::etcd_log::OpenedLog;
+use crate::coordinator::held_backends::HeldBackends;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Plan;
@@ -130,7 +131,8 @@ fn assemble(
     let checkpoints = plan.checkpoints().map_err(OpenError::kind)?;
     let is_founding = plan.adoption.is_founding(&fenced.recovered);
     let process = Process::new(plan.cluster, database, kind, plan.limits, plan.runtime_config, seal);
-    let parts = TermParts { places: plan.places, core, anchor, checkpoints, is_founding };
+    let held = HeldBackends::default();
+    let parts = TermParts { places: plan.places, core, anchor, checkpoints, is_founding, held };
     let (leader, chores) = process.lead(fenced, parts)?;
     let coordinator = match links_sessions(leader.as_ref())? {
         Linking::Here => Arc::clone(&leader.coordinator),

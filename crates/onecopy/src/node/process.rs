@@ -18,6 +18,7 @@ use crate::coordinator::checkpoints::Checkpoints;
 use crate::coordinator::errands::Errands;
 use crate::coordinator::evictions::EvictionsByReplica;
 use crate::coordinator::following::Following;
+use crate::coordinator::held_backends::HeldBackends;
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::term::TermState;
 use crate::coordinator::{Coordinator, Leader, LeaderOptions, ReplicaAddress, Seat};
@@ -52,6 +53,8 @@ pub(super) struct TermParts {
     pub(super) checkpoints: Checkpoints,
     /// No client was ever served.
     pub(super) is_founding: bool,
+    /// Where sessions of the former term have left state.
+    pub(super) held: HeldBackends,
 }
 
 impl Process {
@@ -76,7 +79,7 @@ impl Process {
         parts: TermParts,
     ) -> Result<(Arc<Leader>, Vec<JoinHandle<()>>), OpenError> {
         let FencedLog { log, recovered, identities, register, term, receiver } = fenced;
-        let TermParts { places, core, anchor, checkpoints, is_founding } = parts;
+        let TermParts { places, core, anchor, checkpoints, is_founding, held } = parts;
         let (seats, queues): (Vec<Seat>, Vec<_>) =
             places.into_iter().map(|at| Seat::new(at, &self.evictions)).unzip();
         let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
@@ -92,6 +95,7 @@ impl Process {
             limits: self.limits,
             local: Arc::clone(&self.local),
             evictions: Arc::clone(&self.evictions),
+            held,
         };
         self.database.begin_term();
         let leader = Leader::new(log, seats, options);

@@ -25,9 +25,13 @@ use crate::security::scram::Secret;
 
 /// Attempts to connect while the server is not ready.
 const ATTEMPTS: u32 = 3;
+
 /// Checks that the server has not restarted, and proves to the server that the connection is ours. Returns the defaults with
 /// which it has begun; none if the server has restarted.
-async fn prove(connection: &mut Connection, proof: &RunProof) -> Result<Option<Defaults>, BackendError> {
+pub(super) async fn prove(
+    connection: &mut Connection,
+    proof: &RunProof,
+) -> Result<Option<Defaults>, BackendError> {
     let question = format!("{}; {STARTED_SQL}; {ALTERED_SQL}", proof.sql);
     assert_qualified(&question);
     let rows = connection.simple(&question).await?;

@@ -52,7 +52,7 @@ impl LostState {
                 let seat = &coordinator.seats[usize::from(server.replica.0)];
                 server.replica == anchor
                     && !coordinator.local.sessions.is_leaving(anchor)
-                    && seat.run.proof_of(server.incarnation).is_some()
+                    && seat.run.has_backend(server.incarnation, server.pid())
             };
             if !server.pins.held().is_empty() && !is_usable() {
                 self.note_closed(server);

@@ -83,7 +83,12 @@ pub(crate) struct BackendRegistration {
 impl Server {
     /// Whether the agent has evicted this backend; the note of it is taken.
     pub(crate) fn take_eviction(&self) -> bool {
-        self.backend_registration.evictions.take(self.backend_registration.running.pid)
+        self.backend_registration.evictions.take(self.pid())
+    }
+
+    /// The process number of its backend.
+    pub(crate) fn pid(&self) -> i32 {
+        self.backend_registration.running.pid
     }
 
     /// Notes that an update transaction of the session begins here.

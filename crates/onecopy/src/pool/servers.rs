@@ -16,7 +16,7 @@ use cluster::ids::{Incarnation, ReplicaId};
 use super::carried::{AllCarried, Carried};
 use super::defaults::SessionDefaults;
 use super::draws::Draws;
-use super::opening::{Opener, open};
+use super::opening::{Opener, open, prove};
 use super::pinned_state::{self, LostState};
 use super::request::ServerPlace;
 use super::server::Server;
@@ -195,6 +195,26 @@ impl Servers {
             Poll::Pending
         })
         .await
+    }
+
+    /// A connection of the former term becomes one of this run of its replica, if the run's agent has spared it. One that does not is
+    /// closed when it is needed.
+    pub(crate) async fn readmit(&mut self, coordinator: &Coordinator, place: ServerPlace) {
+        let ServerPlace { replica, incarnation } = place;
+        let Some(server) = self.find(replica).filter(|server| server.incarnation != incarnation) else {
+            return;
+        };
+        let run = &coordinator.seats[usize::from(replica.0)].run;
+        let Some(proof) = run.proof_of(incarnation).filter(|proof| proof.spared.contains(&server.pid()))
+        else {
+            return;
+        };
+        server.prepared.remove(b"");
+        let proving = prove(&mut server.connection, &proof);
+        let proving = tokio::time::timeout(coordinator.local.timeouts.health_deadline, proving);
+        if let Some(Ok(Ok(Some(_)))) = run.unless_given_up(incarnation, proving).await {
+            server.incarnation = incarnation;
+        }
     }
 
     /// The connection to this incarnation of a replica, with the session's settings; opens one if there is none.

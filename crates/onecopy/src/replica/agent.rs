@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
+use cluster::ids::{ClusterId, Identity, Incarnation, ReplicaId, SessionId, Version};
 use cluster::placement::Holdings;
 use cluster::record::{Record, Sequence};
 use commitlog::SpillStore;
@@ -49,6 +49,7 @@ use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::Obstacle;
 use crate::coordinator::evictions::Evictions;
+use crate::coordinator::held_backends::HeldBackends;
 use crate::coordinator::performances::Performance;
 use crate::security::seal::Seal;
 
@@ -91,6 +92,15 @@ pub(crate) struct Assignment {
     pub(crate) is_founding: Arc<AtomicBool>,
     /// The sessions that were ended because they held the applier up for longer than that.
     pub(crate) evictions: Arc<Evictions>,
+    /// Where sessions of the former term have left state; `None` if all backends are to be ended.
+    pub(crate) held: Option<HeldAt>,
+}
+
+/// The backends at one replica where sessions of the former term have left state.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldAt {
+    pub(crate) replica: ReplicaId,
+    pub(crate) all: Arc<HeldBackends>,
 }
 
 /// A command of the owner.
@@ -165,6 +175,8 @@ pub(crate) enum AgentEvent {
         /// A query that returns a row on this server as long as it has not restarted and the applier lives. A session
         /// asks it once on each connection that it opens, before anything else.
         proof_sql: String,
+        /// Backends of the former term that were spared.
+        spared: Vec<i32>,
         /// Every identity in `onecopy.applied` that is proven to be ours.
         applied: Vec<Identity>,
     },
@@ -283,6 +295,8 @@ impl Agent {
             let failure = match self.attempt(pause).await? {
                 Ok(ready) => {
                     self.is_first = false;
+                    // What is lost from now on is lost in this term.
+                    self.assignment.held = None;
                     return Some(ready);
                 }
                 Err(failure) => failure,

@@ -74,7 +74,7 @@ impl ReplicaDriver {
     ) {
         let is_parked = leader.parking.state(replica).is_parked();
         let incarnation = Incarnation::before(leader.term.epoch);
-        let agent = (!is_parked).then(|| RunningAgent::start(&leader, replica, incarnation));
+        let agent = (!is_parked).then(|| RunningAgent::start_with_term(&leader, replica));
         let mut replica_driver = Self {
             leader,
             replica,
@@ -219,8 +219,9 @@ impl ReplicaDriver {
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
         let replica = self.replica;
         match event {
-            AgentEvent::Up { incarnation, proof_sql, applied } => {
-                return self.up(incarnation, proof_sql, applied).await;
+            AgentEvent::Up { incarnation, proof_sql, spared, applied } => {
+                self.leader.begin_run(replica, incarnation, proof_sql, spared);
+                return self.up(incarnation, applied).await;
             }
             AgentEvent::Down { incarnation, reason } => {
                 let name = &self.leader.seats[replica].name;
@@ -281,15 +282,9 @@ impl ReplicaDriver {
         None
     }
 
-    async fn up(
-        &mut self,
-        incarnation: Incarnation,
-        proof_sql: String,
-        applied: Vec<Identity>,
-    ) -> Option<Command> {
+    async fn up(&mut self, incarnation: Incarnation, applied: Vec<Identity>) -> Option<Command> {
         let seat = &self.leader.seats[self.replica];
         seat.absence.end();
-        self.leader.begin_run(self.replica, incarnation, proof_sql);
         self.incarnation = incarnation;
         self.leader.database.sequences().leases.replica_changed(self.replica);
         self.leader.forget_oids();

@@ -215,6 +215,11 @@ impl RemoteCore {
         way.send(ToLeader::Backends { round, backends });
     }
 
+    /// Tells a new leader at which backends sessions of this node have left state.
+    pub(in crate::coordinator) fn tell_held(&self, backends: Vec<(ReplicaId, i32)>) {
+        self.way().send(ToLeader::Held(backends));
+    }
+
     /// A refresh overtakes the open transaction of a session of this node.
     pub(super) fn overtaken(&self, replica: ReplicaId, session: SessionId) {
         self.way().send(ToLeader::Overtaken { replica, session });

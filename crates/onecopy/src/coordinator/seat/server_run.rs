@@ -33,6 +33,8 @@ pub(crate) struct RunProof {
     pub(crate) sql: String,
     /// Proves to the server that a connection is Onecopy's. Each leader draws another one.
     pub(crate) voucher: Voucher,
+    /// Backends of the former term that this run's agent has spared ([`crate::coordinator::held_backends`]).
+    pub(crate) spared: Vec<i32>,
 }
 
 /// The run that is vouched for.
@@ -91,6 +93,14 @@ impl ServerRun {
         vouched.as_ref().filter(|vouched| vouched.incarnation == incarnation).map(|found| found.proof.clone())
     }
 
+    /// Whether a connection that began with this incarnation can be used in the present one. If that is another one, both sides have to
+    /// prove themselves again.
+    pub(crate) fn has_backend(&self, incarnation: Incarnation, pid: i32) -> bool {
+        let vouched = self.vouched();
+        let is_here = |run: &Vouched| run.incarnation == incarnation || run.proof.spared.contains(&pid);
+        vouched.as_ref().is_some_and(is_here)
+    }
+
     fn vouched(&self) -> MutexGuard<'_, Option<Vouched>> {
         self.vouched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     fn proof() -> RunProof {
-        RunProof { sql: "SELECT".to_owned(), voucher: Voucher::draw().unwrap() }
+        RunProof { sql: "SELECT".to_owned(), voucher: Voucher::draw().unwrap(), spared: vec![71] }
     }
 
     #[tokio::test]
@@ -129,5 +139,16 @@ mod tests {
         assert_eq!(sql_of(Incarnation(7)).as_deref(), Some("SELECT"));
         run.give_up();
         assert_eq!(sql_of(Incarnation(7)), None);
+    }
+
+    #[test]
+    fn a_spared_backend_can_be_used_while_the_run_lasts() {
+        let run = ServerRun::default();
+        run.begin(Incarnation(7), proof());
+        assert!(run.has_backend(Incarnation(7), 5), "it began in this run");
+        assert!(run.has_backend(Incarnation(6), 71), "it was spared");
+        assert!(!run.has_backend(Incarnation(6), 72));
+        run.give_up();
+        assert!(!run.has_backend(Incarnation(6), 71));
     }
 }

@@ -25,10 +25,12 @@ use super::orders::{Admission, News, SessionLink, TermOrder};
 use super::settings::Settings;
 use crate::config::log::{EtcdPlace, LogPlace};
 use crate::coordinator::checkpoints::Checkpoints;
+use crate::coordinator::etcd_log::timing;
+use crate::coordinator::held_backends::HeldBackends;
 use crate::coordinator::open_error::{FenceError, OpenError};
 use crate::coordinator::plan;
 use crate::coordinator::register::TermRegister;
-use crate::coordinator::{Coordinator, Leader, Leading, ReplicaAddress};
+use crate::coordinator::{Coordinator, Leader, Leading, NodeRole, ReplicaAddress};
 use crate::elastic::{self, ServerSource};
 use crate::membership::adoption::{self, Places, Settled};
 use crate::membership::cluster_file::{self, Membership};
@@ -47,6 +49,8 @@ use crate::terminal::Progress;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A server that is busy with the sessions of the former term may take so long to end them.
 const SLOW_FENCE: Duration = Duration::from_secs(1);
+/// The part of a lease for which the nodes that were linked may take to tell what their sessions have left at servers.
+const LEASE_PARTS: u32 = 2;
 
 /// What each term of this node is made of.
 pub(super) struct OwnTerm {
@@ -246,7 +250,18 @@ impl OwnTerm {
             KnownSchemaChanges::of(&self.sessions).complete(fenced.log.as_ref(), last).await
         };
         let core = Some(self.rows.core(&members, anchor, placement, fenced.term, schema)?);
-        self.process.lead(fenced, TermParts { places, core, anchor, checkpoints, is_founding })
+        let patience = Duration::from_micros(timing().lease_us) / LEASE_PARTS;
+        let held = HeldBackends::of(self.nodes_with_sessions(), patience);
+        self.process.lead(fenced, TermParts { places, core, anchor, checkpoints, is_founding, held })
+    }
+
+    /// The nodes that may have sessions of the former term: those that are linked, and this one.
+    fn nodes_with_sessions(&self) -> usize {
+        if !self.has_served.load(Ordering::Acquire) {
+            return 0;
+        }
+        let nodes = self.leading.nodes();
+        nodes.iter().filter(|node| node.is_own || node.role != NodeRole::Unlinked).count()
     }
 
     async fn serve_leader(

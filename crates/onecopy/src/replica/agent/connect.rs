@@ -2,14 +2,15 @@
 //!
 //! The agent fences in this order:
 //!
-//! - The agent ends every client's backend, and waits until it is gone.
+//! - The agent ends every client's backend, and waits until it is gone. At the beginning of a term it spares those at which
+//!   sessions of living nodes rest and have left state ([`crate::coordinator::held_backends`]).
 //!
 //! - The applier logs in and takes an advisory lock with a random key.
 //!
 //! - Only then the agent reads the applied set.
 //!
-//! Sessions prove on each new connection that the applier holds that lock. So no session uses a connection from before
-//! the fence, or from after a crash of the server, however the timing falls.
+//! Sessions prove on each new connection, and on one that was spared, that the applier holds that lock. So no session uses another
+//! connection from before the fence, or one from after a crash of the server, however the timing falls.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,6 +78,8 @@ pub(super) struct Ready {
     pub(super) pulse: OwnConnection,
     pub(super) tables: RefreshTables,
     pub(super) proof_sql: String,
+    /// Backends of the former term that go on.
+    pub(super) spared: Vec<i32>,
     pub(super) applied: Vec<Identity>,
 }
 
@@ -143,18 +146,22 @@ async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, Conne
     let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
     // Recognise the server first: in a server that is not ours, no backend may be ended and no data changed.
     recognise(&mut control, assignment).await?;
-    fence(&mut control).await?;
+    let held = match &assignment.held {
+        Some(held) => held.all.at(held.replica).await,
+        None => Vec::new(),
+    };
+    fence_but(&mut control, None, &held).await?;
     install(&mut control, assignment, is_first).await?;
     let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
     // A client may have come in between.
-    fence_but(&mut control, Some(applier.process().pid)).await?;
+    let spared = fence_but(&mut control, Some(applier.process().pid), &held).await?;
     control.query(&assignment.voucher.install_sql()).await?;
     watchdog::prepare(&mut control, applier.process().pid).await?;
     let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
     let applied = AppliedSet::at(&mut control, &assignment.seal).read_and_clean().await?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier, assignment.served.id).await?;
-    Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
+    Ok(Ready { applier, control, pulse, tables, proof_sql, spared, applied })
 }
 
 async fn open_applier(
@@ -189,29 +196,34 @@ async fn recognise(control: &mut OwnConnection, assignment: &Assignment) -> Resu
     }
 }
 
-async fn fence(control: &mut OwnConnection) -> Result<(), ConnectError> {
-    fence_but(control, None).await
-}
-
-/// Ends every client's backend except this one and the applier's, and waits until they are gone.
-async fn fence_but(control: &mut OwnConnection, applier: Option<i32>) -> Result<(), ConnectError> {
-    let sql = format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE backend_type = 'client backend' AND datname = current_database() \
-         AND pid NOT IN (pg_backend_pid(), {})",
+/// Ends every client's backend except this one, the applier's, and those of `held` that rest outside a transaction; waits until they
+/// are gone. Returns those that were spared.
+async fn fence_but(
+    control: &mut OwnConnection,
+    applier: Option<i32>,
+    held: &[i32],
+) -> Result<Vec<i32>, ConnectError> {
+    let held = held.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let clients = format!(
+        "FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = current_database() \
+         AND pid NOT IN (pg_backend_pid(), {}) AND (pid = ANY ('{{{held}}}') AND state = 'idle')",
         applier.unwrap_or_default()
     );
+    let (end, spare) =
+        (format!("SELECT pg_terminate_backend(pid) {clients} IS NOT TRUE"), format!("SELECT pid {clients}"));
     let deadline = Instant::now() + FENCE_DEADLINE;
     loop {
-        let count = control.query(&sql).await?.len();
+        let count = control.query(&end).await?.len();
         if count == 0 {
-            return Ok(());
+            break;
         }
         if Instant::now() > deadline {
             return Err(ConnectError::BackendsStay { count });
         }
         tokio::time::sleep(FENCE_PAUSE).await;
     }
+    let spared = control.query(&spare).await?;
+    Ok(spared.into_iter().flatten().flatten().filter_map(|pid| pid.parse().ok()).collect())
 }
 
 /// Installs our objects in a server of no cluster. In a server of ours, brings the installed objects up to date.

@@ -31,9 +31,12 @@ impl Agent {
     /// Serves until the connections are lost, or the server gives no sign of life. Returns `None` when the owner has
     /// gone.
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
-        let Ready { applier, control, mut pulse, tables, proof_sql, applied } = ready;
+        let Ready { applier, control, mut pulse, tables, proof_sql, spared, applied } = ready;
         let applier = Applier::new(applier, tables, &self.assignment);
-        self.events.send(AgentEvent::Up { incarnation, proof_sql: proof_sql.clone(), applied }).await.ok()?;
+        self.events
+            .send(AgentEvent::Up { incarnation, proof_sql: proof_sql.clone(), spared, applied })
+            .await
+            .ok()?;
         let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
         let suspect = |is_suspect| {
             let events = events.clone();

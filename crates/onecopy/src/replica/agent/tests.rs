@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ServiceId, Version};
+use cluster::ids::{
+    ClusterId, CrewId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version,
+};
 use cluster::placement::Holdings;
 use cluster::record::{Header, Record, RecordBuilder, Statement};
 use commitlog::SpillFolder;
@@ -25,13 +27,14 @@ use tokio::sync::mpsc;
 use wire::backend::{Fields, tag};
 use wire::{encode, frame};
 
-use super::{Agent, AgentEvent, Assignment, Command, DivergenceCause};
+use super::{Agent, AgentEvent, Assignment, Command, DivergenceCause, HeldAt};
 use crate::backend::Connection;
 use crate::backend::Served;
 use crate::capture;
 use crate::capture::shares::Shares;
 use crate::capture::vouch::Voucher;
 use crate::capture::{Captured, Decoder};
+use crate::coordinator::held_backends::HeldBackends;
 use crate::coordinator::splits::Splits;
 use crate::membership::checksum;
 use server::Server;
@@ -45,6 +48,7 @@ struct Running {
     events: mpsc::Receiver<AgentEvent>,
     incarnation: Incarnation,
     proof_sql: String,
+    spared: Vec<i32>,
     applied: Vec<Identity>,
     /// Backends that other nodes were to be asked about, and those that were ended.
     asked_about: Vec<i32>,
@@ -57,6 +61,10 @@ impl Running {
     }
 
     async fn start_within(server: &Server, health_deadline: Duration) -> Self {
+        Self::start_with(server, health_deadline, None).await
+    }
+
+    async fn start_with(server: &Server, health_deadline: Duration, held: Option<HeldAt>) -> Self {
         let assignment = Assignment {
             reader_patience_ms: Arc::default(),
             health_deadline,
@@ -70,6 +78,7 @@ impl Running {
             voucher: Voucher::draw().unwrap(),
             seal: Arc::new(server.seal()),
             spills: Arc::new(SpillFolder::new(server.folder(), CLUSTER)),
+            held,
         };
         let (agent, commands, events) = Agent::new(assignment);
         tokio::spawn(agent.run());
@@ -78,6 +87,7 @@ impl Running {
             events,
             incarnation: Incarnation::default(),
             proof_sql: String::new(),
+            spared: Vec::new(),
             applied: Vec::new(),
             asked_about: Vec::new(),
             evicted: Vec::new(),
@@ -92,8 +102,9 @@ impl Running {
 
     async fn up(&mut self) {
         match self.event().await {
-            AgentEvent::Up { incarnation, proof_sql, applied } => {
-                (self.incarnation, self.proof_sql, self.applied) = (incarnation, proof_sql, applied);
+            AgentEvent::Up { incarnation, proof_sql, spared, applied } => {
+                (self.incarnation, self.proof_sql) = (incarnation, proof_sql);
+                (self.spared, self.applied) = (spared, applied);
             }
             other => panic!("not up but {other:?}"),
         }
@@ -471,6 +482,36 @@ async fn a_replica_that_differs_is_reported() {
         pair.home.record(builder)
     };
     assert!(matches!(pair.second.apply(vec![unknown]).await, AgentEvent::Diverged { .. }));
+}
+
+#[tokio::test]
+async fn only_backends_that_rest_with_state_outlive_a_term() {
+    let server = Server::start();
+    let mut connections = Vec::new();
+    for _ in 0..3 {
+        connections.push(server.connect("").await);
+    }
+    let [rests, works, unknown] = connections.as_mut_slice() else { panic!("three connections") };
+    rests.simple("CREATE TEMPORARY TABLE own AS SELECT 7").await.unwrap();
+    works.simple("CREATE TEMPORARY TABLE own AS SELECT 8").await.unwrap();
+    works.simple("BEGIN; CREATE TABLE late (v int)").await.unwrap();
+    let (here, elsewhere) = (ReplicaId(1), ReplicaId(0));
+    let all = Arc::new(HeldBackends::of(1, DEADLINE));
+    let told = [(here, rests.process.pid), (here, works.process.pid), (elsewhere, unknown.process.pid)];
+    all.tell(CrewId(1), told);
+    let held = Some(HeldAt { replica: here, all });
+    let mut agent = Running::start_with(&server, Duration::from_mins(1), held).await;
+    assert_eq!(agent.spared, [rests.process.pid]);
+    assert_eq!(rests.simple("SELECT * FROM own").await.unwrap(), [[Some("7".to_owned())]]);
+    works.simple("COMMIT").await.expect_err("it had a transaction of the former term");
+    unknown.simple("SELECT 1").await.expect_err("no node has told of it");
+    // What is lost within a term has no successor that may use what was left.
+    let command = Command::Reset { incarnation: agent.incarnation };
+    agent.commands.send(command).await.unwrap();
+    while !matches!(agent.event().await, AgentEvent::Down { .. }) {}
+    agent.up().await;
+    assert_eq!(agent.spared, Vec::<i32>::new());
+    rests.simple("SELECT 1").await.expect_err("the connections are others");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::ReplicaDriver;
 use crate::coordinator::Leader;
-use crate::replica::agent::{Agent, AgentEvent, Assignment, Command};
+use crate::replica::agent::{Agent, AgentEvent, Assignment, Command, HeldAt};
 
 /// The task of an agent, with the driver's ends of its channels. The task ends when this is dropped.
 pub(super) struct RunningAgent {
@@ -26,8 +26,16 @@ pub(super) struct RunningAgent {
 }
 
 impl RunningAgent {
+    /// Starts the agent of a replica when the term begins.
+    pub(super) fn start_with_term(leader: &Leader, replica: ReplicaId) -> Self {
+        // Sessions leave state only at the anchor.
+        let is_anchor = leader.view.anchor() == replica;
+        let held = is_anchor.then(|| HeldAt { replica, all: Arc::clone(&leader.crews.held) });
+        Self::start(leader, replica, Incarnation::before(leader.term.epoch), held)
+    }
+
     /// Starts the agent of a replica. Its incarnations follow `after`.
-    pub(super) fn start(leader: &Leader, replica: ReplicaId, after: Incarnation) -> Self {
+    fn start(leader: &Leader, replica: ReplicaId, after: Incarnation, held: Option<HeldAt>) -> Self {
         let seat = &leader.seats[replica];
         let assignment = Assignment {
             name: seat.name.clone(),
@@ -42,6 +50,7 @@ impl RunningAgent {
             health_deadline: leader.local.timeouts.health_deadline,
             is_founding: leader.term.founding(),
             evictions: Arc::clone(&seat.evictions),
+            held,
         };
         let (agent, commands, events) = Agent::new(assignment);
         Self { commands, events, task: tokio::spawn(agent.run()) }
@@ -96,7 +105,7 @@ impl ReplicaDriver {
     /// Starts the agent again.
     pub(super) fn end_parking(&mut self) {
         if self.agent.is_none() {
-            self.agent = Some(RunningAgent::start(&self.leader, self.replica, self.incarnation));
+            self.agent = Some(RunningAgent::start(&self.leader, self.replica, self.incarnation, None));
         }
     }
 }
