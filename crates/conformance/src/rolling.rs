@@ -2,7 +2,8 @@
 //!
 //! Each client has a row of its own, so nothing but a restart can give it an error, and it gets none: it changes the row alone and in
 //! transactions, in both protocols, and reads it by a statement that it has prepared at the beginning. Beside them one client
-//! at each node has a temporary table; when its node is restarted it has to get 57P01, and comes again.
+//! at each node has a temporary table. When its node is restarted it has to get 57P01, and comes again; when the leader changes
+//! because another node is restarted, it has to go on.
 //!
 //! What is right at the end: every row counts what its client was told, and all replicas are the same.
 

@@ -1,9 +1,9 @@
 //! What `rolling` tells: a row for each restart, and what is wrong.
 //!
 //! ```text
-//!                      pauses of its clients, ms    of the others, ms        57P01 of others
+//!                      pauses of its clients, ms    of the others, ms        57P01
 //! node  led  s              50%    95%  longest      50%   95%  longest
-//! a     yes  2.1            901    950      962      310   330      340      3 within 812 ms
+//! a     yes  2.1            901    950      962      310   330      340      1 within 812 ms
 //! ```
 
 use std::fmt::Write as _;
@@ -53,8 +53,9 @@ pub(super) fn conclude(work: &Work) -> Result<String, Fault> {
     for end in &work.ended {
         if restart_before(&work.restarts, end).is_none() {
             wrong.push(format!(
-                "a temporary table is lost at {:.1} s without a restart",
-                end.at.as_secs_f64()
+                "a temporary table is lost at {:.1} s without a restart of its node {}",
+                end.at.as_secs_f64(),
+                name(end.node)
             ));
         }
         if !(end.said.contains(ENDED) || end.said.contains(CLOSED)) {
@@ -105,12 +106,12 @@ fn table(work: &Work) -> String {
     text
 }
 
-/// The place of the restart that has ended a session.
+/// The place of the restart that has ended a session: one of its own node.
 fn restart_before(restarts: &[Restart], end: &End) -> Option<usize> {
     let before = restarts.iter().rposition(|restart| restart.at <= end.at)?;
     let restart = restarts[before];
-    let may_end = restart.node == end.node || restart.led;
-    (may_end && end.at.saturating_sub(restart.at) <= AFTER).then_some(before)
+    let is_own = restart.node == end.node;
+    (is_own && end.at.saturating_sub(restart.at) <= AFTER).then_some(before)
 }
 
 /// The longest time without the end of a transaction, in a span.
@@ -144,7 +145,7 @@ mod tests {
         Work {
             restarts: vec![Restart { node: 0, led: true, at: ms(1_000), back: ms(3_000) }],
             clients: vec![told(0, 0, &[900, 1_800, 1_900]), told(1, 1, &[900, 1_200, 1_900])],
-            ended: vec![End { node: 1, at: ms(1_500), said: "57P01 terminating".to_owned() }],
+            ended: vec![End { node: 0, at: ms(1_500), said: "57P01 terminating".to_owned() }],
             wrong: Vec::new(),
         }
     }
@@ -167,8 +168,8 @@ mod tests {
         other.ended[0].said = "40001 lost".to_owned();
         assert!(wrong(&other).contains("has got 40001 lost"));
         let mut elsewhere = work();
-        elsewhere.restarts[0].led = false;
-        assert!(wrong(&elsewhere).contains("without a restart"), "node b was not restarted");
+        elsewhere.ended[0].node = 1;
+        assert!(wrong(&elsewhere).contains("without a restart of its node b"));
         let none = Work { restarts: Vec::new(), ..work() };
         assert!(wrong(&none).contains("no node was restarted"));
     }
