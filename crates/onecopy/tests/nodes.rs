@@ -120,6 +120,40 @@ async fn a_follower_reads_without_asking(world: &World) {
     run(&writer, "DELETE FROM noted WHERE id = 900003").await;
 }
 
+/// A commit waits for the lease of a node that hangs. A replica that comes back meanwhile must not show it before everybody has to.
+async fn what_waits_for_a_lease_is_not_seen(world: &World) {
+    let leader = world.leader().await;
+    let [hangs, _] = others(leader);
+    let (writer, reader) = (world.client(leader).await, world.client(leader).await);
+    run(&writer, "INSERT INTO noted VALUES (900004, 'old')").await;
+    // Its temporary table keeps it at the anchor.
+    run(&reader, "CREATE TEMPORARY TABLE own (v int)").await;
+    let read = "SELECT v FROM noted WHERE id = 900004";
+    let comes_back = world.servers[1].client().await;
+    world.nodes[hangs].as_ref().unwrap().signal(Signal::STOP);
+    let writing = tokio::spawn(async move {
+        run(&writer, "UPDATE noted SET v = 'new' WHERE id = 900004").await;
+        writer
+    });
+    // The lock is the one by which sessions know that the applier lives.
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(value(&comes_back, end).await, "1");
+    let deadline = Instant::now() + WITHIN;
+    let mut direct = world.servers[1].client().await;
+    while direct.query_one(read, &[]).await.map_or(true, |row| row.get::<_, &str>(0) == "old") {
+        assert!(Instant::now() < deadline, "it does not come back: {}", world.all_said());
+        if direct.is_closed() {
+            direct = world.servers[1].client().await;
+        }
+    }
+    run(&reader, "BEGIN").await;
+    assert_eq!(value(&reader, read).await, "new", "shown at one replica and not seen at another");
+    run(&reader, "COMMIT").await;
+    let writer = writing.await.unwrap();
+    world.nodes[hangs].as_ref().unwrap().signal(Signal::CONT);
+    run(&writer, "DELETE FROM noted WHERE id = 900004").await;
+}
+
 /// Locks of sessions of two nodes, and a refresh that meets them.
 async fn sessions_of_two_nodes_wait_for_each_other(world: &World) {
     let leader = world.leader().await;
@@ -315,6 +349,7 @@ async fn the_loss_of_a_node_is_no_outage() {
     let mut world = World::new().await;
     a_follower_serves_like_the_leader(&world).await;
     a_follower_reads_without_asking(&world).await;
+    what_waits_for_a_lease_is_not_seen(&world).await;
     sessions_of_two_nodes_wait_for_each_other(&world).await;
     a_cancel_request_finds_its_node(&world).await;
     let mut count = the_lead_is_handed_over_without_an_error(&mut world, 400_000).await;

@@ -40,6 +40,8 @@ pub struct Switches {
     pub backends_of_the_lost_end: bool,
     /// An append without an answer is sent again under the same key.
     pub retries_keep_the_key: bool,
+    /// A server that comes back is brought up to what the core knows as durable, not to the end of the log.
+    pub replay_ends_at_what_is_noted: bool,
 }
 
 impl Default for Switches {
@@ -53,6 +55,7 @@ impl Default for Switches {
             incarnations_tell_terms: true,
             backends_of_the_lost_end: true,
             retries_keep_the_key: true,
+            replay_ends_at_what_is_noted: true,
         }
     }
 }

@@ -306,9 +306,9 @@ impl ReplicaDriver {
                 // they would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
                 self.strangers = strangers.into_iter().filter(|i| i.epoch < self.leader.term.epoch).collect();
-                let durable = self.leader.log.durable();
                 self.marked = None;
-                self.recovering = Some(durable);
+                // The log may have more, which waits until all nodes have noted it. No client may see that yet.
+                self.recovering = Some(self.leader.view.durable());
                 seat.absence.note_catching_up();
                 return if missing.is_empty() {
                     self.go_on().await

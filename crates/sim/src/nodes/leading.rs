@@ -48,6 +48,8 @@ pub(super) struct Lead {
     /// The last version that was put into the queue, and all that are known.
     last: Version,
     versions: BTreeMap<Identity, Version>,
+    /// What the log is known to have; the core hears of it when all nodes have noted it.
+    in_log: Version,
     incarnations: Vec<Incarnation>,
     fenced: BTreeSet<usize>,
     catalogue: Version,
@@ -88,6 +90,7 @@ impl World {
             appending: Some(Append { first, key: first, identities: vec![fence], sent: now }),
             last: first,
             versions: BTreeMap::new(),
+            in_log: Version::ZERO,
             incarnations: vec![before; self.servers.len()],
             fenced: BTreeSet::new(),
             catalogue: Version::ZERO,
@@ -183,6 +186,7 @@ impl World {
             self.opened(node, upto);
             return;
         }
+        lead.in_log = upto;
         if let Some(leases) = &mut lead.leases {
             leases.durable(upto);
         }
@@ -209,7 +213,7 @@ impl World {
         });
         let Ok(protocol) = protocol else { return };
         lead.cluster = Some(Cluster::new(Box::new(protocol)));
-        (lead.versions, lead.last) = (versions, last);
+        (lead.versions, lead.last, lead.in_log) = (versions, last, last);
         lead.leases = Some(VersionLeases::new(TIMING, self.switches.nodes, last));
         if !self.switches.fenced_before_applied {
             // The mutant brings servers up to date at once.
@@ -286,16 +290,20 @@ impl World {
         }
     }
 
+    /// A server that was fenced is brought up to date from the log.
     fn replica_up(&mut self, node: usize, replica: usize, incarnation: Incarnation) {
+        let Some(lead) = &mut self.nodes[node].lead else { return };
+        lead.fenced.insert(replica);
+        let all_fenced = lead.fenced.len() == self.servers.len();
+        let told = lead.cluster.as_ref().map_or(Version::ZERO, Cluster::durable);
+        let upto = if self.switches.replay_ends_at_what_is_noted { told } else { lead.in_log };
         let server = &mut self.servers[replica];
         if let Some(last) = server.shown.last().copied() {
             // What a commit group left out.
             server.shown.extend(1..=last);
         }
+        server.shown.extend(1..=upto.0);
         let applied = Version(server.prefix());
-        let Some(lead) = &mut self.nodes[node].lead else { return };
-        lead.fenced.insert(replica);
-        let all_fenced = lead.fenced.len() == self.servers.len();
         self.feed(node, Event::ReplicaUp { replica: ReplicaId(replica as u16), incarnation, applied });
         if all_fenced {
             self.hear(node, Input::Fenced);

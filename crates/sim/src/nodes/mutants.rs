@@ -31,4 +31,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "incarnations count from 0", switch: |s| s.incarnations_tell_terms = false },
     Mutant { name: "a dead node's backends stay", switch: |s| s.backends_of_the_lost_end = false },
     Mutant { name: "retries an append under a new key", switch: |s| s.retries_keep_the_key = false },
+    Mutant {
+        name: "a replica comes back with what is not noted",
+        switch: |s| s.replay_ends_at_what_is_noted = false,
+    },
 ];
