@@ -252,6 +252,8 @@ impl Holder {
         assert_eq!(value(client, "SELECT pg_listening_channels()").await, "news");
         let other = world.client(*node).await;
         assert_eq!(value(&other, &format!("SELECT pg_try_advisory_lock({node})")).await, "f");
+        // Then the server looks up whether the connection has proved itself in this term.
+        run(client, "RESET ALL").await;
         run(client, &format!("UPDATE noted SET v = 'x' FROM own WHERE own.id = {node}")).await;
     }
 }
