@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Every node runs its own sessions, with their own connections to servers. The core is at the leader only. A chair (one key of
-//! etcd) says who that is; each append to the log compares it, so a leader that was replaced appends nothing. A take-over is hard: the
-//! new leader fences every replica, so every backend of the old term is ended, and it applies records from the log.
+//! etcd) says who that is; each append to the log compares it, so a leader that was replaced appends nothing. The new
+//! leader fences every replica, so nothing that the old term has begun there can commit, and it applies records from the log.
 //!
 //! | part | at | decides |
 //! |---|---|---|

@@ -6,8 +6,8 @@
 //! a, c: join b        a, b, c: sessions begin again; what waited runs under b
 //! ```
 //!
-//! A take-over ends open updates and every connection to a server. So sessions that are between transactions notice a pause and nothing else,
-//! unless they have state on a connection (temporary tables, cursors, locks): such a session ends with 57P01.
+//! A take-over ends open updates, and the connections to the servers, except those on which sessions have left state (temporary tables,
+//! cursors, locks) and rest ([`crate::coordinator::held_backends`]). So sessions that are between transactions notice a pause and nothing else.
 //!
 //! Invariant: the leader leads on, and every node goes on, if some session does not come to rest.
 
