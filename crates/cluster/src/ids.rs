@@ -169,7 +169,7 @@ impl fmt::Display for Identity {
 }
 
 /// A table, or a part of one: the unit of placement.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FragmentId {
     /// The table.
     pub table: TableId,

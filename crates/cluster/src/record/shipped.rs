@@ -1,9 +1,11 @@
 //! A client's statement as it travels where statements travel instead of rows (conflict-aware scheduling, section 5.3).
 
+use serde::{Deserialize, Serialize};
+
 use crate::placement::ReplicaSet;
 
 /// A statement that has the same effect wherever it runs, with all that its meaning depends on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Shipped {
     /// The role that runs it.
     pub role: String,

@@ -82,6 +82,11 @@ impl Scheduler {
             match active.stage {
                 // It is sent to all when it is in the log.
                 Stage::Logging(Some(_)) | Stage::Adopting => {}
+                Stage::Ending(Ending::Commit, None) if active.is_adopted() => {
+                    let (locks, writes) = (active.locks.clone(), active.writes.clone());
+                    send(ToProxy::Redo { number, locks, writes });
+                }
+                Stage::Ending(Ending::Abort, None) if active.is_adopted() => send(gap),
                 Stage::Ending(_, Some(operation)) => {
                     self.loads.add(index, operation.cost_us);
                     send(ToProxy::SingleUpdate { number, locks: active.locks.clone(), operation });

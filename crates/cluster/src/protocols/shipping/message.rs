@@ -1,18 +1,20 @@
 //! The messages between clients, scheduler and proxies.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::SessionId;
 use crate::parts::lock_queues::LockSet;
 
 /// The place of a transaction in the one order: counted from 1 without gaps (section 3.4).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SequenceNumber(pub u64);
 
 /// The name of a statement's text and parameters, which the driver keeps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct StatementId(pub u64);
 
 /// The kind of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// Goes to one replica.
     Read,
@@ -21,7 +23,7 @@ pub enum Kind {
 }
 
 /// One query of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Operation {
     /// Its kind.
     pub kind: Kind,
@@ -32,7 +34,7 @@ pub struct Operation {
 }
 
 /// How a transaction ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ending {
     /// Keep its writes.
     Commit,
@@ -58,7 +60,7 @@ pub enum Request {
 }
 
 /// The reply to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// Done.
     Done,
@@ -73,7 +75,7 @@ pub enum Answer {
 pub struct SchedulerId(pub u8);
 
 /// A transaction at a proxy.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Transaction {
     /// One that is at all replicas.
     Numbered(SequenceNumber),

@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{FragmentId, SessionId};
 use crate::parts::lock_queues::{LockQueues, LockSet, Mode};
 use crate::parts::numbered::Numbered;
@@ -18,7 +20,7 @@ use crate::parts::sequence_gate::SequenceGate;
 use super::message::{Ending, FromProxy, Kind, Operation, SequenceNumber, ToProxy, Transaction};
 
 /// Work of the database for a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Work {
     /// Run a query inside the transaction.
     Run(Operation),
@@ -227,6 +229,15 @@ impl Proxy {
             }
             (Work::End(_), Transaction::Single(_)) => {}
         }
+    }
+
+    /// What the database was doing for a numbered transaction is lost with its connection. The next thing is done.
+    pub fn lost(&mut self, number: SequenceNumber, out: &mut Vec<ProxyOutput>) {
+        let name = Transaction::Numbered(number);
+        let Some(queue) = self.transactions.get_mut(name) else { return };
+        let Some(work) = queue.running.take() else { return };
+        self.load_us = self.load_us.saturating_sub(u64::from(work.cost().0));
+        self.advance(name, out);
     }
 
     /// The highest sequence number of any lock request that has arrived (section 5.3.1).

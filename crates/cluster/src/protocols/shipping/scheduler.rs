@@ -5,9 +5,10 @@
 //!
 //! When a replica is lost, transactions that waited for its reply wait for the others' only, and reads that ran there are sent
 //! to another one: all the others have, or will have, the locks and the writes of the transaction as well. Where reads go is in
-//! `reads`.
+//! `reads`, and what becomes of a session's transactions when its connections are lost in `session_loss`.
 
 mod reads;
+mod session_loss;
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ pub enum Output {
 /// A transaction that is not over at all replicas.
 #[derive(Debug)]
 pub(super) struct Active {
-    /// `None` if it was another scheduler's, which has failed.
+    /// `None` if it was another scheduler's, which has failed, or of a session that was lost.
     session: Option<SessionId>,
     pub(super) locks: LockSet,
     /// The replicated operations that were sent, the lock request the first.
@@ -69,6 +70,11 @@ pub(super) enum Stage {
 }
 
 impl Active {
+    /// Whether its client is gone, so that replicas get it in one message.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.session.is_none()
+    }
+
     pub(super) fn new(session: Option<SessionId>, locks: LockSet, stage: Stage, replicas: usize) -> Self {
         Self {
             session,

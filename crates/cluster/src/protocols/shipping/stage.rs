@@ -134,6 +134,29 @@ impl Stage {
         self.carry_out(out);
     }
 
+    /// A session is lost, and what its connections were doing.
+    pub(crate) fn lose_session(&mut self, session: u64) {
+        self.trace.push(format!("s{session} lost"));
+        let mut out = Vec::new();
+        let own = self.scheduler.session_lost(SessionId(session), &mut out);
+        let working: Vec<Vec<SequenceNumber>> = (0..self.proxies.len())
+            .map(|replica| {
+                let worked = |number: &SequenceNumber| {
+                    self.working[replica].remove(&Transaction::Numbered(*number)).is_some()
+                };
+                own.iter().copied().filter(worked).collect()
+            })
+            .collect();
+        self.carry_out(out);
+        for (replica, lost) in working.into_iter().enumerate() {
+            for number in lost {
+                let mut out = Vec::new();
+                self.proxies[replica].lost(number, &mut out);
+                self.hear(replica, out);
+            }
+        }
+    }
+
     /// It comes back with a database that has everything up to `from`, and what `has` says.
     pub(crate) fn join(
         &mut self,
