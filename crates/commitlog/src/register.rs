@@ -30,6 +30,8 @@ pub enum Entry {
     Placement,
     /// What the servers have cost.
     Usage,
+    /// The log holds statements, and not rows.
+    Statements,
     /// Why the replica of this name is in quarantine.
     Quarantine(String),
     /// What the replica of this name had when it was parked.
@@ -43,6 +45,7 @@ impl fmt::Display for Entry {
             Self::Seal => f.write_str("seal"),
             Self::Placement => f.write_str("placement"),
             Self::Usage => f.write_str("usage"),
+            Self::Statements => f.write_str("statements"),
             Self::Quarantine(replica) => write!(f, "quarantine/{replica}"),
             Self::Parked(replica) => write!(f, "parked/{replica}"),
         }

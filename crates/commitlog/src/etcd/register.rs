@@ -244,7 +244,7 @@ fn asked(etcd: &EtcdKeys, ranges: Vec<Range>, patience: Duration) -> Result<TxnA
 /// All entries, by one reading.
 fn load(etcd: &EtcdKeys, claim: &Claim, patience: Duration) -> Result<State, RegisterError> {
     let keys = &etcd.keys;
-    let single = [Entry::Members, Entry::Seal, Entry::Placement, Entry::Usage];
+    let single = [Entry::Members, Entry::Seal, Entry::Placement, Entry::Usage, Entry::Statements];
     let mut ranges = vec![Range::key(keys.lead()), Range::key(keys.turn())];
     ranges.extend(single.iter().map(|entry| Range::key(keys.entry(entry))));
     let of_replicas: [fn(String) -> Entry; 2] = [Entry::Quarantine, Entry::Parked];

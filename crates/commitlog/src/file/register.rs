@@ -30,7 +30,7 @@ impl FileRegister {
 
     /// The entries that have a value.
     pub fn entries(&self) -> Result<Vec<Entry>, RegisterError> {
-        let single = [Entry::Members, Entry::Seal, Entry::Placement, Entry::Usage];
+        let single = [Entry::Members, Entry::Seal, Entry::Placement, Entry::Usage, Entry::Statements];
         let mut found: Vec<Entry> = single.into_iter().filter(|entry| self.path(entry).is_file()).collect();
         let folder = self.data.join(LOG_FOLDER);
         let failed = |source| RegisterError::Io { path: folder.clone(), source };
@@ -60,6 +60,7 @@ impl FileRegister {
             Entry::Seal => self.data.join("identity.key"),
             Entry::Placement => log.join("placement"),
             Entry::Usage => log.join("usage.json"),
+            Entry::Statements => self.data.join("statements"),
             Entry::Quarantine(replica) => log.join(format!("{QUARANTINE}{replica}")),
             Entry::Parked(replica) => log.join(format!("{PARKED}{replica}")),
         }

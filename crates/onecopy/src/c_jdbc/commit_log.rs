@@ -13,7 +13,7 @@ use cluster::record::{RecordBuilder, Shipped};
 
 use super::node::{CJdbc, Delivery};
 use super::state::State;
-use crate::shipping::replica_run::LaneHost;
+use crate::shipping::replica_run::LeadingHost;
 
 impl CJdbc {
     /// Appends the writes of a transaction, if it has any.

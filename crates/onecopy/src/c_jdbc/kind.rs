@@ -25,7 +25,7 @@ use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
-use crate::shipping::replica_run::LaneHost;
+use crate::shipping::replica_run::LeadingHost;
 use crate::shipping::scheduling::Scheduling;
 use crate::shipping::state::{Eligibility, replica};
 use crate::shipping::{recovery, session};

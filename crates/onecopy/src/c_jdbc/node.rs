@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use super::state::{Divergence, Doing, LaneState, NumberedWrite, State};
 use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Leader, QuarantineDuration};
+use crate::capture::vouch::Voucher;
+use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
 use crate::shipping::lane::{self, Job};
-use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
+use crate::shipping::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
 use crate::shipping::state::{Eligibility, replica};
 use crate::shipping::statement_store::MemoryLimits;
 
@@ -51,9 +52,19 @@ struct LaneWork {
     statement: Option<StatementId>,
 }
 
-impl LaneHost for CJdbc {
+impl LeadingHost for CJdbc {
     fn leader(&self) -> &Arc<Leader> {
         self.leader.get().expect("the leader is attached before the first session")
+    }
+}
+
+impl LaneHost for CJdbc {
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        &self.leader().coordinator
+    }
+
+    fn voucher(&self) -> Option<Voucher> {
+        Some(self.leader().voucher.clone())
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {

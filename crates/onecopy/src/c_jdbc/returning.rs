@@ -25,7 +25,7 @@ use crate::replica::agent::applied_set::AppliedSet;
 use crate::shipping::recovery::{
     FENCE_PAUSE, LackedRecords, RejoinError, Rejoins, ReplayOrder, connect, prepare, roll_forward,
 };
-use crate::shipping::replica_run::{LaneHost, ReplicaRun};
+use crate::shipping::replica_run::{LeadingHost, ReplicaRun};
 use crate::shipping::state::{Eligibility, replica};
 
 /// What the log and the scheduler had when the replica was asked for its transactions.

@@ -66,7 +66,10 @@ CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz 
 -- The secret of Onecopy's present start, and the backends that have proven to be Onecopy's (`capture/vouch.rs`).
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.voucher (secret bytea NOT NULL);
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.vouched (pid int4 PRIMARY KEY, started timestamptz NOT NULL);
-REVOKE ALL ON onecopy_capture.voucher, onecopy_capture.vouched FROM PUBLIC;
+ALTER TABLE onecopy_capture.vouched ADD COLUMN IF NOT EXISTS crew int4;
+-- The crews whose node is lost (`shipping/orphan.rs`).
+CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.lost_crews (crew int4 PRIMARY KEY);
+REVOKE ALL ON onecopy_capture.voucher, onecopy_capture.vouched, onecopy_capture.lost_crews FROM PUBLIC;
 
 -- Whether this backend has proven to be Onecopy's. A setting that only a superuser can set records it. RESET ALL may
 -- have removed the setting; then the table tells.
@@ -91,9 +94,23 @@ BEGIN
             encode(secret, 'hex'), pg_backend_pid(), encode(timestamptz_send(started), 'hex')), 'UTF8')), 'hex')) THEN
         RAISE EXCEPTION 'this connection was not opened by Onecopy' USING ERRCODE = '42501';
     END IF;
-    INSERT INTO onecopy_capture.vouched VALUES (pg_backend_pid(), started)
-        ON CONFLICT (pid) DO UPDATE SET started = EXCLUDED.started;
+    INSERT INTO onecopy_capture.vouched (pid, started) VALUES (pg_backend_pid(), started)
+        ON CONFLICT (pid) DO UPDATE SET started = EXCLUDED.started, crew = NULL;
     PERFORM set_config('backtrace_functions', '@SESSION@', false);
+END $$;
+
+-- Notes the node to which this backend of Onecopy's belongs, so that the backends of a lost node can be told from others.
+CREATE OR REPLACE FUNCTION onecopy.belong(crew int4) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT onecopy.is_vouched() THEN
+        RAISE EXCEPTION 'this connection was not opened by Onecopy' USING ERRCODE = '42501';
+    END IF;
+    LOCK TABLE onecopy_capture.lost_crews IN ROW EXCLUSIVE MODE;
+    IF EXISTS (SELECT FROM onecopy_capture.lost_crews l WHERE l.crew = belong.crew) THEN
+        RAISE EXCEPTION 'the node of this connection has lost its link to the leader' USING ERRCODE = '57P01';
+    END IF;
+    UPDATE onecopy_capture.vouched v SET crew = belong.crew WHERE v.pid = pg_backend_pid();
 END $$;
 
 -- Turns the server's own search for deadlocks off, on a connection of Onecopy's: a scheduler that sees the waits at all

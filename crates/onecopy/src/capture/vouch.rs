@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::token::token;
-use cluster::ids::ClusterId;
+use cluster::ids::{ClusterId, CrewId};
 
 /// The setting that marks a connection of Onecopy's.
 pub(crate) const SETTING: &str = "backtrace_functions";
@@ -46,7 +46,7 @@ impl Voucher {
     /// The statements with which an agent gives its server this secret, and invalidates earlier ones.
     pub(crate) fn install_sql(&self) -> String {
         format!(
-            "BEGIN; TRUNCATE onecopy_capture.voucher, onecopy_capture.vouched; \
+            "BEGIN; TRUNCATE onecopy_capture.voucher, onecopy_capture.vouched, onecopy_capture.lost_crews; \
              INSERT INTO onecopy_capture.voucher VALUES ('\\x{}'); COMMIT",
             const_hex::encode(self.0)
         )
@@ -54,10 +54,19 @@ impl Voucher {
 
     /// The statements that mark the backend as Onecopy's. `started` is the answer to [`STARTED_SQL`] there.
     pub(crate) fn vouch_sql(&self, pid: i32, started: &str) -> String {
+        self.vouch_and(pid, started, "")
+    }
+
+    /// The same for a backend that may be ended with all others of its crew.
+    pub(crate) fn vouch_in_crew_sql(&self, pid: i32, started: &str, crew: CrewId) -> String {
+        self.vouch_and(pid, started, &format!("SELECT onecopy.belong({}); ", crew.0))
+    }
+
+    fn vouch_and(&self, pid: i32, started: &str, and: &str) -> String {
         let secret = const_hex::encode(self.0);
         let ticket = Sha256::digest(format!("{secret} {pid} {started}"));
         format!(
-            "BEGIN READ WRITE; SET LOCAL statement_timeout = 0; SELECT onecopy.vouch('{}'::pg_catalog.text); COMMIT",
+            "BEGIN READ WRITE; SET LOCAL statement_timeout = 0; SELECT onecopy.vouch('{}'::pg_catalog.text); {and}COMMIT",
             const_hex::encode(ticket)
         )
     }

@@ -112,7 +112,7 @@ impl fmt::Display for LogPlaceError {
                 f.write_str("etcd_certificate_file and etcd_key_file go together: name both")
             }
             Self::Protocol => f.write_str(
-                "log = \"etcd\" needs a protocol that propagates rows, such as onecopy; use log = \"file\", or change protocol",
+                "log = \"etcd\" needs a protocol that propagates rows, such as onecopy, or several \"nodes\" and one that ships statements by numbers, such as conflict-aware; use log = \"file\", or change protocol",
             ),
         }
     }
@@ -144,7 +144,13 @@ impl Config {
                 return Err(LogPlaceError::NoName { setting, text: text.to_owned() });
             }
         }
-        if !matches!(propagation, Propagation::Rows(_)) {
+        let is_served = match propagation {
+            Propagation::Rows(_) => true,
+            // A node that is alone has nobody to take over from it.
+            Propagation::Statements(_) => !nodes.is_empty(),
+            Propagation::CJdbc(_) => false,
+        };
+        if !is_served {
             return Err(LogPlaceError::Protocol);
         }
         let file = |name| Some(self.path(name)).filter(|path: &PathBuf| !path.as_os_str().is_empty());
@@ -169,9 +175,13 @@ impl Config {
         nodes: &[(String, String)],
         propagation: &Propagation,
     ) -> Result<PeersPlace, LogPlaceError> {
-        let served = [ONECOPY.name, MIDDLE_R.name];
-        if !matches!(propagation, Propagation::Rows(choices) if served.contains(&choices.name)) {
-            return Err(LogPlaceError::NotWithNodes { what: "another protocol than onecopy and middle-r" });
+        let is_served = match propagation {
+            Propagation::Rows(choices) => [ONECOPY.name, MIDDLE_R.name].contains(&choices.name),
+            Propagation::Statements(_) => true,
+            Propagation::CJdbc(_) => false,
+        };
+        if !is_served {
+            return Err(LogPlaceError::NotWithNodes { what: "this protocol" });
         }
         if self.number("result_cache") > 0 {
             return Err(LogPlaceError::NotWithNodes { what: "a result cache" });

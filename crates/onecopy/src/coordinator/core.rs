@@ -29,9 +29,9 @@ use commitlog::LogRefusal;
 
 use super::mailbox::Mailbox;
 use super::node_link::{Answer, Question, SpillPart};
+use crate::shipping::several::messages::ToScheduler;
 
 pub(crate) use local::LocalCore;
-pub(crate) use local::NotJoined;
 pub(super) use local::OutcomeQuestion;
 pub(super) use outputs::Outputs;
 pub(super) use remote::{News, RemoteCore};
@@ -221,6 +221,13 @@ impl Core {
     pub(crate) fn overtaken(&self, replica: ReplicaId, session: SessionId) {
         if let Self::There(core) = self {
             core.overtaken(replica, session);
+        }
+    }
+
+    /// Says something to the scheduler at the leader, where statements are shipped. It is dropped while there is no leader.
+    pub(crate) fn tell_scheduler(&self, message: ToScheduler) {
+        if let Self::There(core) = self {
+            core.tell_scheduler(message);
         }
     }
 

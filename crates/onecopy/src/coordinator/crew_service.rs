@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use cluster::event::{Event, Found};
 use cluster::ids::{CrewId, SessionId};
+use cluster::nodes::roster::TooManyCrews;
 use cluster::parts::replica::Offer;
 use cluster::protocols::ReplicaStatus;
 use cluster::protocols::rows::Choices;
 use cluster::time::Time;
 use tokio::sync::mpsc;
 
-use super::core::{NotJoined, OutcomeQuestion};
+use super::core::OutcomeQuestion;
 use super::crew_spills::{self, PartOf};
 use super::following::NodeEnd;
 use super::node_link::{Answer, Intake, QUEUE_MAX, Question, SpillProblem, ToLeader, ToNode, ViewChange};
@@ -33,10 +34,10 @@ impl Leader {
         &self,
         coordinator: &Coordinator,
         breaks_after: Option<u64>,
-    ) -> Result<(), NotJoined> {
+    ) -> Result<(), TooManyCrews> {
         let (out, events) = mpsc::channel(QUEUE_MAX);
         let (queue, news) = mpsc::channel(QUEUE_MAX);
-        let crew = self.core.join(queue)?;
+        let crew = self.admit(queue)?;
         self.core.own(crew);
         tokio::select! {
             () = self.hear_crew(crew, events, breaks_after) => {}
@@ -47,20 +48,31 @@ impl Leader {
             }
         }
         // Nothing that was said before can reach the core after this. So a question for an outcome, on the next link, is answered right.
-        self.core.leave(crew);
+        self.crew_gone(crew);
         coordinator.lose_link();
         Ok(())
     }
 
     /// A node joins, whose link reads this queue. The messages of the node go to [`Self::serve_crew`].
-    pub(crate) fn admit(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, NotJoined> {
-        self.core.join(queue)
+    pub(crate) fn admit(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, TooManyCrews> {
+        let crew = self.core.join(queue)?;
+        if let Some(link_end) = Arc::clone(&self.kind).scheduler_link() {
+            link_end.crew_joined(crew);
+        }
+        Ok(crew)
+    }
+
+    fn crew_gone(&self, crew: CrewId) {
+        self.core.leave(crew);
+        if let Some(link_end) = Arc::clone(&self.kind).scheduler_link() {
+            link_end.crew_left(crew);
+        }
     }
 
     /// Takes the messages of a crew until its link ends. Then nothing that it said before can reach the core.
     pub(crate) async fn serve_crew(&self, crew: CrewId, events: mpsc::Receiver<ToLeader>) {
         self.hear_crew(crew, events, None).await;
-        self.core.leave(crew);
+        self.crew_gone(crew);
     }
 
     /// Takes so many messages of a crew, or all until its link ends.
@@ -126,6 +138,11 @@ impl Leader {
             ToLeader::Noted { upto } => self.core.noted(crew, upto),
             ToLeader::LeaseEnded => self.core.lease_ended(crew),
             ToLeader::Outside(placed) => self.core.note_outside(crew, placed),
+            ToLeader::Scheduler(message) => {
+                if let Some(link_end) = Arc::clone(&self.kind).scheduler_link() {
+                    link_end.hear_crew(crew, *message).await;
+                }
+            }
             ToLeader::Overtaken { replica, session } => {
                 let (session, incarnation) =
                     (SessionId::of(crew, session.counter()), self.seats[replica].run.incarnation());
@@ -168,7 +185,7 @@ impl Leader {
 
     /// Tells a crew how replicas and the log stand, if that has changed.
     fn report(&self, crew: CrewId, reported: &mut Reported) {
-        let replicas = self.core.replicas();
+        let replicas = self.kind.replicas(self);
         if reported.replicas.as_ref() != Some(&replicas) {
             reported.replicas = Some(replicas.clone());
             self.crews.tell(crew, ToNode::View(ViewChange::Replicas(replicas)));

@@ -80,19 +80,19 @@ impl Crews {
     pub(super) fn join(
         &self,
         queue: mpsc::Sender<ToNode>,
-        core: &Cluster,
+        core: Option<&Cluster>,
         anchor: ReplicaId,
         members: Vec<MemberSeat>,
     ) -> Result<CrewId, TooManyCrews> {
         let mut present = self.present();
         let id = present.roster.join()?;
         let mut crew = Crew { id, backends: (0, Vec::new()), outside: Vec::new(), queue: Some(queue) };
-        let (durable, last_ddl) = (core.durable(), core.last_ddl());
         crew.send(ToNode::Members(members));
-        for change in
-            [ViewChange::Anchor(anchor), ViewChange::Versions { durable, last_ddl }, placement(core)]
-        {
-            crew.send(ToNode::View(change));
+        crew.send(ToNode::View(ViewChange::Anchor(anchor)));
+        if let Some(core) = core {
+            let (durable, last_ddl) = (core.durable(), core.last_ddl());
+            crew.send(ToNode::View(ViewChange::Versions { durable, last_ddl }));
+            crew.send(ToNode::View(placement(core)));
         }
         for (replica, (incarnation, proof)) in &present.runs {
             let (replica, incarnation, proof) = (*replica, *incarnation, proof.clone());
@@ -200,7 +200,7 @@ impl Crews {
     }
 
     /// Tells one crew.
-    pub(super) fn tell(&self, id: CrewId, message: ToNode) {
+    pub(crate) fn tell(&self, id: CrewId, message: ToNode) {
         if let Some(crew) = self.present().crew(id) {
             crew.send(message);
         }

@@ -159,6 +159,9 @@ impl Coordinator {
         if let Core::There(core) = &self.core {
             core.lose_link();
         }
+        if let Some(link_end) = Arc::clone(&self.kind).scheduler_link() {
+            link_end.link_lost();
+        }
     }
 
     async fn hear_all(
@@ -221,6 +224,11 @@ impl Coordinator {
             ToNode::GiveWay(obstruction) => core.errands.give_way(obstruction),
             ToNode::Evicted { replica, pid } => self.seats[replica].evictions.note(pid),
             ToNode::TellBackends { round } => core.tell_backends(round, self.backends()),
+            ToNode::Scheduler(message) => {
+                if let Some(link_end) = Arc::clone(&self.kind).scheduler_link() {
+                    link_end.hear_leader(*message);
+                }
+            }
         }
         Ok(())
     }

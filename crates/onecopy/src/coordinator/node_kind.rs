@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use cluster::ids::{ReplicaId, SessionId, TableId, Version};
+use cluster::ids::{CrewId, ReplicaId, SessionId, TableId, Version};
 use cluster::placement::{Placement, ReplicaSet};
 use cluster::protocols::ReplicaStatus;
 use cluster::protocols::rows::Choices;
@@ -20,6 +20,7 @@ use super::Coordinator;
 use super::mailbox::Mailbox;
 use crate::config::placement::TableName;
 use crate::error::Refusal;
+use crate::shipping::several::messages::{ToCrew, ToScheduler};
 
 /// A group of commands that a kind of node may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +127,35 @@ pub(crate) trait NodeKind: Send + Sync {
         None
     }
 
+    /// Its own part of the links between nodes, if it orders transactions by itself.
+    fn scheduler_link(self: Arc<Self>) -> Option<Arc<dyn SchedulerLink>> {
+        None
+    }
+
     /// Refuses a group of commands that this kind of node does not have.
     fn check(&self, feature: Feature) -> Result<(), Refusal>;
+}
+
+/// Both ends of the links of a kind of node that orders transactions by itself.
+pub(crate) trait SchedulerLink: Send + Sync {
+    /// At the leader: the sessions of a node have joined.
+    fn crew_joined(&self, crew: CrewId);
+
+    /// At the leader: the link of a crew has ended.
+    fn crew_left(&self, crew: CrewId);
+
+    /// At the leader: a crew says something.
+    fn hear_crew<'a>(
+        &'a self,
+        crew: CrewId,
+        message: ToScheduler,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// At any node: the leader says something.
+    fn hear_leader(&self, message: ToCrew);
+
+    /// At any node: the link to the leader has ended.
+    fn link_lost(&self);
 }
 
 /// The refusal of checkpoints by a kind of node that has none.

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunProof;
 use super::replica_address::MemberSeat;
+use crate::shipping::several::messages::{ToCrew, ToScheduler};
 
 /// Messages that can wait in one direction. A link with more breaks.
 pub(crate) const QUEUE_MAX: usize = 1 << 16;
@@ -64,6 +65,8 @@ pub(crate) enum ToLeader {
     LeaseEnded,
     /// The backends at which sessions of this node have left state. The first message to a leader.
     Held(Vec<(ReplicaId, i32)>),
+    /// To the scheduler, where statements are shipped.
+    Scheduler(Box<ToScheduler>),
 }
 
 /// A step of keeping the rows of a transaction, in this order.
@@ -140,6 +143,8 @@ pub(crate) enum ToNode {
     Assigned { version: Version, may_change_schema: bool },
     /// What the replicas offer to reads, by replica.
     Offers(Vec<Option<Offer>>),
+    /// From the scheduler, where statements are shipped.
+    Scheduler(Box<ToCrew>),
 }
 
 /// A backend for which a refresh waits.

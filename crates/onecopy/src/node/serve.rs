@@ -208,8 +208,8 @@ fn several_settings(
     propagation: &Propagation,
     served: Served,
 ) -> Result<Settings, NodeError> {
-    let (Propagation::Rows(choices), Some(peers)) = (propagation, place.peers.clone()) else {
-        return Err(NodeError::LogPlace(LogPlaceError::Protocol));
+    let Some(peers) = place.peers.clone() else {
+        return Err(NodeError::LogPlace(LogPlaceError::NodesNeedEtcd));
     };
     Ok(Settings {
         folder: config.path("data"),
@@ -218,7 +218,7 @@ fn several_settings(
         start_patience: config.duration("start_patience"),
         place,
         peers,
-        choices: *choices,
+        propagation: propagation.clone(),
         new_tables: config.placement.clone(),
         elastic: config.elastic(),
         limits: limits(config),

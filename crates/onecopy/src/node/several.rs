@@ -28,6 +28,7 @@ mod crews;
 mod desk;
 mod dispatches;
 mod founding;
+mod kind;
 mod last_schema_change;
 mod links;
 mod office;
@@ -70,11 +71,9 @@ use crate::coordinator::following::UnknownMember;
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::{Coordinator, Leading, NodeRole, NodeStatus, ReplicaAddress, etcd_log};
 use crate::database::Database;
-use crate::link::node_kind::ServesClients;
 use crate::membership::adoption;
 use crate::membership::cluster_file::Membership;
 use crate::replica::errands;
-use crate::rows::Rows;
 use crate::security::seal::Seal;
 use crate::session::admin::{Here, before_stop};
 use crate::terminal::Progress;
@@ -82,6 +81,7 @@ use board::Board;
 use conductor::{Conductor, Outputs, Queues};
 use copy::CopyKeeper;
 use desk::Desk;
+use kind::SeveralKind;
 use office::Office;
 use orders::{News, OfficeQueues};
 pub(super) use settings::Settings;
@@ -139,8 +139,8 @@ impl SeveralNode {
         let membership = founding::find_cluster(&settings, &etcd).await?;
         let members = members(&settings, &membership)?;
         let anchor = members.first().ok_or(OpenError::NoReplicas)?.replica;
-        let rows = Arc::new(Rows::from_environment(settings.choices, settings.new_tables.clone())?);
-        let process = process(&settings, membership.id()?, &rows, runtime_config)?;
+        let kind = SeveralKind::of(&settings)?;
+        let process = process(&settings, membership.id()?, &kind, runtime_config)?;
         let cluster = process.cluster;
         let leading = Arc::<Leading>::default();
         let (tasks, errand_queue) = Errands::new();
@@ -163,7 +163,7 @@ impl SeveralNode {
         let has_served = Arc::<AtomicBool>::default();
         let own_term = OwnTerm {
             process: process.clone(),
-            rows,
+            kind: kind.clone(),
             settings: Arc::clone(&settings),
             leading: Arc::clone(&leading),
             copy: copy.clone(),
@@ -175,12 +175,14 @@ impl SeveralNode {
         let (failing, failed) = mpsc::channel(1);
         let linking = office::link_sessions(Arc::clone(&coordinator), work.links);
         let serving = term::serve_terms(own_term, work.terms, news.clone());
-        let chores = vec![
+        let serving_sessions = kind.attach(&coordinator);
+        let mut chores = vec![
             end_periods(&process.local),
             tokio::spawn(copy.clone().run()),
             tokio::spawn(errands::run(Arc::clone(&coordinator), errand_queue)),
             tokio::spawn(tell_failure(linking, serving, failing)),
         ];
+        chores.extend(serving_sessions);
         let office = tokio::spawn(office.run(order_queue));
         let outputs = Outputs { office: orders, replies };
         let ends = Ends { outputs, news: told, outgoing, leading: Arc::clone(&leading) };
@@ -316,13 +318,12 @@ fn members(settings: &Settings, membership: &Membership) -> Result<Vec<ReplicaAd
 fn process(
     settings: &Settings,
     cluster: ClusterId,
-    rows: &Arc<Rows>,
+    kind: &SeveralKind,
     runtime_config: RuntimeConfig,
 ) -> Result<Process, OpenError> {
     let seal = Seal::of(&FileRegister::in_folder(&settings.folder))?;
     let database = Database::new(settings.served.clone());
-    let kind = Arc::clone(rows) as Arc<dyn ServesClients>;
-    Ok(Process::new(cluster, database, kind, settings.limits, runtime_config, seal))
+    Ok(Process::new(cluster, database, kind.serves(), settings.limits, runtime_config, seal))
 }
 
 /// Waits until a leader takes what sessions say, and the catalogue is known.

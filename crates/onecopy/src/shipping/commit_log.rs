@@ -7,15 +7,28 @@
 use std::sync::Arc;
 
 use cluster::ids::Version;
-use cluster::protocols::shipping::SequenceNumber;
-use cluster::record::RecordBuilder;
+use cluster::protocols::shipping::{SequenceNumber, StatementId};
+use cluster::record::{RecordBuilder, Shipped};
 
 use super::node::{Delivery, Shipping};
-use super::replica_run::LaneHost;
+use super::replica_run::LeadingHost;
+use super::several::crew_statements::CrewStatements;
 use super::state::SchedulerState;
+use super::statement_store::StatementStore;
 
 /// Most bytes of statements that one transaction may ship, checked before each statement is accepted.
 pub(super) const TRANSACTION_BYTES_MAX: usize = 256 << 20;
+
+/// What the log keeps of a statement.
+fn logged(here: &StatementStore, elsewhere: &CrewStatements, statement: StatementId) -> Vec<Shipped> {
+    match here.get(statement) {
+        Some(shipment) => shipment.command.logged().collect(),
+        None => {
+            let kept = elsewhere.get(statement).expect("a transaction under way keeps its statements");
+            kept.logged.clone()
+        }
+    }
+}
 
 impl Shipping {
     /// Appends the writes of a transaction.
@@ -23,9 +36,7 @@ impl Shipping {
         let Some(transaction) = state.active.get_mut(&number) else { return };
         let mut body = RecordBuilder::new(self.leader().database.served.id);
         for write in &transaction.writes {
-            let shipment =
-                state.statements.get(write.statement).expect("a transaction under way keeps its statements");
-            for shipped in shipment.command.logged() {
+            for shipped in logged(&state.statements, &state.elsewhere, write.statement) {
                 body.push_shipped(&shipped).expect("the size was checked when the statement was taken");
             }
         }
@@ -42,6 +53,10 @@ impl Shipping {
         state.appended = version;
         state.numbers.insert(version, number);
         state.pending.push_back((version, number));
+        if state.crews.generation().is_some() {
+            // A node may ask for the outcome when it has lost its link.
+            leader.identities.insert(identity, version);
+        }
         crate::local::count(&self.leader().local.stats.records);
         self.leader().log.append(Arc::new(body.finish(header)));
     }

@@ -135,7 +135,12 @@ async fn prove(host: &dyn LaneHost, connection: &mut Connection) -> Result<(), B
     assert_qualified(STARTED_SQL);
     let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
     let started = started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
-    let vouch = host.leader().voucher.vouch_sql(connection.process.pid, &started);
+    let voucher = host.voucher().ok_or(BackendError::Protocol("no node leads at present"))?;
+    let pid = connection.process.pid;
+    let vouch = match host.crew() {
+        Some(crew) => voucher.vouch_in_crew_sql(pid, &started, crew),
+        None => voucher.vouch_sql(pid, &started),
+    };
     assert_qualified(&vouch);
     connection.simple(&vouch).await.map(|_| ())
 }

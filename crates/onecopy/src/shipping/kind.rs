@@ -101,6 +101,13 @@ impl NodeKind for Shipping {
     }
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
+        Self::check_feature(feature)
+    }
+}
+
+impl Shipping {
+    /// The commands that are offered where statements are shipped.
+    pub(super) fn check_feature(feature: Feature) -> Result<(), Refusal> {
         match feature {
             Feature::Rebuild | Feature::Checkpoints => Ok(()),
             Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {

@@ -196,7 +196,7 @@ impl Lane {
 
     /// Puts the session's settings into force first.
     async fn apply_settings(&mut self, settings: &SessionSettings) -> Result<(), BackendError> {
-        let catalogue = self.host.leader().database.catalogue().generation();
+        let catalogue = self.host.coordinator().database.catalogue().generation();
         let leaves_deadlocks = self.host.leaves_deadlocks();
         let server = self.connection().await?;
         if (server.settings, server.catalogue) != (settings.generation, catalogue) {
@@ -301,7 +301,7 @@ impl Lane {
             if self.host.commits_to_disk() {
                 sql.push_str("SET LOCAL synchronous_commit = on;");
             }
-            sql.push_str(&insert_identity(identity, &self.host.leader().local.seal));
+            sql.push_str(&insert_identity(identity, &self.host.coordinator().local.seal));
             sql.push(';');
         }
         if sql.is_empty() && !is_open {

@@ -5,21 +5,25 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cluster::ids::{Epoch, Identity, Nonce, ReplicaId, SessionId};
+use cluster::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId};
 use cluster::parts::lock_queues::LockSet;
 use cluster::protocols::shipping::{
-    Choices, Kind, Output, ProxyOutput, Request, Scheduler, SequenceNumber, Transaction, Work,
+    Choices, Output, ProxyOutput, Request, Scheduler, SequenceNumber, Transaction,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::connections::SessionConnections;
-use super::lane::{self, Job};
-use super::replica_run::{Completed, LaneHost, ReplicaRun};
+use super::dispatch::Dispatched;
+use super::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
-use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, SessionSlot, replica};
+use super::session_slots::SessionSlot;
+use super::several::messages::ToCrew;
+use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, replica};
 use super::statement_store::MemoryLimits;
+use crate::coordinator::node_link::ToNode;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Leader, QuarantineDuration};
+use crate::capture::vouch::Voucher;
+use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
 
 /// Most unfinished transactions. A session that begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -35,7 +39,7 @@ pub(super) enum Locking {
 
 impl Locking {
     /// The locks that the scheduler sees.
-    fn visible(self, locks: LockSet) -> LockSet {
+    pub(super) fn visible(self, locks: LockSet) -> LockSet {
         match self {
             Self::On => locks,
             Self::Off => LockSet::from([]),
@@ -47,22 +51,44 @@ impl Locking {
 pub(crate) struct Shipping {
     state: Mutex<SchedulerState>,
     leader: OnceLock<Arc<Leader>>,
-    term: Term,
-    locking: Locking,
+    pub(super) term: Term,
+    pub(super) locking: Locking,
     pub(super) limits: MemoryLimits,
     /// Counts the changes that a session may wait for.
     changes: watch::Sender<u64>,
+}
+
+/// What decides whether a request can be taken.
+pub(super) struct Asked {
+    pub(super) session: SessionId,
+    pub(super) begins: bool,
+    /// Of the statement, if it is kept.
+    pub(super) bytes: usize,
+    /// Of the catalogue by which the locks were chosen.
+    pub(super) generation: u64,
 }
 
 /// A message to be delivered.
 pub(super) enum Delivery {
     Scheduler(Output),
     Proxy(usize, ProxyOutput),
+    /// What the database of a replica was doing for a transaction is lost with the node of its session.
+    LostWork(usize, Transaction),
+}
+
+impl LeadingHost for Shipping {
+    fn leader(&self) -> &Arc<Leader> {
+        self.leader.get().expect("the leader is attached before the first session")
+    }
 }
 
 impl LaneHost for Shipping {
-    fn leader(&self) -> &Arc<Leader> {
-        self.leader.get().expect("the leader is attached before the first session")
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        &self.leader().coordinator
+    }
+
+    fn voucher(&self) -> Option<Voucher> {
+        Some(self.leader().voucher.clone())
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {
@@ -90,20 +116,7 @@ impl LaneHost for Shipping {
                 return self.diverged(run, &reason);
             }
         }
-        let mut out = Vec::new();
-        state.replicas[index].proxy.finished(transaction, &mut out);
-        let is_still_there =
-            matches!(transaction, Transaction::Numbered(number) if state.replicas[index].proxy.has(number));
-        if let Transaction::Numbered(number) = transaction
-            && out.iter().any(|output| matches!(output, ProxyOutput::Report(_)))
-            && !is_still_there
-        {
-            state.ended_at(index, number);
-        }
-        if !is_still_there {
-            state.replicas[index].lanes.remove(&transaction);
-        }
-        self.deliver(state, out.into_iter().map(|output| Delivery::Proxy(index, output)).collect());
+        self.work_finished(state, index, transaction);
     }
 
     fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str) {
@@ -114,9 +127,11 @@ impl LaneHost for Shipping {
         }
         let name = &self.leader().seats[run.replica].name;
         tracing::warn!(replica = %name, reason, "the replica is given up");
-        replica.incarnation = run.incarnation.next();
+        let next = run.incarnation.next();
+        replica.incarnation = next;
         replica.lanes.clear();
         replica.rejoining = Rejoining::default();
+        state.tell_crews(|| ToCrew::Lost { run, next });
         let mut out = Vec::new();
         state.scheduler.replica_lost(run.replica, &mut out);
         state.sweep();
@@ -130,7 +145,12 @@ impl Shipping {
     pub(super) fn in_term(choices: Choices, locking: Locking, replicas: &[ReplicaId], term: Term) -> Self {
         let scheduler = Scheduler::new(choices, replicas.len());
         Self {
-            state: Mutex::new(SchedulerState::new(scheduler, replicas, term.last)),
+            state: Mutex::new(SchedulerState::new(
+                scheduler,
+                replicas,
+                term.last,
+                Incarnation::before(term.epoch),
+            )),
             leader: OnceLock::new(),
             term,
             locking,
@@ -185,8 +205,7 @@ impl Shipping {
         connections: Arc<SessionConnections>,
     ) -> mpsc::UnboundedReceiver<RequestOutcome> {
         let (outcomes, received) = mpsc::unbounded_channel();
-        let slot = SessionSlot { connections, outcomes, open: None, awaited: None, reply: None };
-        self.lock().sessions.insert(session, slot);
+        self.lock().sessions.insert(session, SessionSlot::here(connections, outcomes));
         received
     }
 
@@ -195,7 +214,7 @@ impl Shipping {
         let mut state = self.lock();
         state.scheduler.request(session, Request::InteractionOver, &mut Vec::new());
         if let Some(slot) = state.sessions.remove(&session) {
-            slot.connections.close();
+            slot.close();
         }
         state.release(session);
         drop(state);
@@ -205,8 +224,7 @@ impl Shipping {
     /// Blocks new transactions of other sessions until the exclusive turn is released. `false` if another session has
     /// it.
     pub(super) fn acquire_exclusive(&self, session: SessionId) -> bool {
-        let mut state = self.lock();
-        *state.exclusive.get_or_insert(session) == session
+        self.lock().acquire_exclusive(session)
     }
 
     /// Ends the exclusive turn of a session, if it has it.
@@ -217,10 +235,7 @@ impl Shipping {
 
     /// Whether all transactions are over at all replicas that take part.
     pub(super) fn is_idle(&self) -> bool {
-        let state = self.lock();
-        // A replica that has joined may still run what it lacked, which is over for all others.
-        state.scheduler.active() == 0
-            && state.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
+        self.lock().is_idle()
     }
 
     /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
@@ -231,11 +246,20 @@ impl Shipping {
         request: SessionRequest,
         generation: u64,
     ) -> Result<(), RequestRejected> {
-        let begins = request.begins();
-        let bytes = request.bytes();
+        let asked = Asked { session, begins: request.begins(), bytes: request.bytes(), generation };
+        let mut state = self.admit(&asked)?;
+        let mut out = Vec::new();
+        state.request(session, request, |locks| self.locking.visible(locks), &mut out);
+        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+        Ok(())
+    }
+
+    /// Looks whether a request can be taken now.
+    pub(super) fn admit(self: &Arc<Self>, asked: &Asked) -> Result<MutexGuard<'_, SchedulerState>, RequestRejected> {
+        let Asked { session, begins, bytes, generation } = *asked;
         let mut state = self.lock();
         let is_full =
-            |state: &SchedulerState| bytes > 0 && state.statements.bytes() + bytes > self.limits.kept_bytes;
+            |state: &SchedulerState| bytes > 0 && state.kept_bytes() + bytes > self.limits.kept_bytes;
         let is_crowded = |state: &SchedulerState| begins && state.scheduler.active() >= UNDER_WAY_MAX;
         if is_full(&state) || is_crowded(&state) {
             let laggards = state.laggards(self.limits, UNDER_WAY_MAX);
@@ -250,18 +274,30 @@ impl Shipping {
             }
         }
         let is_held = state.exclusive.is_some_and(|holder| holder != session);
-        let is_old = || self.leader().database.catalogue().generation() != generation;
-        if begins && (is_held || is_crowded(&state) || is_old()) {
+        let is_old = |state: &SchedulerState| {
+            let present = state.crews.generation();
+            present.unwrap_or_else(|| self.leader().database.catalogue().generation()) != generation
+        };
+        if begins && (is_held || is_crowded(&state) || is_old(&state)) {
             return Err(RequestRejected::TryLater);
         }
+        Ok(state)
+    }
+
+    /// The database of a replica has done its present work for a transaction.
+    pub(super) fn work_finished(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, SchedulerState>,
+        index: usize,
+        transaction: Transaction,
+    ) {
         let mut out = Vec::new();
-        state.request(session, request, |locks| self.locking.visible(locks), &mut out);
-        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
-        Ok(())
+        state.finish(index, transaction, &mut out);
+        self.deliver(state, out);
     }
 
     /// Quarantines a replica with an outcome that differs from the others'.
-    fn diverged(&self, run: ReplicaRun, reason: &str) {
+    pub(super) fn diverged(&self, run: ReplicaRun, reason: &str) {
         if self.is_present(run) {
             // The coordinator keeps the quarantine over a restart, and shuts the replica out here.
             self.leader().quarantine(run.replica, reason, QuarantineDuration::UntilRebuilt);
@@ -299,61 +335,40 @@ impl Shipping {
                     // A proxy's message arrives before the scheduler's next one to another proxy, as on a network.
                     queue.extend(out.into_iter().map(|output| Delivery::Proxy(index, output)));
                 }
-                Delivery::Scheduler(Output::Answer(session, answer)) => state.answer(session, answer),
+                Delivery::Scheduler(Output::Answer(session, answer)) => {
+                    let mut out = Vec::new();
+                    state.answer(session, answer, &mut out);
+                    queue.extend(out.into_iter().map(Delivery::Scheduler));
+                }
                 Delivery::Scheduler(Output::Log(number, _)) => self.append(&mut state, number),
+                Delivery::LostWork(index, transaction) => {
+                    let mut out = Vec::new();
+                    state.lose_work(index, transaction, &mut out);
+                    queue.extend(out);
+                }
                 Delivery::Proxy(index, ProxyOutput::Report(report)) => {
                     let mut out = Vec::new();
                     state.scheduler.report(replica(index), report, &mut out);
                     queue.extend(out.into_iter().map(Delivery::Scheduler));
                 }
                 Delivery::Proxy(index, ProxyOutput::Database(transaction, work)) => {
-                    self.dispatch(&mut state, index, transaction, work);
+                    if self.dispatch(&mut state, index, transaction, work) == Dispatched::ForNobody {
+                        let mut out = Vec::new();
+                        state.finish(index, transaction, &mut out);
+                        queue.extend(out);
+                    }
                 }
             }
         }
         state.sweep();
+        state.tell_new_schema();
+        self.send_mail(&mut state);
     }
 
-    /// Gives work to a transaction's lane at a replica.
-    fn dispatch(
-        self: &Arc<Self>,
-        state: &mut SchedulerState,
-        index: usize,
-        transaction: Transaction,
-        work: Work,
-    ) {
-        let run = state.run(index);
-        let (statement, is_write) = match work {
-            Work::Run(operation) | Work::RunAlone(operation) => {
-                (Some(operation.statement), operation.kind == Kind::Write)
-            }
-            Work::Restart | Work::End(_) => (None, false),
-        };
-        let replica = &mut state.replicas[index];
-        replica.writes += u64::from(is_write);
-        replica.reads += u64::from(statement.is_some() && !is_write);
-        let shipment = statement.and_then(|statement| state.statements.get(statement)).cloned();
-        let (connections, identity) = match transaction {
-            Transaction::Numbered(number) => {
-                let connections = state.transaction(number).map(|shipped| Arc::clone(&shipped.connections));
-                (connections, Some(self.identity(number)))
-            }
-            Transaction::Single(session) => {
-                (state.sessions.get(&session).map(|slot| Arc::clone(&slot.connections)), None)
-            }
-        };
-        let job = Job { work, shipment, identity };
-        if let Some(lane) = state.replicas[index].lanes.get(&transaction) {
-            // A lane ends before its transaction only if the replica is lost.
-            let _ = lane.send(job);
-            return;
+    /// Sends what other nodes have to know. They hear of changes in the order in which these are made, under the lock.
+    pub(super) fn send_mail(&self, state: &mut SchedulerState) {
+        for (crew, message) in state.mail.drain(..) {
+            self.leader().crews.tell(crew, ToNode::Scheduler(Box::new(message)));
         }
-        let Some(connections) = connections else { return };
-        let (sender, jobs) = mpsc::unbounded_channel();
-        let _ = sender.send(job);
-        state.replicas[index].lanes.insert(transaction, sender);
-        let runtime = connections.runtime.clone();
-        let host = Arc::clone(self) as Arc<dyn LaneHost>;
-        runtime.spawn(lane::run(host, connections, run, transaction, jobs));
     }
 }

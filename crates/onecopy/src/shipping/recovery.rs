@@ -15,13 +15,9 @@ use std::time::Duration;
 use cluster::ids::{Epoch, Identity, ReplicaId, Version};
 use cluster::record::{Header, Item, Record, Shipped};
 use tokio::time::{Instant, sleep, timeout};
-use wire::backend::{Fields, tag};
-use wire::{encode, frame, frontend};
 
-use super::lane::insert_identity;
-use super::replica_run::{LaneHost, ReplicaRun};
-use super::reply::is_deterministic;
-use super::shipment::{COPY_MARK, encode_copy};
+use super::replica_run::{LeadingHost, ReplicaRun};
+use super::replayed::Replayed;
 use crate::backend::{BackendError, Connection, OwnConnection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};
@@ -32,7 +28,7 @@ use crate::security::seal::Seal;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Former backends get this long to end.
-const FENCE_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const FENCE_DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) const FENCE_PAUSE: Duration = Duration::from_millis(10);
 /// Interval at which we check for the server.
 const LOOK: Duration = Duration::from_millis(250);
@@ -91,7 +87,7 @@ pub(crate) enum ReplayOrder {
 }
 
 /// A node whose replicas can be lost and return.
-pub(crate) trait Rejoins: LaneHost + 'static {
+pub(crate) trait Rejoins: LeadingHost + 'static {
     /// Whether a replica has to be rebuilt first.
     fn is_quarantined(&self, replica: ReplicaId) -> bool;
 
@@ -153,7 +149,7 @@ pub(crate) async fn maintain<H: Rejoins>(host: Arc<H>, id: ReplicaId) {
     }
 }
 
-pub(crate) async fn connect(host: &impl LaneHost, id: ReplicaId) -> Result<OwnConnection, BackendError> {
+pub(crate) async fn connect(host: &impl LeadingHost, id: ReplicaId) -> Result<OwnConnection, BackendError> {
     let via = capture::ddl_token(host.leader().term.cluster_id);
     let cluster = host.leader().term.cluster_id;
     let options =
@@ -165,7 +161,7 @@ pub(crate) async fn connect(host: &impl LaneHost, id: ReplicaId) -> Result<OwnCo
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
 pub(crate) async fn prepare(
-    host: &impl LaneHost,
+    host: &impl LeadingHost,
     control: &mut OwnConnection,
     proves_all: bool,
 ) -> Result<(), RejoinError> {
@@ -208,7 +204,7 @@ pub(crate) async fn prepare(
 
 /// Runs the transactions that the log has and the replica lacks. The first replica that comes back tells the catalogue.
 pub(crate) async fn roll_forward(
-    host: &impl LaneHost,
+    host: &impl LeadingHost,
     control: &mut OwnConnection,
     lacked: &LackedRecords,
     has: &BTreeSet<Identity>,
@@ -243,7 +239,7 @@ pub(crate) async fn roll_forward(
 
 /// The transactions that the log has and the replica lacks, in the order of the log.
 async fn missing(
-    host: &impl LaneHost,
+    host: &impl LeadingHost,
     lacked: &LackedRecords,
     has: &BTreeSet<Identity>,
     mark: Option<Version>,
@@ -303,71 +299,15 @@ async fn redo(
     reply_bytes_max: usize,
     seal: &Seal,
 ) -> Result<(), RejoinError> {
-    control.query("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
-    let mut failed = false;
+    let mut replayed = Replayed::begin(control, reply_bytes_max).await?;
     for item in record.items() {
-        let Item::Shipped(shipped) = item else { continue };
-        if !runs_at(&shipped, replica) {
-            continue;
-        }
-        // A failed transaction accepts only ROLLBACK TO SAVEPOINT.
-        match run(control, &shipped, !failed).await {
-            Ok(returned_bytes) => failed = returned_bytes > reply_bytes_max,
-            Err(BackendError::Server(body)) if is_deterministic(Fields::new(&body).sqlstate()) => {
-                failed = true;
-            }
-            Err(other) => return Err(other.into()),
+        if let Item::Shipped(shipped) = item
+            && runs_at(&shipped, replica)
+        {
+            replayed.run(&shipped).await?;
         }
     }
-    let insert = insert_identity(record.header().identity, seal);
-    let reset = "SET LOCAL SESSION AUTHORIZATION DEFAULT; ";
-    if failed {
-        control.query("ROLLBACK").await?;
-        control.query(&format!("BEGIN READ WRITE; {insert}; COMMIT")).await?;
-    } else {
-        control.query(&format!("{reset}{insert}; COMMIT")).await?;
-    }
-    control.query("RESET SESSION AUTHORIZATION; RESET ALL").await?;
-    Ok(())
-}
-
-/// How much it returned in rows.
-async fn run(control: &mut OwnConnection, shipped: &Shipped, settles: bool) -> Result<usize, BackendError> {
-    if settles {
-        let role = shipped.role.replace('\'', "''");
-        control.query(&format!("SET LOCAL SESSION AUTHORIZATION '{role}'; {}", shipped.settings)).await?;
-    }
-    let control = control.exchange();
-    if shipped.is_extended {
-        let out = &mut control.output;
-        encode::parse_raw(out, b"", &shipped.text, &shipped.types);
-        encode::message(out, frontend::tag::BIND, |body| {
-            body.extend_from_slice(&[0, 0]);
-            body.extend_from_slice(&shipped.values);
-        });
-        encode::execute(out, b"", 0);
-        encode::sync(out);
-    } else if shipped.types == COPY_MARK {
-        encode_copy(&mut control.output, &shipped.text, &shipped.values);
-    } else {
-        encode::query(&mut control.output, &shipped.text);
-    }
-    control.flush().await?;
-    let (mut rows_bytes, mut error) = (0, None);
-    loop {
-        let (kind, total) = control.message().await?;
-        match kind {
-            tag::DATA_ROW => rows_bytes += total,
-            tag::ERROR_RESPONSE if error.is_none() => {
-                error = Some(BackendError::Server(control.input.data()[frame::HEADER_BYTES..total].to_vec()));
-            }
-            _ => {}
-        }
-        control.input.consume(total);
-        if kind == tag::READY_FOR_QUERY {
-            return error.map_or(Ok(rows_bytes), Err);
-        }
-    }
+    Ok(replayed.commit(record.header().identity, seal).await?)
 }
 
 /// Watches a replica that takes part: the reason why it no longer does.

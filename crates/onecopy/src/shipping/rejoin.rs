@@ -15,7 +15,8 @@ use super::node::{Delivery, Shipping};
 use super::recovery::{
     FENCE_PAUSE, LackedRecords, RejoinError, Rejoins, ReplayOrder, connect, prepare, roll_forward,
 };
-use super::replica_run::{LaneHost, ReplicaRun};
+use super::replica_run::{LeadingHost, ReplicaRun};
+use super::several::messages::ToCrew;
 use super::state::{Eligibility, Rejoining};
 use crate::backend::OwnConnection;
 use crate::replica::agent::applied_set::AppliedSet;
@@ -105,6 +106,8 @@ impl Shipping {
         let replica = &mut state.replicas[index];
         (replica.rejoining, replica.undone) = (Rejoining { decided: None, again }, undone);
         let mut out = Vec::new();
+        let run = start.run;
+        state.tell_crews(|| ToCrew::Joined { run });
         state.scheduler.replica_joined(start.run.replica, start.from, has, &decided, &mut out);
         self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
         tracing::info!(replica = %self.leader().seats[start.run.replica].name, "the replica takes part");

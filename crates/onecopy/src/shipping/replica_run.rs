@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{Incarnation, ReplicaId};
+use cluster::ids::{CrewId, Incarnation, ReplicaId};
 use cluster::protocols::shipping::Transaction;
+use serde::{Deserialize, Serialize};
 
 use super::shipment::{Reply, Shipment};
 use crate::backend::Address;
+use crate::capture::vouch::Voucher;
 use crate::client::cancel::Running;
-use crate::coordinator::Leader;
+use crate::coordinator::{Coordinator, Leader};
 
 /// A replica between two losses. Reports of an earlier run are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ReplicaRun {
     pub(crate) replica: ReplicaId,
     /// Number of its losses.
@@ -31,7 +33,16 @@ pub(crate) struct Completed {
 
 /// The node, as lanes and the connections of sessions see it.
 pub(crate) trait LaneHost: Send + Sync {
-    fn leader(&self) -> &Arc<Leader>;
+    /// What the sessions of this process share.
+    fn coordinator(&self) -> &Arc<Coordinator>;
+
+    /// Proves to servers that a connection is Onecopy's. `None` while no node leads.
+    fn voucher(&self) -> Option<Voucher>;
+
+    /// The crew to which backends of this process belong, where there are several nodes.
+    fn crew(&self) -> Option<CrewId> {
+        None
+    }
 
     /// Whether the replica was not lost since this run began.
     fn is_present(&self, run: ReplicaRun) -> bool;
@@ -65,6 +76,11 @@ pub(crate) trait LaneHost: Send + Sync {
 
     /// The address of a replica.
     fn address(&self, replica: ReplicaId) -> Address {
-        self.leader().seats[replica].address.clone()
+        self.coordinator().seats[replica].address.clone()
     }
+}
+
+/// A node that leads, so that it has the log and looks after the replicas.
+pub(crate) trait LeadingHost: LaneHost {
+    fn leader(&self) -> &Arc<Leader>;
 }

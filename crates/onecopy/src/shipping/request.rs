@@ -54,6 +54,12 @@ pub(crate) enum Answer {
     Deadlock,
     /// The statement has failed, as the reply says, and its transaction is aborted.
     Failed,
+    /// Nothing was done. The session chooses its locks again.
+    Again,
+    /// The memory for statements that replicas have not run yet is full; nothing was done.
+    StoreIsFull,
+    /// The leader was lost, and the transaction with it.
+    LeaderLost,
 }
 
 /// What is left of the open transaction of a request that no replica could execute.
@@ -101,4 +107,6 @@ pub(crate) enum RequestRejected {
     TryLater,
     /// The memory for statements that replicas have not run yet is full.
     StoreIsFull,
+    /// No node leads for as long as the operator allows.
+    Unled,
 }

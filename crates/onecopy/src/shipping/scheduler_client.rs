@@ -31,6 +31,12 @@ pub(super) struct SchedulerClient {
     gave_up: bool,
 }
 
+fn store_is_full() -> Refusal {
+    let text = "too many statements are kept for replicas that have not run them yet";
+    let hint = "Try again later, with less in a transaction. SHOW REPLICAS shows which replica is behind.";
+    Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint)
+}
+
 impl SchedulerClient {
     /// Registers a session with the scheduler.
     pub(super) fn register(
@@ -86,10 +92,11 @@ impl SchedulerClient {
                 self.wait_for(&mut changes, is_in_transaction).await?;
                 return Ok(None);
             }
-            Err(RequestRejected::StoreIsFull) => {
-                let text = "too many statements are kept for replicas that have not run them yet";
-                let hint = "Try again later, with less in a transaction. SHOW REPLICAS shows which replica is behind.";
-                return Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint).into());
+            Err(RequestRejected::StoreIsFull) => return Err(store_is_full().into()),
+            Err(RequestRejected::Unled) => {
+                let text = "no node leads at present";
+                let hint = "Try again in a moment. If that lasts, look whether a majority of etcd's members is up.";
+                return Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, text, hint).into());
             }
         }
         self.cancel.set(CancelState::Waiting);
@@ -110,14 +117,20 @@ impl SchedulerClient {
                 Err(Refusal::retry("no replica takes part that could run the statement").into())
             }
             Answer::NotHeld(tables) => {
-                let leader = self.shipping.leader();
-                let catalogue = leader.database.catalogue();
+                let coordinator = self.shipping.coordinator();
+                let catalogue = coordinator.database.catalogue();
                 let known = tables.iter().filter(|table| catalogue.table(**table).is_some());
-                let names: Vec<String> = known.map(|table| leader.table_name(*table)).collect();
+                let names: Vec<String> = known.map(|table| coordinator.table_name(*table)).collect();
                 let text =
                     format!("the tables of this statement are not held together: {}", names.join(", "));
                 let hint = "A read needs a replica with all its tables, and a write needs them at each holder of what it writes. SHOW PLACEMENT says what each replica holds.";
                 Err(Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, text, hint).into())
+            }
+            Answer::Again => Ok(None),
+            Answer::StoreIsFull => Err(store_is_full().into()),
+            Answer::LeaderLost => {
+                self.gave_up = true;
+                Err(Refusal::retry("another node leads now, and the transaction is rolled back").into())
             }
             Answer::Deadlock => {
                 self.gave_up = true;

@@ -3,21 +3,33 @@
 //! Example: conflict-aware scheduling wants all tables at BEGIN ([`LockTime::AtBegin`]); C-JDBC wants those of each
 //! statement when it comes ([`LockTime::PerStatement`]).
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use cluster::ids::SessionId;
 use cluster::protocols::c_jdbc::Level;
 use cluster::protocols::c_jdbc::message::Tables;
 use cluster::protocols::c_jdbc::query_cache::Moment;
-use sql::Isolation;
+use sql::{Catalogue, Isolation};
 use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
 use wire::sqlstate;
 
 use super::connections::SessionConnections;
 use super::node::Shipping;
 use super::replica_run::{LaneHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
+use super::scheduler_client::PAUSE;
+use crate::backend::{BackendError, OwnConnection};
+use crate::capture;
 use crate::error::Refusal;
+
+/// Settings of Onecopy's own connections for the catalogue.
+const OWN: &[(&str, &str)] = &[
+    ("application_name", "onecopy catalogue"),
+    ("client_encoding", "UTF8"),
+    ("options", "-c search_path=pg_catalog"),
+];
 
 /// When a session says which tables it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +109,9 @@ pub(crate) trait Scheduling: LaneHost {
     /// Whether all transactions are over.
     fn is_idle(&self) -> bool;
 
+    /// The session with the exclusive turn has changed the schema: reads it, before anyone else begins a transaction.
+    fn read_schema(self: Arc<Self>) -> SchemaRead;
+
     /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
     /// chosen.
     fn request(
@@ -105,6 +120,38 @@ pub(crate) trait Scheduling: LaneHost {
         request: SessionRequest,
         generation: u64,
     ) -> Result<(), RequestRejected>;
+}
+
+/// Ends when the catalogue of this node has a change of the schema.
+pub(crate) type SchemaRead = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Reads the schema again, of a node that is alone. Other sessions wait for it, because they choose their locks by it.
+pub(crate) async fn read_schema_here(scheduler: Arc<impl Scheduling + ?Sized>) {
+    let coordinator = Arc::clone(scheduler.coordinator());
+    loop {
+        // A replica that has not run the change yet has the old catalogue.
+        if scheduler.is_idle()
+            && let Some(run) = scheduler.any_up()
+        {
+            let generation = coordinator.database.catalogue().generation() + 1;
+            match load_catalogue(&*scheduler, run, generation).await {
+                Ok(catalogue) => return coordinator.set_catalogue(catalogue),
+                Err(error) => tracing::warn!(%error, "cannot read the catalogue; retrying"),
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// The catalogue of a replica, as that of this generation.
+pub(crate) async fn load_catalogue(
+    host: &(impl LaneHost + ?Sized),
+    run: ReplicaRun,
+    generation: u64,
+) -> Result<Catalogue, BackendError> {
+    let (address, database) = (host.address(run.replica), &host.coordinator().database);
+    let mut connection = OwnConnection::open(&address, &database.served, OWN).await?;
+    capture::catalogue::load_plain(&mut connection, database.served.id, generation).await
 }
 
 impl Scheduling for Shipping {
@@ -142,6 +189,10 @@ impl Scheduling for Shipping {
 
     fn is_idle(&self) -> bool {
         self.is_idle()
+    }
+
+    fn read_schema(self: Arc<Self>) -> SchemaRead {
+        Box::pin(read_schema_here(self))
     }
 
     fn request(

@@ -13,7 +13,7 @@ use super::node::{Locking, Shipping};
 use super::state::replica;
 use crate::config::c_jdbc::C_JDBC;
 use crate::config::protocol::OF_STATEMENTS;
-use crate::coordinator::plan::{Plan, Term};
+use crate::coordinator::plan::Term;
 
 /// The file that marks a log of statements.
 const KIND_FILE: &str = "statements";
@@ -134,8 +134,8 @@ pub(crate) struct ShippingOptions {
 
 impl ShippingOptions {
     /// Rejects options that this kind of node does not support.
-    pub(crate) fn new(plan: &Plan, choices: Choices) -> Result<Self, ShippingError> {
-        if plan.limits.pooling.is_shared {
+    pub(crate) fn new(is_shared: bool, choices: Choices) -> Result<Self, ShippingError> {
+        if is_shared {
             return Err(ShippingError::SharedConnections);
         }
         let locking = match std::env::var(RULE_OFF).ok().as_deref() {

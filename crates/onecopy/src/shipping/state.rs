@@ -7,19 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
+use cluster::ids::{CrewId, Incarnation, ReplicaId, SessionId, Version};
 use cluster::parts::lock_queues::LockSet;
 use cluster::protocols::shipping::{
-    Answer, Decided, Kind, Operation, Output, Proxy, Request, Scheduler, SequenceNumber, StatementId,
+    Decided, Kind, Operation, Output, Proxy, ProxyOutput, Request, Scheduler, SequenceNumber, StatementId,
     Transaction,
 };
 use sql::TemplateId;
-use tokio::sync::mpsc;
 
-use super::connections::SessionConnections;
-use super::lane::Job;
+use super::lane_site::{Lane, LaneSite};
+use super::node::Delivery;
 use super::replica_run::ReplicaRun;
-use super::request::{RequestOutcome, SessionRequest};
+use super::request::SessionRequest;
+use super::session_slots::SessionSlot;
+use super::several::crew_statements::CrewStatements;
+use super::several::linked_crews::LinkedCrews;
+use super::several::messages::ToCrew;
 use super::shipment::{Command, Reply, Shipment};
 use super::statement_store::{MemoryLimits, StatementStore};
 
@@ -57,7 +60,7 @@ pub(crate) enum Eligibility {
 pub(super) struct ReplicaState {
     pub(super) proxy: Proxy,
     pub(super) incarnation: Incarnation,
-    pub(super) lanes: BTreeMap<Transaction, mpsc::UnboundedSender<Job>>,
+    pub(super) lanes: BTreeMap<Transaction, Lane>,
     /// Decided versions that are not over here.
     pub(super) undone: BTreeSet<Version>,
     pub(super) rejoining: Rejoining,
@@ -67,11 +70,11 @@ pub(super) struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// A replica that takes no part yet.
-    pub(super) fn new() -> Self {
+    /// A replica that takes no part yet. All incarnations in this term follow `before`.
+    pub(super) fn new(before: Incarnation) -> Self {
         Self {
             proxy: Proxy::new(SequenceNumber(0)),
-            incarnation: Incarnation::default().next(),
+            incarnation: before.next(),
             lanes: BTreeMap::new(),
             undone: BTreeSet::new(),
             rejoining: Rejoining::default(),
@@ -82,24 +85,23 @@ impl ReplicaState {
     }
 }
 
+impl ReplicaState {
+    /// The lanes of a crew are lost. Returns their transactions.
+    pub(super) fn lose_lanes(&mut self, crew: CrewId) -> Vec<Transaction> {
+        let lost = self.lanes.iter().filter(|(_, lane)| lane.is_at(crew));
+        let lost: Vec<Transaction> = lost.map(|(transaction, _)| *transaction).collect();
+        self.lanes.retain(|_, lane| !lane.is_at(crew));
+        lost
+    }
+}
+
 /// An update transaction that some replica has not ended.
 pub(super) struct ShippedTransaction {
-    pub(super) connections: Arc<SessionConnections>,
+    pub(super) site: LaneSite,
     pub(super) locks: LockSet,
     pub(super) writes: Vec<Operation>,
     /// Its version in the log, once it is decided.
     pub(super) version: Option<Version>,
-}
-
-/// A session with the scheduler.
-pub(super) struct SessionSlot {
-    pub(super) connections: Arc<SessionConnections>,
-    pub(super) outcomes: mpsc::UnboundedSender<RequestOutcome>,
-    pub(super) open: Option<SequenceNumber>,
-    /// The statement that it waits for.
-    pub(super) awaited: Option<StatementId>,
-    /// The first reply to that statement.
-    pub(super) reply: Option<Reply>,
 }
 
 /// A replica's outcome of a statement, if another replica had a different one.
@@ -118,6 +120,12 @@ pub(super) struct SchedulerState {
     /// Transactions that are over, kept for returning replicas.
     pub(super) past: BTreeMap<SequenceNumber, ShippedTransaction>,
     pub(super) statements: StatementStore,
+    /// Those that other nodes have.
+    pub(super) elsewhere: CrewStatements,
+    /// The nodes whose sessions the scheduler serves over links.
+    pub(super) crews: LinkedCrews,
+    /// What is to be said to other nodes as soon as the present change is made.
+    pub(super) mail: Vec<(CrewId, ToCrew)>,
     /// The first outcome of each write statement.
     pub(super) outcomes: BTreeMap<StatementId, Vec<u8>>,
     pub(super) last_statement: u64,
@@ -133,17 +141,25 @@ pub(super) struct SchedulerState {
 
 impl SchedulerState {
     /// A state in which no replica takes part.
-    pub(super) fn new(mut scheduler: Scheduler, replicas: &[ReplicaId], appended: Version) -> Self {
+    pub(super) fn new(
+        mut scheduler: Scheduler,
+        replicas: &[ReplicaId],
+        appended: Version,
+        before: Incarnation,
+    ) -> Self {
         for id in replicas {
             scheduler.replica_lost(*id, &mut Vec::new());
         }
         Self {
             scheduler,
-            replicas: replicas.iter().map(|_| ReplicaState::new()).collect(),
+            replicas: replicas.iter().map(|_| ReplicaState::new(before)).collect(),
             sessions: BTreeMap::new(),
             active: BTreeMap::new(),
             past: BTreeMap::new(),
             statements: StatementStore::default(),
+            elsewhere: CrewStatements::default(),
+            crews: LinkedCrews::default(),
+            mail: Vec::new(),
             outcomes: BTreeMap::new(),
             last_statement: 0,
             exclusive: None,
@@ -154,9 +170,41 @@ impl SchedulerState {
         }
     }
 
-    /// Ends the exclusive turn, if the session has it.
+    /// Whether all transactions are over at all replicas that take part.
+    pub(super) fn is_idle(&self) -> bool {
+        // A replica that has joined may still run what it lacked, which is over for all others.
+        self.scheduler.active() == 0
+            && self.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
+    }
+
+    /// Lets no other session begin a transaction; `false` if another one has the exclusive turn.
+    pub(super) fn acquire_exclusive(&mut self, session: SessionId) -> bool {
+        *self.exclusive.get_or_insert(session) == session
+    }
+
+    /// Ends the exclusive turn, if the session has it. After a change of the schema it lasts until the nodes know that.
     pub(super) fn release(&mut self, session: SessionId) {
-        self.exclusive.take_if(|holder| *holder == session);
+        if !self.crews.is_changing_schema() {
+            self.exclusive.take_if(|holder| *holder == session);
+        }
+    }
+
+    /// The database of a replica has done its present work for a transaction.
+    pub(super) fn finish(&mut self, index: usize, transaction: Transaction, out: &mut Vec<Delivery>) {
+        let mut reports = Vec::new();
+        self.replicas[index].proxy.finished(transaction, &mut reports);
+        let is_still_there =
+            matches!(transaction, Transaction::Numbered(number) if self.replicas[index].proxy.has(number));
+        if let Transaction::Numbered(number) = transaction
+            && reports.iter().any(|output| matches!(output, ProxyOutput::Report(_)))
+            && !is_still_there
+        {
+            self.ended_at(index, number);
+        }
+        if !is_still_there {
+            self.replicas[index].lanes.remove(&transaction);
+        }
+        out.extend(reports.into_iter().map(|output| Delivery::Proxy(index, output)));
     }
 
     /// The present run of a replica.
@@ -173,40 +221,50 @@ impl SchedulerState {
         out: &mut Vec<Output>,
     ) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
-        (slot.awaited, slot.reply) = (None, None);
-        let open = slot.open;
+        slot.begin_wait();
         let request = match request {
-            SessionRequest::Begin(locks) => {
-                let locks = free(locks);
-                let number = self.track(session, locks.clone(), Vec::new());
-                self.set_open(session, number);
-                Request::Begin(locks)
-            }
-            SessionRequest::End(ending) => {
-                self.set_open(session, None);
-                Request::End(ending)
-            }
-            SessionRequest::Execute(kind, _, command) => {
-                let operation = self.name(session, kind, command);
-                if kind == Kind::Write
-                    && let Some(transaction) = open.and_then(|number| self.active.get_mut(&number))
-                {
-                    transaction.writes.push(operation);
-                }
-                Request::Execute(operation)
-            }
+            SessionRequest::Begin(locks) => Request::Begin(free(locks)),
+            SessionRequest::End(ending) => Request::End(ending),
+            SessionRequest::Execute(kind, _, command) => Request::Execute(self.name(session, kind, command)),
             SessionRequest::SingleRead(locks, command) => {
-                let operation = self.name(session, Kind::Read, command);
-                Request::SingleRead(free(locks), operation)
+                Request::SingleRead(free(locks), self.name(session, Kind::Read, command))
             }
             SessionRequest::SingleUpdate(locks, command) => {
-                let operation = self.name(session, Kind::Write, command);
-                let locks = free(locks);
-                self.track(session, locks.clone(), vec![operation]);
-                Request::SingleUpdate(locks, operation)
+                Request::SingleUpdate(free(locks), self.name(session, Kind::Write, command))
             }
         };
+        self.pass(session, request, out);
+    }
+
+    /// Passes a request to the scheduler, whose statement has its name. Returns the number of a transaction that begins.
+    pub(super) fn pass(
+        &mut self,
+        session: SessionId,
+        request: Request,
+        out: &mut Vec<Output>,
+    ) -> Option<SequenceNumber> {
+        let begun = match &request {
+            Request::Begin(locks) => {
+                let number = self.track(session, locks.clone(), Vec::new());
+                self.set_open(session, number);
+                number
+            }
+            Request::SingleUpdate(locks, operation) => self.track(session, locks.clone(), vec![*operation]),
+            Request::Execute(operation) if operation.kind == Kind::Write => {
+                let open = self.sessions.get(&session).and_then(|slot| slot.open);
+                if let Some(transaction) = open.and_then(|number| self.active.get_mut(&number)) {
+                    transaction.writes.push(*operation);
+                }
+                None
+            }
+            Request::End(_) => {
+                self.set_open(session, None);
+                None
+            }
+            Request::Execute(_) | Request::SingleRead(..) | Request::InteractionOver => None,
+        };
         self.scheduler.request(session, request, out);
+        begun
     }
 
     /// Tracks a transaction that the scheduler is about to number.
@@ -216,9 +274,9 @@ impl SchedulerState {
         locks: LockSet,
         writes: Vec<Operation>,
     ) -> Option<SequenceNumber> {
-        let connections = Arc::clone(&self.sessions.get(&session)?.connections);
+        let site = self.sessions.get(&session)?.site(session);
         let number = SequenceNumber(self.scheduler.last().0 + 1);
-        let transaction = ShippedTransaction { connections, locks, writes, version: None };
+        let transaction = ShippedTransaction { site, locks, writes, version: None };
         self.active.insert(number, transaction);
         Some(number)
     }
@@ -229,11 +287,15 @@ impl SchedulerState {
         }
     }
 
+    /// The name of the next statement, and about how long it takes.
+    pub(super) fn next_name(&mut self, template: TemplateId) -> (StatementId, u32) {
+        self.last_statement += 1;
+        (StatementId(self.last_statement), self.times.get(&template).copied().unwrap_or(COST_US))
+    }
+
     /// Gives a command a name, and keeps it.
     fn name(&mut self, session: SessionId, kind: Kind, command: Command) -> Operation {
-        self.last_statement += 1;
-        let id = StatementId(self.last_statement);
-        let cost_us = self.times.get(&command.template).copied().unwrap_or(COST_US);
+        let (id, cost_us) = self.next_name(command.template);
         self.statements.insert(Arc::new(Shipment { id, session, kind, command }));
         if let Some(slot) = self.sessions.get_mut(&session) {
             slot.awaited = Some(id);
@@ -252,42 +314,39 @@ impl SchedulerState {
 
     /// Takes a reply for the session that waits for it. The first one counts.
     pub(super) fn note_reply(&mut self, shipment: &Shipment, reply: Reply) -> Result<(), Divergence> {
-        if shipment.kind == Kind::Write {
-            match self.outcomes.get(&shipment.id) {
-                Some(first) if *first != reply.outcome => {
-                    let outcome = String::from_utf8_lossy(&reply.outcome).into_owned();
-                    return Err(Divergence { outcome });
-                }
-                Some(_) => {}
-                None => {
-                    self.outcomes.insert(shipment.id, reply.outcome.clone());
-                }
-            }
-        }
-        if let Some(slot) = self.sessions.get_mut(&shipment.session)
-            && slot.awaited == Some(shipment.id)
-        {
-            slot.reply.get_or_insert(reply);
+        self.note_outcome(shipment.id, shipment.kind, &reply.outcome)?;
+        if let Some(slot) = self.sessions.get_mut(&shipment.session) {
+            slot.note_reply(shipment.id, reply);
         }
         Ok(())
     }
 
-    /// Gives a session the answer to its request.
-    pub(super) fn answer(&mut self, session: SessionId, answer: Answer) {
-        let Some(slot) = self.sessions.get_mut(&session) else { return };
-        let statement = slot.awaited.take();
-        // A session that has ended receives nothing.
-        let _ = slot.outcomes.send(RequestOutcome {
-            answer: answer.into(),
-            reply: slot.reply.take(),
-            lasting: None,
-        });
-        // A write statement is kept until its transaction is over.
-        if let Some(statement) = statement
-            && self.statements.get(statement).is_some_and(|shipment| shipment.kind == Kind::Read)
-        {
-            self.statements.remove(statement);
+    /// Takes the outcome of a statement at a replica, which has to be that of the first one.
+    pub(super) fn note_outcome(
+        &mut self,
+        statement: StatementId,
+        kind: Kind,
+        outcome: &[u8],
+    ) -> Result<(), Divergence> {
+        if kind == Kind::Read {
+            return Ok(());
         }
+        match self.outcomes.get(&statement) {
+            Some(first) if first != outcome => {
+                let outcome = String::from_utf8_lossy(outcome).into_owned();
+                Err(Divergence { outcome })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.outcomes.insert(statement, outcome.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes of all statements that are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.statements.bytes() + self.elsewhere.bytes()
     }
 
     /// All versions up to this one are over at a replica.
@@ -317,10 +376,23 @@ impl SchedulerState {
             self.past.extend(self.active.remove(&number).map(|transaction| (number, transaction)));
         }
         if self.replicas.iter().all(|replica| !replica.rejoining.is_under_way()) {
-            for write in std::mem::take(&mut self.past).into_values().flat_map(|over| over.writes) {
-                self.statements.remove(write.statement);
-                self.outcomes.remove(&write.statement);
+            for (number, over) in std::mem::take(&mut self.past) {
+                for write in over.writes {
+                    self.statements.remove(write.statement);
+                    self.elsewhere.remove(write.statement);
+                    self.outcomes.remove(&write.statement);
+                }
+                if let LaneSite::Crew(crew) = over.site {
+                    self.mail.push((crew, ToCrew::Over { number }));
+                }
             }
+        }
+    }
+
+    fn bytes_of(&self, write: Operation) -> usize {
+        match self.statements.get(write.statement) {
+            Some(shipment) => shipment.command.bytes(),
+            None => self.elsewhere.get(write.statement).map_or(0, |statement| statement.bytes),
         }
     }
 
@@ -342,13 +414,7 @@ impl SchedulerState {
                 };
                 if self.past.contains_key(number) && state.rejoining.is_under_way() || lacks() {
                     count += 1;
-                    let kept = |write: &Operation| self.statements.get(write.statement);
-                    bytes += transaction
-                        .writes
-                        .iter()
-                        .filter_map(kept)
-                        .map(|one| one.command.bytes())
-                        .sum::<usize>();
+                    bytes += transaction.writes.iter().map(|write| self.bytes_of(*write)).sum::<usize>();
                 }
             }
             if bytes > limits.kept_bytes / 2 || count > transactions_max / 2 {

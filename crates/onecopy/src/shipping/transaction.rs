@@ -4,6 +4,8 @@
 //! transaction, so none chooses its locks by a catalogue that is about to change. A schema change is acknowledged
 //! when all replicas that take part have run it and the catalogue was read again.
 
+use std::sync::Arc;
+
 use cluster::protocols::shipping::Ending;
 use sql::Catalogue;
 use tokio::time::sleep;
@@ -15,16 +17,7 @@ use super::scheduler_client::PAUSE;
 use super::session::Session;
 use super::shipment::AccessMode;
 use super::transaction_state::{Block, Health, OpenTransaction, Shipped, TransactionState};
-use crate::backend::OwnConnection;
-use crate::capture;
 use crate::error::{Fault, Refusal};
-
-/// Settings of Onecopy's own connections for the catalogue.
-const OWN: &[(&str, &str)] = &[
-    ("application_name", "onecopy catalogue"),
-    ("client_encoding", "UTF8"),
-    ("options", "-c search_path=pg_catalog"),
-];
 
 impl Session {
     /// Begins the transaction that the client has announced.
@@ -143,7 +136,7 @@ impl Session {
         self.let_replicas_end(is_alone).await;
         drop(role_change);
         if shipped == Shipped::SchemaChange {
-            self.reload_catalogue().await;
+            Arc::clone(&self.scheduler.shipping).read_schema().await;
         }
         self.scheduler.release_exclusive();
         ended?;
@@ -197,30 +190,6 @@ impl Session {
     pub(super) async fn abandon(&mut self) {
         if let Err(fault) = self.roll_back().await {
             tracing::debug!(?fault, "rolled back a transaction whose client has disconnected");
-        }
-    }
-
-    /// Reads the catalogue again. Other sessions wait for it, because they choose their locks by it.
-    async fn reload_catalogue(&self) {
-        let coordinator = &self.worker.coordinator;
-        loop {
-            // A replica that has not run the change yet has the old catalogue.
-            if self.scheduler.shipping.is_idle()
-                && let Some(run) = self.scheduler.shipping.any_up()
-            {
-                let loading = async {
-                    let address = self.scheduler.shipping.address(run.replica);
-                    let database = &coordinator.database;
-                    let mut connection = OwnConnection::open(&address, &database.served, OWN).await?;
-                    let generation = database.catalogue().generation() + 1;
-                    capture::catalogue::load_plain(&mut connection, database.served.id, generation).await
-                };
-                match loading.await {
-                    Ok(catalogue) => return coordinator.set_catalogue(catalogue),
-                    Err(error) => tracing::warn!(%error, "cannot read the catalogue; retrying"),
-                }
-            }
-            sleep(PAUSE).await;
         }
     }
 }

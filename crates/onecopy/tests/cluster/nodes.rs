@@ -30,6 +30,11 @@ impl World {
 
     /// The same, with this environment for the nodes.
     pub(crate) async fn with(environment: &[(&str, &str)]) -> Self {
+        Self::of("onecopy", environment).await
+    }
+
+    /// The same with this protocol.
+    pub(crate) async fn of(protocol: &str, environment: &[(&str, &str)]) -> Self {
         let etcd = Etcd::start(1);
         let anchor = Plain::start().await;
         run(&anchor.client().await, "CREATE TABLE noted (id int PRIMARY KEY, v text)").await;
@@ -39,7 +44,7 @@ impl World {
             NAMES.iter().map(|name| format!("{name}=127.0.0.1:{}", folder::free_port())).collect();
         let setup = |name: &&str| {
             let settings = format!(
-                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"15s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\n",
+                "log = \"etcd\"\netcd = {:?}\nnode = \"{name}\"\nlog_patience = \"15s\"\nnodes = {links:?}\nlog_format = \"text\"\nadmin_users = \"postgres\"\nprotocol = {protocol:?}\n",
                 etcd.urls()
             );
             Setup::new(&servers.iter().collect::<Vec<_>>(), &settings)

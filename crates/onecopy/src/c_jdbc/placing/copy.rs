@@ -11,7 +11,7 @@ use crate::c_jdbc::node::CJdbc;
 use crate::capture::quoting::quoted;
 use crate::membership::place_table::PlaceError;
 use crate::shipping::recovery::connect;
-use crate::shipping::replica_run::LaneHost;
+use crate::shipping::replica_run::LeadingHost;
 
 /// No trigger and no foreign key takes part in the copy of a table, and it is on disk when it ends.
 pub(super) const SETTINGS: &str =

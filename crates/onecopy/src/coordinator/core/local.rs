@@ -181,12 +181,11 @@ impl LocalCore {
     }
 
     /// The sessions of another node join: from now on everything that they have to know enters this queue.
-    pub(in crate::coordinator) fn join(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, NotJoined> {
+    pub(in crate::coordinator) fn join(&self, queue: mpsc::Sender<ToNode>) -> Result<CrewId, TooManyCrews> {
         let state = self.state();
-        let cluster = state.cluster.as_ref().ok_or(NotJoined::NoCore)?;
+        let cluster = state.cluster.as_ref();
         let members = self.outputs.seats.iter().map(|seat| MemberSeat::of(&seat.address())).collect();
-        let joined = self.outputs.crews.join(queue, cluster, self.outputs.view.anchor(), members);
-        joined.map_err(|TooManyCrews| NotJoined::TooManyCrews)
+        self.outputs.crews.join(queue, cluster, self.outputs.view.anchor(), members)
     }
 
     /// The sessions of a crew are those of this process.
@@ -312,15 +311,6 @@ impl LocalCore {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Why the sessions of a node cannot join a leader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotJoined {
-    /// This kind of node orders transactions by itself.
-    NoCore,
-    /// Nodes have joined too often in this term. The next term begins anew.
-    TooManyCrews,
 }
 
 /// What became of a transaction that a session has finished?

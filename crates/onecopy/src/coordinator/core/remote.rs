@@ -29,6 +29,7 @@ use crate::coordinator::node_link::Intake;
 use crate::coordinator::node_link::{Answer, Backend, Question, SpillPart, ToLeader, ViewChange};
 use crate::coordinator::version_lease::VersionLease;
 use crate::coordinator::view::View;
+use crate::shipping::several::messages::ToScheduler;
 
 /// What the node knows of the cluster beside its [`View`].
 #[derive(Debug)]
@@ -150,6 +151,11 @@ impl RemoteCore {
     pub(super) fn note_reading(&self, reading: Reading) {
         let mut way = self.way();
         way.reading = way.reading.max(reading);
+    }
+
+    /// A session says something to the scheduler.
+    pub(super) fn tell_scheduler(&self, message: ToScheduler) {
+        self.way().send(ToLeader::Scheduler(Box::new(message)));
     }
 
     /// A session waits for long, so the servers are to be asked for their lock waits.

@@ -18,24 +18,28 @@ use tokio::task::spawn_blocking;
 
 use super::settings::Settings;
 use crate::config::log::LogPlace;
+use crate::config::protocol::Propagation;
 use crate::coordinator::open_error::OpenError;
 use crate::membership::adoption::{self, AdoptionError};
 use crate::membership::cluster_file::{self, Membership};
 use crate::node::NodeError;
 use crate::security::seal::Seal;
+use crate::shipping::{self, LogKind};
 
 /// The pause before the register is looked at again, while another node founds the cluster.
 const PAUSE: Duration = Duration::from_millis(500);
 /// What every node mirrors at its start.
-const MIRRORED: [Entry; 2] = [Entry::Seal, Entry::Members];
+const MIRRORED: [Entry; 3] = [Entry::Seal, Entry::Statements, Entry::Members];
 
 /// The cluster that this node belongs to. Founds it if no node has.
 pub(super) async fn find_cluster(settings: &Arc<Settings>, etcd: &EtcdKeys) -> Result<Membership, NodeError> {
     loop {
         if mirror(settings, etcd).await? {
+            must_hold(settings)?;
             let found = cluster_file::read(&settings.folder)?;
             return found.ok_or(NodeError::NoMembers);
         }
+        mark(settings)?;
         let Settings { folder, served, replicas, start_patience, place, .. } = &**settings;
         let log = LogPlace::Etcd(Box::new(place.clone()));
         match adoption::settle(folder, &log, served, replicas, *start_patience).await {
@@ -47,6 +51,29 @@ pub(super) async fn find_cluster(settings: &Arc<Settings>, etcd: &EtcdKeys) -> R
         found(settings, etcd).await?;
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Marks the folder of a cluster that is about to be founded, if its log will hold statements.
+fn mark(settings: &Settings) -> Result<(), NodeError> {
+    let Settings { folder, propagation, .. } = settings;
+    let marked = match propagation {
+        Propagation::Statements(_) => {
+            let is_new = cluster_file::read(folder)?.is_none_or(|membership| !membership.is_adopted());
+            shipping::claim_log(folder, is_new, LogKind::Numbered)
+        }
+        Propagation::Rows(_) | Propagation::CJdbc(_) => shipping::refuse_log(folder),
+    };
+    Ok(marked.map_err(OpenError::kind)?)
+}
+
+/// The log of the cluster has to be of this node's kind.
+fn must_hold(settings: &Settings) -> Result<(), NodeError> {
+    let Settings { folder, propagation, .. } = settings;
+    let is_of_kind = match propagation {
+        Propagation::Statements(_) => shipping::claim_log(folder, false, LogKind::Numbered),
+        Propagation::Rows(_) | Propagation::CJdbc(_) => shipping::refuse_log(folder),
+    };
+    Ok(is_of_kind.map_err(OpenError::kind)?)
 }
 
 /// Puts what the data folder holds into the register, unless another node has put something there.

@@ -20,6 +20,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::copy::CopyKeeper;
 use super::crews::serve_crews;
+use super::kind::{Beginning, SeveralKind};
 use super::last_schema_change::KnownSchemaChanges;
 use super::orders::{Admission, News, SessionLink, TermOrder};
 use super::settings::Settings;
@@ -42,7 +43,6 @@ use crate::node::member_registry::MemberRegistry;
 use crate::node::open::first_anchor;
 use crate::node::process::{Process, TermParts};
 use crate::node::start;
-use crate::rows::Rows;
 use crate::terminal::Progress;
 
 /// The pause before the replicas are looked at again that could not serve.
@@ -55,7 +55,7 @@ const LEASE_PARTS: u32 = 2;
 /// What each term of this node is made of.
 pub(super) struct OwnTerm {
     pub(super) process: Process,
-    pub(super) rows: Arc<Rows>,
+    pub(super) kind: SeveralKind,
     pub(super) settings: Arc<Settings>,
     pub(super) leading: Arc<Leading>,
     pub(super) copy: CopyKeeper,
@@ -215,7 +215,10 @@ impl OwnTerm {
     async fn lead(&self, fenced: FencedLog, known: Known, epoch: Epoch, serving: Serving<'_>) -> Over {
         let (leader, chores) = match self.assemble(fenced, &known).await {
             Ok(assembled) => assembled,
-            Err(error) => return error.into(),
+            Err(error) => {
+                self.kind.end();
+                return error.into();
+            }
         };
         // The sessions of this node have numbers of their own: they reach the core over a link.
         leader.mailboxes.number_for_leader();
@@ -225,6 +228,7 @@ impl OwnTerm {
         leader.term.end();
         chores.iter().for_each(JoinHandle::abort);
         leader.drivers.stop().await;
+        self.kind.end();
         over
     }
 
@@ -249,7 +253,9 @@ impl OwnTerm {
         } else {
             KnownSchemaChanges::of(&self.sessions).complete(fenced.log.as_ref(), last).await
         };
-        let core = Some(self.rows.core(&members, anchor, placement, fenced.term, schema)?);
+        let term = fenced.term;
+        let beginning = Beginning { members: &members, anchor, placement, term, schema };
+        let core = self.kind.begin(beginning)?;
         let patience = Duration::from_micros(timing().lease_us) / LEASE_PARTS;
         let held = HeldBackends::of(self.nodes_with_sessions(), patience);
         self.process.lead(fenced, TermParts { places, core, anchor, checkpoints, is_founding, held })

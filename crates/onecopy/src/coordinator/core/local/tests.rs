@@ -106,7 +106,7 @@ fn another_node_learns_of_a_version_before_any_effect_of_it() {
     let (view, crews) = (View::new(ANCHOR, Version::ZERO), Crews::default());
     let mut state = state(&view);
     let (queue, mut told) = mpsc::channel(16);
-    crews.join(queue, state.cluster.as_ref().unwrap(), ANCHOR, Vec::new()).unwrap();
+    crews.join(queue, state.cluster.as_ref(), ANCHOR, Vec::new()).unwrap();
     append(&mut state, &view, schema_change());
     while told.try_recv().is_ok() {}
     let effects = state.handle(Time::default(), Event::Logged { upto: Version(1) }, &view, &crews);

@@ -1,0 +1,298 @@
+//! The scheduler at the leader, as the sessions of a node see it ([`Scheduling`]), and the host of the lanes at this node.
+//!
+//! Requests go out on the link and are answered on it ([`super::messages`]). What runs at the replicas runs here, on connections of the
+//! sessions. Sessions outlive terms: what they were doing when the link ended is in [`super::remote_slots`].
+//!
+//! Invariant: what is under way belongs to one link. Runs of replicas differ between terms, so nothing of a former term is reported to
+//! the next leader.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use cluster::ids::{CrewId, SessionId};
+use cluster::protocols::shipping::{SequenceNumber, Transaction, Work};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::messages::{Participation, Performed, RanStatement, StatementNumber, ToCrew, ToScheduler};
+use super::remote_slots::RemoteSlot;
+use super::remote_state::{Link, RemoteLane, RemoteState};
+use crate::capture::vouch::Voucher;
+use crate::coordinator::Coordinator;
+use crate::shipping::connections::SessionConnections;
+use crate::shipping::lane::{self, Job};
+use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
+use crate::shipping::request::{RequestOutcome, RequestRejected, SessionRequest};
+use crate::shipping::scheduling::{LockTime, SchemaRead, Scheduling};
+use crate::shipping::statement_store::MemoryLimits;
+
+/// The pause between two looks whether the catalogue has a change of the schema.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The way of this node's sessions to the scheduler.
+pub(crate) struct RemoteScheduler {
+    state: Mutex<RemoteState>,
+    coordinator: OnceLock<Arc<Coordinator>>,
+    limits: MemoryLimits,
+    /// Counts the changes that a session may wait for.
+    changes: watch::Sender<u64>,
+    /// The generation of the catalogue that the leader has named last.
+    wanted_generation: watch::Sender<u64>,
+}
+
+impl Default for RemoteScheduler {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            coordinator: OnceLock::new(),
+            limits: MemoryLimits::from_environment(),
+            changes: watch::channel(0).0,
+            wanted_generation: watch::channel(0).0,
+        }
+    }
+}
+
+impl LaneHost for RemoteScheduler {
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        self.coordinator.get().expect("the coordinator is attached before the first session")
+    }
+
+    fn voucher(&self) -> Option<Voucher> {
+        self.lock().link.as_ref().map(|link| link.voucher.clone())
+    }
+
+    fn crew(&self) -> Option<CrewId> {
+        self.lock().link.as_ref().map(|link| link.crew)
+    }
+
+    fn is_present(&self, run: ReplicaRun) -> bool {
+        self.lock().is_present(run)
+    }
+
+    fn reply_bytes_max(&self) -> usize {
+        self.limits.reply_bytes
+    }
+
+    fn finished(self: Arc<Self>, run: ReplicaRun, transaction: Transaction, completed: Option<Completed>) {
+        let mut state = self.lock();
+        if !state.is_present(run) {
+            return;
+        }
+        let ran = completed.map(|Completed { shipment, reply, took_us }| {
+            let number = StatementNumber(shipment.id.0);
+            let (outcome, has_failed) = (reply.outcome.clone(), reply.error.is_some());
+            if let Some(slot) = state.sessions.get_mut(&shipment.session) {
+                slot.note_reply(number, reply);
+            }
+            RanStatement { number, outcome, has_failed, took_us }
+        });
+        state.end_job(run, transaction);
+        state.send(ToScheduler::Finished { run, transaction, ran });
+    }
+
+    fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str) {
+        let state = self.lock();
+        if state.is_present(run) {
+            state.send(ToScheduler::GiveUp { run, reason: reason.to_owned() });
+        }
+    }
+}
+
+impl Scheduling for RemoteScheduler {
+    fn lock_time(&self) -> LockTime {
+        LockTime::AtBegin
+    }
+
+    fn any_up(&self) -> Option<ReplicaRun> {
+        let state = self.lock();
+        let up = state.replicas.iter().find(|replica| replica.is_up)?;
+        Some(up.run)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        let mut changes = self.changes.subscribe();
+        changes.mark_unchanged();
+        changes
+    }
+
+    fn open_session(
+        &self,
+        session: SessionId,
+        connections: Arc<SessionConnections>,
+    ) -> mpsc::UnboundedReceiver<RequestOutcome> {
+        let (outcomes, received) = mpsc::unbounded_channel();
+        self.lock().sessions.insert(session, RemoteSlot::new(connections, outcomes));
+        received
+    }
+
+    fn close_session(&self, session: SessionId) {
+        let mut state = self.lock();
+        if let Some(slot) = state.sessions.remove(&session) {
+            slot.connections.close();
+        }
+        state.send(ToScheduler::Closed { session });
+        drop(state);
+        self.changed();
+    }
+
+    fn acquire_exclusive(&self, session: SessionId) -> bool {
+        let state = self.lock();
+        if state.turn == Some(session) {
+            return true;
+        }
+        state.send(ToScheduler::WantsTurn { session });
+        false
+    }
+
+    fn release_exclusive(&self, session: SessionId) {
+        let mut state = self.lock();
+        if state.turn.take_if(|holder| *holder == session).is_some() {
+            state.send(ToScheduler::EndsTurn { session });
+        }
+        drop(state);
+        self.changed();
+    }
+
+    fn is_idle(&self) -> bool {
+        // Only schedulers that want tables with each statement are asked; the schema is read by `read_schema`.
+        false
+    }
+
+    fn read_schema(self: Arc<Self>) -> SchemaRead {
+        Box::pin(async move {
+            let before = self.coordinator().database.catalogue().generation();
+            let joins = {
+                let state = self.lock();
+                state.send(ToScheduler::ChangedSchema);
+                state.joins
+            };
+            // The next leader names a later generation anyway.
+            while self.coordinator().database.catalogue().generation() == before
+                && self.lock().joins == joins
+                && self.lock().link.is_some()
+            {
+                sleep(LOOK).await;
+            }
+        })
+    }
+
+    fn request(
+        self: Arc<Self>,
+        session: SessionId,
+        request: SessionRequest,
+        generation: u64,
+    ) -> Result<(), RequestRejected> {
+        let is_leaderless = self.coordinator().core.is_leaderless();
+        let mut state = self.lock();
+        let is_linked = state.link.is_some();
+        let Some(slot) = state.sessions.get_mut(&session) else { return Ok(()) };
+        if slot.answer_void(&request) {
+            return Ok(());
+        }
+        if !is_linked {
+            return Err(if is_leaderless { RequestRejected::Unled } else { RequestRejected::TryLater });
+        }
+        state.request(session, request, generation);
+        Ok(())
+    }
+}
+
+impl RemoteScheduler {
+    /// Sets what the sessions of this process share.
+    pub(crate) fn attach(&self, coordinator: &Arc<Coordinator>) {
+        self.lock().attach(coordinator);
+        let is_first = self.coordinator.set(Arc::clone(coordinator)).is_ok();
+        debug_assert!(is_first, "a process has one coordinator of sessions");
+    }
+
+    /// The generations of the catalogue that leaders name.
+    pub(super) fn wanted_generations(&self) -> watch::Receiver<u64> {
+        self.wanted_generation.subscribe()
+    }
+
+    /// The link has ended: what was under way is over, and sessions get what they are owed for it.
+    pub(super) fn link_lost(&self) {
+        self.lock().lose_link();
+        self.changed();
+    }
+
+    /// The leader says something.
+    pub(super) fn hear(self: &Arc<Self>, message: ToCrew) {
+        let mut state = self.lock();
+        match message {
+            ToCrew::Welcome(welcome) => {
+                state.joins += 1;
+                state.replicas = welcome.replicas;
+                state.link = Some(Link { crew: welcome.crew, voucher: welcome.voucher });
+                self.wanted_generation.send_replace(welcome.generation);
+                state.ask_outcomes();
+            }
+            ToCrew::Begun { session, identity } => {
+                state.begin(session, SequenceNumber(identity.n));
+                if let Some(slot) = state.sessions.get_mut(&session) {
+                    slot.begun(identity);
+                }
+                return;
+            }
+            ToCrew::Perform(performed) => return self.perform(&mut state, *performed),
+            ToCrew::Answer { session, answer } => return state.answer(session, answer),
+            ToCrew::Joined { run } => {
+                state.show(Participation { run, is_up: true });
+            }
+            ToCrew::Lost { run, next } => {
+                let replica = run.replica;
+                state.lanes.retain(|(at, _), _| *at != replica);
+                state.show(Participation { run: ReplicaRun { replica, incarnation: next }, is_up: false });
+            }
+            ToCrew::Turn { session } => state.turn = Some(session),
+            ToCrew::Over { number } => return state.forget(number),
+            ToCrew::Schema { generation } => {
+                // The turn of the session that has changed the schema is over, too.
+                self.wanted_generation.send_replace(generation);
+            }
+            ToCrew::Outcome { session, is_committed } => {
+                if let Some(slot) = state.sessions.get_mut(&session) {
+                    slot.settle(is_committed);
+                }
+                return;
+            }
+        }
+        drop(state);
+        self.changed();
+    }
+
+    /// Wakes the sessions that wait for a change.
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Gives work to a transaction's lane at a replica.
+    fn perform(self: &Arc<Self>, state: &mut RemoteState, performed: Performed) {
+        let Performed { run, transaction, work, statement, identity } = performed;
+        if !state.is_present(run) {
+            return;
+        }
+        let shipment = statement.and_then(|number| state.statements.get(&number)).cloned();
+        let job = Job { work, shipment, identity };
+        let is_last = matches!(work, Work::RunAlone(_) | Work::End(_));
+        if let Some(lane) = state.lanes.get_mut(&(run.replica, transaction)) {
+            lane.push(job, is_last);
+            return;
+        }
+        let Some(connections) = state.connections_of(transaction) else {
+            // The session has gone meanwhile, so the read is of no use.
+            return state.send(ToScheduler::Finished { run, transaction, ran: None });
+        };
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let mut lane = RemoteLane::new(sender);
+        lane.push(job, is_last);
+        state.lanes.insert((run.replica, transaction), lane);
+        let runtime = connections.runtime.clone();
+        let host = Arc::clone(self) as Arc<dyn LaneHost>;
+        runtime.spawn(lane::run(host, connections, run, transaction, jobs));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RemoteState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
