@@ -95,7 +95,7 @@ async fn a_follower_serves_like_the_leader(world: &World) {
     assert_eq!(twice.code().unwrap().code(), "23505", "{twice:?}");
     run(&client, "BEGIN; UPDATE made SET n = 8; ROLLBACK").await;
     assert_eq!(value(&elsewhere, "SELECT sum(n) FROM made").await, "14");
-    let rows = "INSERT INTO made (v) SELECT 'x' FROM generate_series(1, 1000)";
+    let rows = "INSERT INTO made (id, v) SELECT g, 'x' FROM generate_series(101, 1100) g";
     run(&elsewhere, rows).await;
     assert_eq!(value(&client, "SELECT count(*) FROM made").await, "1002");
     run(&client, "DROP TABLE made").await;

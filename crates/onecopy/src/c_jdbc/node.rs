@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::state::{Divergence, Doing, LaneState, NumberedWrite, State};
+use crate::capture::vouch::Voucher;
 use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
-use crate::capture::vouch::Voucher;
 use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
 use crate::shipping::lane::{self, Job};
 use crate::shipping::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};

@@ -63,7 +63,8 @@ pub(super) async fn open(plan: Plan) -> Result<Node, OpenError> {
             (fenced, Parts { kind: Arc::new(rows), core, anchor })
         }
         Propagation::Statements(choices) => {
-            let options = ShippingOptions::new(plan.limits.pooling.is_shared, choices).map_err(OpenError::kind)?;
+            let options =
+                ShippingOptions::new(plan.limits.pooling.is_shared, choices).map_err(OpenError::kind)?;
             let claim = |recovered: &Recovered| {
                 let claimed = shipping::claim_log(&plan.data, recovered.begun, LogKind::Numbered);
                 claimed.map(|()| Identities::default()).map_err(OpenError::kind)

@@ -20,9 +20,9 @@ use super::session_slots::SessionSlot;
 use super::several::messages::ToCrew;
 use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, replica};
 use super::statement_store::MemoryLimits;
+use crate::capture::vouch::Voucher;
 use crate::coordinator::node_link::ToNode;
 use crate::coordinator::plan::Term;
-use crate::capture::vouch::Voucher;
 use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
 
 /// Most unfinished transactions. A session that begins another one waits.
@@ -255,7 +255,10 @@ impl Shipping {
     }
 
     /// Looks whether a request can be taken now.
-    pub(super) fn admit(self: &Arc<Self>, asked: &Asked) -> Result<MutexGuard<'_, SchedulerState>, RequestRejected> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        asked: &Asked,
+    ) -> Result<MutexGuard<'_, SchedulerState>, RequestRejected> {
         let Asked { session, begins, bytes, generation } = *asked;
         let mut state = self.lock();
         let is_full =

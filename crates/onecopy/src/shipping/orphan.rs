@@ -121,7 +121,9 @@ impl Orphan {
     }
 
     async fn commit(&mut self, identity: Option<Identity>) -> Result<(), BackendError> {
-        let (Progress::Open { has_failed }, Some(identity)) = (self.progress, identity) else { return Ok(()) };
+        let (Progress::Open { has_failed }, Some(identity)) = (self.progress, identity) else {
+            return Ok(());
+        };
         let (bytes_max, host) = (self.host.reply_bytes_max(), Arc::clone(&self.host));
         let control = self.control().await?;
         let replayed = Replayed::begun(control, bytes_max, has_failed);

@@ -16,8 +16,8 @@ use cluster::ids::{Epoch, Identity, ReplicaId, Version};
 use cluster::record::{Header, Item, Record, Shipped};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::replica_run::{LeadingHost, ReplicaRun};
 use super::replayed::Replayed;
+use super::replica_run::{LeadingHost, ReplicaRun};
 use crate::backend::{BackendError, Connection, OwnConnection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Obstacle, QuarantineDuration};

@@ -95,7 +95,8 @@ impl SchedulerClient {
             Err(RequestRejected::StoreIsFull) => return Err(store_is_full().into()),
             Err(RequestRejected::Unled) => {
                 let text = "no node leads at present";
-                let hint = "Try again in a moment. If that lasts, look whether a majority of etcd's members is up.";
+                let hint =
+                    "Try again in a moment. If that lasts, look whether a majority of etcd's members is up.";
                 return Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, text, hint).into());
             }
         }

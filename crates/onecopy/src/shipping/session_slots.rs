@@ -151,9 +151,7 @@ impl SchedulerState {
             (UpdateStep::Runs { has_failed: false }, Answer::Done) => {
                 (Request::End(Ending::Commit), UpdateStep::Ends(Answer::Done))
             }
-            (UpdateStep::Runs { .. }, answer) => {
-                (Request::End(Ending::Abort), UpdateStep::Ends(answer))
-            }
+            (UpdateStep::Runs { .. }, answer) => (Request::End(Ending::Abort), UpdateStep::Ends(answer)),
             (UpdateStep::Ends(Answer::Done), answer) | (UpdateStep::Ends(answer), _) => {
                 return self.tell_answer(session, answer.into());
             }

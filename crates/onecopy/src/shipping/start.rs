@@ -3,8 +3,9 @@
 //! The two kinds of node cannot read each other's logs. One needs servers under capture, the other servers without
 //! it. So before its first record, a file beside the log says which kind it is.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 use cluster::ids::ReplicaId;
 use cluster::protocols::shipping::Choices;
@@ -120,8 +121,10 @@ pub(crate) fn claim_log(data: &Path, is_new: bool, kind: LogKind) -> Result<(), 
 }
 
 fn mark(file: &Path, text: &str) -> Result<(), ShippingError> {
-    fs::write(file, text)
-        .and_then(|()| fs::File::open(file)?.sync_all())
+    file.parent()
+        .map_or(Ok(()), owner_only::make_folder)
+        .and_then(|()| owner_only::options().write(true).create(true).truncate(true).open(file))
+        .and_then(|mut open| open.write_all(text.as_bytes()).and_then(|()| open.sync_all()))
         .map_err(|error| ShippingError::Mark(file.to_owned(), error))
 }
 

@@ -86,10 +86,11 @@ impl ReplicaState {
 }
 
 impl ReplicaState {
-    /// The lanes of a crew are lost. Returns their transactions.
+    /// The lanes of a crew are lost. Returns the transactions for which they were doing something.
     pub(super) fn lose_lanes(&mut self, crew: CrewId) -> Vec<Transaction> {
         let lost = self.lanes.iter().filter(|(_, lane)| lane.is_at(crew));
-        let lost: Vec<Transaction> = lost.map(|(transaction, _)| *transaction).collect();
+        let transactions = lost.map(|(transaction, _)| *transaction);
+        let lost: Vec<Transaction> = transactions.filter(|name| self.proxy.works_for(*name)).collect();
         self.lanes.retain(|_, lane| !lane.is_at(crew));
         lost
     }
@@ -173,8 +174,7 @@ impl SchedulerState {
     /// Whether all transactions are over at all replicas that take part.
     pub(super) fn is_idle(&self) -> bool {
         // A replica that has joined may still run what it lacked, which is over for all others.
-        self.scheduler.active() == 0
-            && self.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
+        self.scheduler.active() == 0 && self.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
     }
 
     /// Lets no other session begin a transaction; `false` if another one has the exclusive turn.

@@ -231,7 +231,17 @@ impl Proxy {
         }
     }
 
-    /// What the database was doing for a numbered transaction is lost with its connection. The next thing is done.
+    /// Whether the database is doing something for a transaction.
+    pub fn works_for(&self, name: Transaction) -> bool {
+        let queue = match name {
+            Transaction::Numbered(number) => self.transactions.numbered.get(number.0),
+            Transaction::Single(session) => self.transactions.singles.get(&session),
+        };
+        queue.is_some_and(|queue| queue.running.is_some())
+    }
+
+    /// What the database was doing for a numbered transaction is lost with its connection. The next thing is done. To be called only if
+    /// it did something before the transaction was undone, or was to be done again.
     pub fn lost(&mut self, number: SequenceNumber, out: &mut Vec<ProxyOutput>) {
         let name = Transaction::Numbered(number);
         let Some(queue) = self.transactions.get_mut(name) else { return };

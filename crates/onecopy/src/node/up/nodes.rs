@@ -97,7 +97,16 @@ fn check_flags(up: &Up) -> Result<(), NodesError> {
     let Command::Up(default) = Cli::parse_from(["onecopy", "up"]).command else {
         unreachable!("the command is up")
     };
-    let is_served = matches!(up.protocol.name, Protocol::Onecopy | Protocol::MiddleR);
+    let is_served = matches!(
+        up.protocol.name,
+        Protocol::Onecopy
+            | Protocol::MiddleR
+            | Protocol::Eager
+            | Protocol::FrL
+            | Protocol::FrC
+            | Protocol::VrL
+            | Protocol::ConflictAware
+    );
     // Of the flags that change a protocol, these concern protocols that are served, too.
     let mut changed = default.protocol.clone();
     (changed.name, changed.chain_patience_ms) = (up.protocol.name, up.protocol.chain_patience_ms);
@@ -307,8 +316,7 @@ mod tests {
     #[test]
     fn flags_that_need_one_node_are_refused_by_name() {
         for flags in [
-            &["--protocol", "eager"][..],
-            &["--protocol", "gargamel"],
+            &["--protocol", "gargamel"][..],
             &["--see", "local"],
             &["--elastic-replicas", "2..4"],
             &["--result-cache-mb", "1"],
@@ -322,6 +330,7 @@ mod tests {
         for flags in [
             &[][..],
             &["--protocol", "middle-r", "--see", "fresh"],
+            &["--protocol", "conflict-aware"],
             &["--chain-patience-ms", "5"],
             &["--pool-mode", "transaction", "--http-port", "9000"],
         ] {

@@ -17,9 +17,8 @@ pub(super) async fn keep(scheduler: Arc<RemoteScheduler>) {
     let mut wanted = scheduler.wanted_generations();
     loop {
         let generation = *wanted.borrow_and_update();
-        if scheduler.coordinator().database.catalogue().generation() < generation {
-            read(&scheduler, generation).await;
-        }
+        read(&scheduler, generation).await;
+        scheduler.tell_known(generation);
         if wanted.changed().await.is_err() {
             return;
         }

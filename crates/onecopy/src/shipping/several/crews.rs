@@ -38,7 +38,10 @@ impl Shipping {
         let mut state = self.lock();
         state.crews.join(crew);
         let replicas = (0..state.replicas.len())
-            .map(|index| Participation { run: state.run(index), is_up: state.scheduler.is_up(replica(index)) })
+            .map(|index| Participation {
+                run: state.run(index),
+                is_up: state.scheduler.is_up(replica(index)),
+            })
             .collect();
         let generation = state.crews.generation().unwrap_or_default();
         let voucher = self.leader().voucher.clone();
@@ -51,6 +54,7 @@ impl Shipping {
     pub(super) fn crew_left(self: &Arc<Self>, crew: CrewId) {
         let mut state = self.lock();
         state.crews.leave(crew);
+        state.tell_known_schema();
         let sessions: Vec<SessionId> =
             state.sessions.keys().copied().filter(|session| session.crew() == crew).collect();
         let mut out = Vec::new();
@@ -107,6 +111,11 @@ impl Shipping {
                 let mut state = self.lock();
                 state.crews.change_schema();
                 state.tell_new_schema();
+                self.send_mail(&mut state);
+            }
+            ToScheduler::KnowsSchema { generation } => {
+                let mut state = self.lock();
+                state.note_known_schema(crew, generation);
                 self.send_mail(&mut state);
             }
             ToScheduler::WantsOutcome { session, identity } => {
@@ -180,7 +189,8 @@ impl Shipping {
         let is_theirs = |state: &SchedulerState| {
             state.replicas[index].lanes.get(&transaction).is_some_and(|lane| lane.is_at(crew))
         };
-        if state.replicas.get(index).is_none_or(|at| at.incarnation != run.incarnation) || !is_theirs(&state) {
+        if state.replicas.get(index).is_none_or(|at| at.incarnation != run.incarnation) || !is_theirs(&state)
+        {
             return;
         }
         if let Some(ran) = ran
@@ -293,7 +303,12 @@ impl SchedulerState {
     }
 
     /// What a database was doing for a transaction of a lost node is over, whatever came of it.
-    pub(in crate::shipping) fn lose_work(&mut self, index: usize, transaction: Transaction, out: &mut Vec<Delivery>) {
+    pub(in crate::shipping) fn lose_work(
+        &mut self,
+        index: usize,
+        transaction: Transaction,
+        out: &mut Vec<Delivery>,
+    ) {
         match transaction {
             Transaction::Single(_) => self.finish(index, transaction, out),
             Transaction::Numbered(number) => {

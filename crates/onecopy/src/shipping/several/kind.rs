@@ -11,9 +11,9 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::catalogue;
 use super::messages::{ToCrew, ToScheduler};
 use super::remote::RemoteScheduler;
-use super::catalogue;
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, SchedulerLink};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;

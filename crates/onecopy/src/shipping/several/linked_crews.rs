@@ -1,8 +1,9 @@
 //! The nodes whose sessions the scheduler of a term serves over links, and the schema that they have to know.
 //!
-//! Locks are chosen by the catalogue of a node. So after a change of the schema, a transaction begins only by a catalogue that has it.
+//! Locks are chosen by the catalogue of a node. So after a change of the schema, a transaction begins only by a catalogue that has it,
+//! and the change is acknowledged when every node has it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use cluster::ids::CrewId;
 
@@ -24,8 +25,11 @@ enum Schema {
 /// The crews of a scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct LinkedCrews {
-    crews: BTreeSet<CrewId>,
+    /// The generation of the schema that each has.
+    crews: BTreeMap<CrewId, u64>,
     schema: Schema,
+    /// The generation that was told to be known by all.
+    known: u64,
 }
 
 impl LinkedCrews {
@@ -54,7 +58,7 @@ impl LinkedCrews {
     }
 
     pub(crate) fn join(&mut self, crew: CrewId) {
-        self.crews.insert(crew);
+        self.crews.insert(crew, 0);
     }
 
     pub(crate) fn leave(&mut self, crew: CrewId) {
@@ -63,9 +67,26 @@ impl LinkedCrews {
 }
 
 impl SchedulerState {
+    /// A crew has the schema of this generation.
+    pub(in crate::shipping) fn note_known_schema(&mut self, crew: CrewId, generation: u64) {
+        if let Some(known) = self.crews.crews.get_mut(&crew) {
+            *known = generation.max(*known);
+        }
+        self.tell_known_schema();
+    }
+
+    /// Tells all crews what all of them have, if that is more than before.
+    pub(in crate::shipping) fn tell_known_schema(&mut self) {
+        let generation = self.crews.crews.values().copied().min().unwrap_or_default();
+        if generation > self.crews.known {
+            self.crews.known = generation;
+            self.tell_crews(|| ToCrew::SchemaKnown { generation });
+        }
+    }
+
     /// Tells all crews.
     pub(in crate::shipping) fn tell_crews(&mut self, message: impl Fn() -> ToCrew) {
-        self.mail.extend(self.crews.crews.iter().map(|crew| (*crew, message())));
+        self.mail.extend(self.crews.crews.keys().map(|crew| (*crew, message())));
     }
 
     /// Once every replica has a change of the schema, the nodes read it, and others may begin transactions again.

@@ -49,6 +49,8 @@ pub(crate) enum ToScheduler {
     EndsTurn { session: SessionId },
     /// The session that has the exclusive turn has changed the schema.
     ChangedSchema,
+    /// The node has the schema of this generation.
+    KnowsSchema { generation: u64 },
     /// Whether a transaction is committed whose end a session waits for since it has lost the former leader.
     WantsOutcome { session: SessionId, identity: Identity },
 }
@@ -108,6 +110,8 @@ pub(crate) enum ToCrew {
     Over { number: SequenceNumber },
     /// The schema has changed, and every replica that takes part has the change.
     Schema { generation: u64 },
+    /// Every node has the schema of this generation.
+    SchemaKnown { generation: u64 },
     /// The answer to [`ToScheduler::WantsOutcome`].
     Outcome { session: SessionId, is_committed: bool },
 }

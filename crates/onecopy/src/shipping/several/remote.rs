@@ -7,12 +7,10 @@
 //! the next leader.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use cluster::ids::{CrewId, SessionId};
 use cluster::protocols::shipping::{SequenceNumber, Transaction, Work};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
 
 use super::messages::{Participation, Performed, RanStatement, StatementNumber, ToCrew, ToScheduler};
 use super::remote_slots::RemoteSlot;
@@ -23,11 +21,8 @@ use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::{self, Job};
 use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
 use crate::shipping::request::{RequestOutcome, RequestRejected, SessionRequest};
-use crate::shipping::scheduling::{LockTime, SchemaRead, Scheduling};
+use crate::shipping::scheduling::{LockTime, Scheduling, SchemaRead};
 use crate::shipping::statement_store::MemoryLimits;
-
-/// The pause between two looks whether the catalogue has a change of the schema.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The way of this node's sessions to the scheduler.
 pub(crate) struct RemoteScheduler {
@@ -38,6 +33,8 @@ pub(crate) struct RemoteScheduler {
     changes: watch::Sender<u64>,
     /// The generation of the catalogue that the leader has named last.
     wanted_generation: watch::Sender<u64>,
+    /// The generation that every node has.
+    known_generation: watch::Sender<u64>,
 }
 
 impl Default for RemoteScheduler {
@@ -48,6 +45,7 @@ impl Default for RemoteScheduler {
             limits: MemoryLimits::from_environment(),
             changes: watch::channel(0).0,
             wanted_generation: watch::channel(0).0,
+            known_generation: watch::channel(0).0,
         }
     }
 }
@@ -160,19 +158,11 @@ impl Scheduling for RemoteScheduler {
 
     fn read_schema(self: Arc<Self>) -> SchemaRead {
         Box::pin(async move {
-            let before = self.coordinator().database.catalogue().generation();
-            let joins = {
-                let state = self.lock();
-                state.send(ToScheduler::ChangedSchema);
-                state.joins
-            };
-            // The next leader names a later generation anyway.
-            while self.coordinator().database.catalogue().generation() == before
-                && self.lock().joins == joins
-                && self.lock().link.is_some()
-            {
-                sleep(LOOK).await;
-            }
+            let before = *self.wanted_generation.borrow();
+            let mut known = self.known_generation.subscribe();
+            self.lock().send(ToScheduler::ChangedSchema);
+            // The next leader names a later generation anyway. The sender is ours, so it is there.
+            let _ = known.wait_for(|known| *known > before).await;
         })
     }
 
@@ -205,6 +195,11 @@ impl RemoteScheduler {
         debug_assert!(is_first, "a process has one coordinator of sessions");
     }
 
+    /// The catalogue of this node has this generation.
+    pub(super) fn tell_known(&self, generation: u64) {
+        self.lock().send(ToScheduler::KnowsSchema { generation });
+    }
+
     /// The generations of the catalogue that leaders name.
     pub(super) fn wanted_generations(&self) -> watch::Receiver<u64> {
         self.wanted_generation.subscribe()
@@ -213,6 +208,8 @@ impl RemoteScheduler {
     /// The link has ended: what was under way is over, and sessions get what they are owed for it.
     pub(super) fn link_lost(&self) {
         self.lock().lose_link();
+        // Who waits for the others goes on: the next leader does not let them begin without its schema.
+        self.known_generation.send_replace(u64::MAX);
         self.changed();
     }
 
@@ -221,9 +218,9 @@ impl RemoteScheduler {
         let mut state = self.lock();
         match message {
             ToCrew::Welcome(welcome) => {
-                state.joins += 1;
                 state.replicas = welcome.replicas;
                 state.link = Some(Link { crew: welcome.crew, voucher: welcome.voucher });
+                self.known_generation.send_replace(0);
                 self.wanted_generation.send_replace(welcome.generation);
                 state.ask_outcomes();
             }
@@ -249,6 +246,9 @@ impl RemoteScheduler {
             ToCrew::Schema { generation } => {
                 // The turn of the session that has changed the schema is over, too.
                 self.wanted_generation.send_replace(generation);
+            }
+            ToCrew::SchemaKnown { generation } => {
+                self.known_generation.send_replace(generation);
             }
             ToCrew::Outcome { session, is_committed } => {
                 if let Some(slot) = state.sessions.get_mut(&session) {

@@ -56,8 +56,6 @@ pub(super) struct RemoteState {
     /// The way to the leader, if there is one.
     coordinator: Option<Arc<Coordinator>>,
     pub(super) link: Option<Link>,
-    /// How often a scheduler has welcomed the sessions.
-    pub(super) joins: u64,
     pub(super) replicas: Vec<Participation>,
     pub(super) sessions: BTreeMap<SessionId, RemoteSlot>,
     pub(super) statements: BTreeMap<StatementNumber, Arc<Shipment>>,
