@@ -77,6 +77,25 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     assert!(programs::text(&said).contains("ships statements"), "the other kind of node takes the folder");
 }
 
+/// A benchmark switches the log off to measure its cost: it must still be one database, and write no record.
+#[tokio::test]
+async fn decisions_are_logged_unless_a_benchmark_switches_that_off() {
+    for (rule_off, is_logged) in [("", true), ("decisions_are_logged", false)] {
+        let environment = [("ONECOPY_TEST_RULE_OFF", rule_off)];
+        let mut cluster = Cluster::start_as(2, &environment, &["--protocol", "conflict-aware"]).await;
+        let client = cluster.client().await;
+        run(&client, "CREATE TABLE item (id int PRIMARY KEY)").await;
+        run(&client, "BEGIN; INSERT INTO item VALUES (1); INSERT INTO item VALUES (2); COMMIT").await;
+        assert_eq!(cluster.everywhere("SELECT * FROM item ORDER BY id").await.len(), 2);
+        cluster.verify().await;
+        let stats =
+            rows(&cluster::connect("127.0.0.1", cluster.port, "onecopy").await.unwrap(), "SHOW STATS").await;
+        let records = stats.iter().find(|row| row["name"] == "records").unwrap();
+        assert_eq!(records["value"] != "0", is_logged, "{records:?}");
+        cluster.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn servers_that_exist_are_adopted() {
     let (mut a, b) = (Plain::start().await, Plain::start().await);

@@ -28,21 +28,23 @@ use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
 /// Most unfinished transactions. A session that begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
 
-/// Whether transactions wait for locks.
+/// The rules of the protocol that hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Locking {
+pub(super) enum Rules {
     /// As the protocol says.
-    On,
+    All,
     /// Locks are granted at once, for tests that a checker notices.
-    Off,
+    LocksDoNotWait,
+    /// A decision counts as logged at once, and is not written: the paper's scheduler without fault tolerance (section 8.4).
+    DecisionsAreNotLogged,
 }
 
-impl Locking {
+impl Rules {
     /// The locks that the scheduler sees.
     pub(super) fn visible(self, locks: LockSet) -> LockSet {
         match self {
-            Self::On => locks,
-            Self::Off => LockSet::from([]),
+            Self::LocksDoNotWait => LockSet::from([]),
+            Self::All | Self::DecisionsAreNotLogged => locks,
         }
     }
 }
@@ -52,7 +54,7 @@ pub(crate) struct Shipping {
     state: Mutex<SchedulerState>,
     leader: OnceLock<Arc<Leader>>,
     pub(super) term: Term,
-    pub(super) locking: Locking,
+    pub(super) rules: Rules,
     pub(super) limits: MemoryLimits,
     /// Counts the changes that a session may wait for.
     changes: watch::Sender<u64>,
@@ -142,7 +144,7 @@ impl LaneHost for Shipping {
 
 impl Shipping {
     /// A node of this term, in which no replica takes part yet.
-    pub(super) fn in_term(choices: Choices, locking: Locking, replicas: &[ReplicaId], term: Term) -> Self {
+    pub(super) fn in_term(choices: Choices, rules: Rules, replicas: &[ReplicaId], term: Term) -> Self {
         let scheduler = Scheduler::new(choices, replicas.len());
         Self {
             state: Mutex::new(SchedulerState::new(
@@ -153,7 +155,7 @@ impl Shipping {
             )),
             leader: OnceLock::new(),
             term,
-            locking,
+            rules,
             limits: MemoryLimits::from_environment(),
             changes: watch::channel(0).0,
         }
@@ -249,7 +251,7 @@ impl Shipping {
         let asked = Asked { session, begins: request.begins(), bytes: request.bytes(), generation };
         let mut state = self.admit(&asked)?;
         let mut out = Vec::new();
-        state.request(session, request, |locks| self.locking.visible(locks), &mut out);
+        state.request(session, request, |locks| self.rules.visible(locks), &mut out);
         self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
         Ok(())
     }
@@ -341,6 +343,11 @@ impl Shipping {
                 Delivery::Scheduler(Output::Answer(session, answer)) => {
                     let mut out = Vec::new();
                     state.answer(session, answer, &mut out);
+                    queue.extend(out.into_iter().map(Delivery::Scheduler));
+                }
+                Delivery::Scheduler(Output::Log(number, _)) if self.rules == Rules::DecisionsAreNotLogged => {
+                    let mut out = Vec::new();
+                    state.scheduler.logged(number, &mut out);
                     queue.extend(out.into_iter().map(Delivery::Scheduler));
                 }
                 Delivery::Scheduler(Output::Log(number, _)) => self.append(&mut state, number),

@@ -10,7 +10,7 @@ use std::{fmt, io};
 use cluster::ids::ReplicaId;
 use cluster::protocols::shipping::Choices;
 
-use super::node::{Locking, Shipping};
+use super::node::{Rules, Shipping};
 use super::state::replica;
 use crate::config::c_jdbc::C_JDBC;
 use crate::config::protocol::OF_STATEMENTS;
@@ -29,7 +29,7 @@ pub(crate) enum LogKind {
     /// As its records lie.
     CJdbc,
 }
-/// Switches one rule off, for tests that a checker notices.
+/// Switches one rule off, for tests that a checker notices, and to measure what a rule costs.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 
 /// A node cannot ship statements, or its log is of the other kind.
@@ -132,7 +132,7 @@ fn mark(file: &Path, text: &str) -> Result<(), ShippingError> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShippingOptions {
     choices: Choices,
-    locking: Locking,
+    rules: Rules,
 }
 
 impl ShippingOptions {
@@ -141,12 +141,13 @@ impl ShippingOptions {
         if is_shared {
             return Err(ShippingError::SharedConnections);
         }
-        let locking = match std::env::var(RULE_OFF).ok().as_deref() {
-            None | Some("") => Locking::On,
-            Some("locks_wait") => Locking::Off,
+        let rules = match std::env::var(RULE_OFF).ok().as_deref() {
+            None | Some("") => Rules::All,
+            Some("locks_wait") => Rules::LocksDoNotWait,
+            Some("decisions_are_logged") => Rules::DecisionsAreNotLogged,
             Some(other) => return Err(ShippingError::UnknownRule(other.to_owned())),
         };
-        Ok(Self { choices, locking })
+        Ok(Self { choices, rules })
     }
 }
 
@@ -160,6 +161,6 @@ impl Shipping {
         if replicas.iter().enumerate().any(|(index, id)| *id != replica(index)) || replicas.is_empty() {
             return Err(ShippingError::GapsInNumbers);
         }
-        Ok(Self::in_term(options.choices, options.locking, replicas, term))
+        Ok(Self::in_term(options.choices, options.rules, replicas, term))
     }
 }

@@ -161,7 +161,7 @@ impl Shipping {
             }
         };
         let mut out = Vec::new();
-        let request = state.name_request(session, request, |locks| self.locking.visible(locks));
+        let request = state.name_request(session, request, |locks| self.rules.visible(locks));
         if let Some(number) = state.pass(session, request, &mut out) {
             let (at_node, identity) = (SessionId(session.counter()), self.identity(number));
             state.mail.push((session.crew(), ToCrew::Begun { session: at_node, identity }));
