@@ -5,6 +5,7 @@
 //! time shows how much other processes used. If that is much, the run is doubtful.
 
 use std::fs;
+use std::iter::Sum;
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -55,6 +56,12 @@ impl Reading {
         let known = [self.middleware, self.servers, self.ours].into_iter().map(Ticks::micros).sum::<f64>();
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         ((self.machine.micros() - known) / (length.as_secs_f64() * 1e6 * cores)).clamp(0.0, 1.0)
+    }
+}
+
+impl Sum for Ticks {
+    fn sum<I: Iterator<Item = Self>>(ticks: I) -> Self {
+        Self(ticks.map(|Self(ticks)| ticks).sum())
     }
 }
 

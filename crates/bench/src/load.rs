@@ -242,6 +242,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     runtime()?.block_on(async {
         let endpoints = Endpoints {
             main: options.to.clone(),
+            others: Vec::new(),
             readers: options.reader.clone(),
             declares: options.declares,
         };

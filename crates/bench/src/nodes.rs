@@ -119,6 +119,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         arguments,
         placement: None,
         message_us: None,
+        rule_off: None,
     };
     let alone = Node::start_shaped(shape("alone", &[]), &onecopy, &binaries, &scratch, interrupt)?;
     let nodes = Node::start_shaped(shape("nodes", &several), &onecopy, &binaries, &scratch, interrupt)?;
@@ -142,19 +143,22 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     Ok(report(options, &circumstances, &ways, &rows))
 }
 
+/// The port of the node that leads, of nodes with ports from `first` on, by what SHOW NODES says.
+pub(crate) fn leader(first: u16, shown: &str) -> Result<u16, Fault> {
+    let leads = |line: &str| line.split('\t').nth(2) == Some("leader");
+    let unreadable = || Fault::Unreadable { what: "which node leads".into(), said: shown.to_owned() };
+    let number = shown.lines().position(leads).and_then(|number| u16::try_from(number).ok());
+    Ok(first + number.ok_or_else(unreadable)?)
+}
+
 impl Bench<'_> {
     fn ask(&self, port: u16, query: &str) -> Result<String, Fault> {
         let admin = Endpoint { port, database: "onecopy", options: None };
         self.binaries.ask(&admin, query, self.scratch, self.interrupt)
     }
 
-    /// The port of the node that leads.
     fn leader(&self, nodes: &Node) -> Result<u16, Fault> {
-        let shown = self.ask(nodes.port, "SHOW NODES")?;
-        let leads = |line: &str| line.split('\t').nth(2) == Some("leader");
-        let unreadable = || Fault::Unreadable { what: "which node leads".into(), said: shown.clone() };
-        let number = shown.lines().position(leads).and_then(|number| u16::try_from(number).ok());
-        Ok(nodes.port + number.ok_or_else(unreadable)?)
+        leader(nodes.port, &self.ask(nodes.port, "SHOW NODES")?)
     }
 
     fn ways(&self, nodes: &Node, alone: &Node) -> Result<Vec<Way>, Fault> {

@@ -101,9 +101,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
     let words = ["--protocol", "c-jdbc", "--early-response", "first", "--transaction-level", &options.level];
     let arguments = words.map(str::to_owned);
-    let (name, placement) = ("onecopy", None);
-    let shape =
-        Shape { name, folder: None, replicas: REPLICAS, arguments: &arguments, placement, message_us: None };
+    let shape = Shape {
+        name: "onecopy",
+        folder: None,
+        replicas: REPLICAS,
+        arguments: &arguments,
+        placement: None,
+        message_us: None,
+        rule_off: None,
+    };
     news("starting the servers");
     let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let port = node.port;

@@ -5,17 +5,17 @@
 //! run the replicas are compared, the workload's rules are checked, acknowledged transactions are counted in the
 //! database, and stale reads are counted. The report marks each contestant that fails.
 
-mod contestant;
+pub(crate) mod contestant;
 mod delay;
 mod elastic;
-mod failure;
-mod measure;
+pub(crate) mod failure;
+pub(crate) mod measure;
 mod origin;
 mod pgpool;
 mod plot;
 mod probe;
 mod report;
-mod result;
+pub(crate) mod result;
 mod scaling;
 mod simulated;
 mod stamped;
@@ -38,10 +38,10 @@ use testbed::program;
 use testbed::scratch::Scratch;
 
 use crate::drive::{self, Workload};
-use crate::load::{populate, runtime};
+use crate::load::runtime;
 use crate::plan::{self, Entrant, Plan};
 use crate::quota::{Group, Limit};
-use contestant::{Contestant, Environment};
+use contestant::{Contestant, Environment, Filling};
 use measure::Order;
 use result::{Results, Stamped};
 use simulated::Calibrated;
@@ -146,7 +146,7 @@ fn is_ours_wrong(results: &Results) -> bool {
 }
 
 /// `onecopy` beside our own program, if that is where it was installed.
-fn beside() -> Option<PathBuf> {
+pub(crate) fn beside() -> Option<PathBuf> {
     let ourselves = std::env::current_exe().ok()?;
     ourselves.parent().map(|folder| folder.join("onecopy")).filter(|program| program.is_file())
 }
@@ -402,20 +402,9 @@ impl Bench<'_> {
         let number = self.started;
         self.started += 1;
         (self.news)(&format!("starting {} for {}", entrant.name(), workload.name()));
-        let Some(mut contestant) = Contestant::start(entrant, number, likeness, self.environment)? else {
-            return Ok(None);
-        };
-        runtime()?.block_on(async {
-            for to in contestant.filled_through() {
-                populate(workload, &to, self.plan.seed, self.environment.interrupt, &|_| {}).await?;
-                probe::prepare(&to).await?;
-            }
-            contestant.prepare(entrant.prepared(tables)).await
-        })?;
-        if self.plan.cores_per_server.is_some() {
-            contestant.enclose(number)?;
-        }
-        Ok(Some(contestant))
+        let (seed, is_limited) = (self.plan.seed, self.plan.cores_per_server.is_some());
+        let filling = Filling { workload, tables, seed, is_limited };
+        Contestant::start_filled(entrant, number, likeness, &filling, self.environment)
     }
 
     /// The loss of a replica.

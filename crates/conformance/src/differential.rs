@@ -155,6 +155,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         arguments: &arguments,
         placement,
         message_us: None,
+        rule_off: None,
     };
     let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;

@@ -216,6 +216,7 @@ fn start(
         arguments: &arguments,
         placement,
         message_us: None,
+        rule_off: None,
     };
     Ok(Tested::Node(Box::new(Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)?)))
 }

@@ -31,6 +31,7 @@ pub struct Node {
     words: Vec<OsString>,
     placement: Option<String>,
     message_us: Option<String>,
+    rule_off: Option<String>,
 }
 
 /// Distinguishes nodes on the same machine.
@@ -48,12 +49,16 @@ pub struct Shape<'a> {
     pub placement: Option<&'a str>,
     /// The mean delay of messages between its agents (`ONECOPY_TEST_MESSAGE_US`); without it they take no time.
     pub message_us: Option<u32>,
+    /// A rule of its protocol that is off (`ONECOPY_TEST_RULE_OFF`).
+    pub rule_off: Option<&'a str>,
 }
 
 /// The variable that says where new tables are held.
 const PLACEMENT: &str = "ONECOPY_TEST_PLACEMENT";
 /// The variable that says how long messages between agents take.
 const MESSAGE: &str = "ONECOPY_TEST_MESSAGE_US";
+/// The variable that switches a rule off.
+const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 
 impl Node {
     /// Makes and starts one of the usual shape.
@@ -70,6 +75,7 @@ impl Node {
             arguments: &[],
             placement: None,
             message_us: None,
+            rule_off: None,
         };
         Self::start_shaped(shape, onecopy, binaries, scratch, interrupt)
     }
@@ -93,8 +99,10 @@ impl Node {
         let log = scratch.path(&format!("{}.log", shape.name));
         let (replicas, placement) = (shape.replicas, shape.placement.map(str::to_owned));
         let message_us = shape.message_us.map(|us| us.to_string());
+        let rule_off = shape.rule_off.map(str::to_owned);
         let port = endpoint.port;
-        let mut node = Self { program: None, port, data, replicas, log, words, placement, message_us };
+        let mut node =
+            Self { program: None, port, data, replicas, log, words, placement, message_us, rule_off };
         node.run()?;
         if let Some(program) = &mut node.program {
             binaries.wait_for(program, &endpoint, scratch, interrupt)?;
@@ -106,6 +114,7 @@ impl Node {
         let mut command = program::command(&self.words[0]);
         command.args(&self.words[1..]).envs(self.placement.iter().map(|placement| (PLACEMENT, placement)));
         command.envs(self.message_us.iter().map(|us| (MESSAGE, us)));
+        command.envs(self.rule_off.iter().map(|rule| (RULE_OFF, rule)));
         let program = Program::start("onecopy up", &mut command, self.log.clone(), Signal::TERM, STOP)?;
         self.program = Some(program);
         Ok(())
@@ -170,19 +179,24 @@ pub fn socket_of(folder: &Path) -> Option<PathBuf> {
     Some(Path::new(sockets).join(format!(".s.PGSQL.{port}")))
 }
 
-/// Signals every process that works in the folder or below it.
-pub fn signal_all(folder: &Path, signal: Signal) {
-    let Ok(entries) = fs::read_dir("/proc") else { return };
-    let processes = entries.filter_map(|entry| {
-        let raw: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let works_there =
-            fs::read_link(format!("/proc/{raw}/cwd")).is_ok_and(|home| home.starts_with(folder));
-        Pid::from_raw(raw).filter(|_| works_there)
+/// The processes that work in the folder or below it.
+pub fn working_in(folder: &Path) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| {
+        let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let home = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        home.starts_with(folder).then_some(pid)
     });
-    for pid in processes {
+    processes.collect()
+}
+
+/// Signals every process that works in the folder or below it; returns how many there were.
+pub fn signal_all(folder: &Path, signal: Signal) -> usize {
+    let processes = working_in(folder);
+    for pid in processes.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
         // One that has ended meanwhile needs no signal.
         let _ = kill_process(pid, signal);
     }
+    processes.len()
 }
 
 impl Drop for Node {

@@ -41,10 +41,25 @@ pub(crate) type Texts = Rc<BTreeMap<&'static str, String>>;
 pub(crate) struct Endpoints {
     /// Where everything may go.
     pub(crate) main: Config,
+    /// Where everything of other clients goes: they are dealt round robin over `main` and these.
+    pub(crate) others: Vec<Config>,
     /// Where reads go, client by client, if they do not go there.
     pub(crate) readers: Vec<Config>,
     /// Transactions should say which tables they touch.
     pub(crate) declares: bool,
+}
+
+impl Endpoints {
+    /// All places where everything may go.
+    pub(crate) fn mains(&self) -> impl Iterator<Item = &Config> {
+        std::iter::once(&self.main).chain(&self.others)
+    }
+
+    /// The place of a client.
+    fn main_of(&self, number: usize) -> &Config {
+        let at = number % (1 + self.others.len());
+        at.checked_sub(1).map_or(&self.main, |other| &self.others[other])
+    }
 }
 
 /// How transactions that write are isolated.
@@ -123,7 +138,7 @@ impl Session {
             0 => None,
             count => Some(Connection::open(&endpoints.readers[number % count], texts).await?),
         };
-        let main = Connection::open(&endpoints.main, texts).await?;
+        let main = Connection::open(endpoints.main_of(number), texts).await?;
         let declares = endpoints.declares;
         let (ledger, tries) = (Ledger::default(), Tries::default());
         Ok(Self { main, reader, isolation, declares, ledger, tries })

@@ -34,7 +34,7 @@ impl Server {
     pub(crate) fn endpoints(&self) -> Endpoints {
         let mut main = Config::new();
         main.host("127.0.0.1").port(self.plain.endpoint.port).user("postgres").dbname("postgres");
-        Endpoints { main, readers: Vec::new(), declares: false }
+        Endpoints { main, others: Vec::new(), readers: Vec::new(), declares: false }
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Entrant {
         prepared: BTreeMap<String, Prepared>,
         /// The mean delay of messages between agents, in microseconds; without it they take no time.
         message_us: Option<u32>,
+        /// A rule of its protocol that is off, to measure what it costs.
+        rule_off: Option<String>,
     },
 }
 
@@ -65,7 +67,8 @@ impl Entrant {
     /// Ourselves, with nothing out of the ordinary.
     pub(crate) fn onecopy(replicas: u16, pool_size: Option<u16>, arguments: Vec<String>) -> Self {
         let prepared = BTreeMap::new();
-        Self::Onecopy { replicas, pool_size, arguments, called: None, prepared, message_us: None }
+        let (called, message_us, rule_off) = (None, None, None);
+        Self::Onecopy { replicas, pool_size, arguments, called, prepared, message_us, rule_off }
     }
 
     /// The statements that prepare these tables when they are filled.

@@ -19,15 +19,19 @@ use testbed::scratch::Scratch;
 use tokio_postgres::Config;
 
 use super::pgpool::{self, Pgpool};
+use super::probe;
 use super::streaming::Streaming;
 use crate::bulk::peak_bytes;
 use crate::cpu;
-use crate::drive::Endpoints;
-use crate::load::open;
+use crate::drive::{Endpoints, Workload};
+use crate::load::{open, populate, runtime};
 use crate::plan::{Entrant, Prepared};
 use crate::proxy::pooler::{Pooler, Size};
 use crate::quota::{Group, Limit};
 
+/// Where `onecopy up` has the data of several nodes, and of their etcd.
+pub(crate) const NODES_FOLDER: &str = "nodes";
+const ETCD_FOLDER: &str = "etcd";
 /// The time in which copies must be the same after the last write.
 const SETTLED: Duration = Duration::from_mins(2);
 /// How long transactions of clients that have gone may take to be rolled back.
@@ -44,6 +48,16 @@ pub(crate) struct Environment<'a> {
     pub(crate) onecopy: &'a Path,
     /// The most clients that there will be.
     pub(crate) clients: u32,
+}
+
+/// What a contestant holds before any load.
+pub(crate) struct Filling<'a> {
+    pub(crate) workload: &'a dyn Workload,
+    /// The name of its tables, for which the contestant may have statements.
+    pub(crate) tables: &'a str,
+    pub(crate) seed: u64,
+    /// Whether its servers can be limited.
+    pub(crate) is_limited: bool,
 }
 
 /// The programs of a contestant. Each is stopped when it is dropped, the first one first.
@@ -65,6 +79,8 @@ pub(crate) struct Contestant {
     pub(crate) postmasters: Vec<u32>,
     /// The process in between, if there is one.
     pub(crate) middleware: Option<u32>,
+    /// The processes of its nodes and of etcd, if there are several nodes.
+    pub(crate) nodes: Vec<u32>,
     /// Whether its answers were wrong at some time.
     running: Running,
     groups: Vec<Group>,
@@ -109,7 +125,7 @@ impl Contestant {
                 let Some(pgpool) = pgpool else { return Ok(None) };
                 (only(config(&pgpool.endpoint)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
-            Entrant::Onecopy { replicas, arguments, message_us, .. } => {
+            Entrant::Onecopy { replicas, arguments, message_us, rule_off, .. } => {
                 let words = entrant.words();
                 let replicas = u64::from(*replicas);
                 let shape = Shape {
@@ -119,6 +135,7 @@ impl Contestant {
                     arguments: &words,
                     placement: None,
                     message_us: *message_us,
+                    rule_off: rule_off.as_deref(),
                 };
                 let node = Node::start_shaped(
                     shape,
@@ -141,8 +158,8 @@ impl Contestant {
             }
             _ => entrant.name(),
         };
-        let mut contestant =
-            Self { name, endpoints, postmasters: Vec::new(), middleware, running, groups: Vec::new() };
+        let (postmasters, nodes, groups) = (Vec::new(), node_processes(&running), Vec::new());
+        let mut contestant = Self { name, endpoints, postmasters, middleware, nodes, running, groups };
         contestant.postmasters = contestant.find_postmasters(entrant.servers())?;
         Ok(Some(contestant))
     }
@@ -171,8 +188,32 @@ impl Contestant {
         Likeness::of(environment.binaries, &endpoint, environment.scratch, environment.interrupt).map(Some)
     }
 
+    /// Starts it with these tables, filled and prepared. Nothing when what it needs is not installed.
+    pub(crate) fn start_filled(
+        entrant: &Entrant,
+        number: usize,
+        likeness: &Likeness,
+        filling: &Filling<'_>,
+        environment: &Environment<'_>,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(mut contestant) = Self::start(entrant, number, likeness, environment)? else {
+            return Ok(None);
+        };
+        runtime()?.block_on(async {
+            for to in contestant.filled_through() {
+                populate(filling.workload, &to, filling.seed, environment.interrupt, &|_| {}).await?;
+                probe::prepare(&to).await?;
+            }
+            contestant.prepare(entrant.prepared(filling.tables)).await
+        })?;
+        if filling.is_limited {
+            contestant.enclose(number)?;
+        }
+        Ok(Some(contestant))
+    }
+
     /// Puts each server into a control group of its own.
-    pub(crate) fn enclose(&mut self, number: usize) -> Result<(), Fault> {
+    fn enclose(&mut self, number: usize) -> Result<(), Fault> {
         for (server, postmaster) in self.postmasters.iter().enumerate() {
             let group = Group::new(&format!("{number}-{server}"))?;
             group.take(*postmaster)?;
@@ -192,7 +233,7 @@ impl Contestant {
     }
 
     /// Where it is filled.
-    pub(crate) fn filled_through(&self) -> Vec<Config> {
+    fn filled_through(&self) -> Vec<Config> {
         match &self.running {
             // A COPY of the extended protocol stands still in it for ever, so each server gets the same rows by itself.
             Running::Pgpool(pgpool) => pgpool.configs(),
@@ -201,7 +242,7 @@ impl Contestant {
     }
 
     /// Runs the statements with which a plan prepares filled tables.
-    pub(crate) async fn prepare(&self, prepared: Option<&Prepared>) -> Result<(), Fault> {
+    async fn prepare(&self, prepared: Option<&Prepared>) -> Result<(), Fault> {
         let Some(Prepared { sql, admin }) = prepared else { return Ok(()) };
         let mut administered = self.endpoints.main.clone();
         administered.dbname("onecopy");
@@ -224,7 +265,7 @@ impl Contestant {
             (None, _) => Ok(cpu::Ticks::default()),
             // One process for each client.
             (Some(pid), Running::Pgpool(_)) => cpu::of_family(pid),
-            (Some(pid), _) => cpu::of_process(pid),
+            (Some(pid), _) => [pid].into_iter().chain(self.nodes.iter().copied()).map(cpu::of_process).sum(),
         }
     }
 
@@ -233,7 +274,10 @@ impl Contestant {
         match (self.middleware, &self.running) {
             (None, _) => Ok(None),
             (Some(pid), Running::Pgpool(_)) => pgpool::memory_bytes(&cpu::family(pid)?).map(Some),
-            (Some(pid), _) => peak_bytes(pid).map(Some),
+            (Some(pid), _) => {
+                let all = [pid].into_iter().chain(self.nodes.iter().copied());
+                all.map(peak_bytes).sum::<Result<f64, _>>().map(Some)
+            }
         }
     }
 
@@ -253,13 +297,20 @@ impl Contestant {
         node::kill_server(node.data(), replica).then_some(absence)
     }
 
+    /// The folder of its data, if it is ours.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        if let Running::Onecopy { node, .. } = &self.running { Some(node.data()) } else { None }
+    }
+
     /// Describes how its copies differ at rest.
     pub(crate) fn differences(&self, environment: &Environment<'_>) -> Result<Vec<String>, Fault> {
         match &self.running {
             Running::Plain { .. } | Running::Pooled { .. } => Ok(Vec::new()),
             Running::Onecopy { node, program } => {
+                // A node that clients use is there.
+                let port = self.endpoints.main.get_ports().first().copied().unwrap_or(node.port);
                 let mut verify = program::command(program);
-                verify.args(["verify", "--port", &node.port.to_string()]);
+                verify.args(["verify", "--port", &port.to_string()]);
                 let log = environment.scratch.path("verify.log");
                 match program::run("onecopy verify", &mut verify, &log, environment.interrupt) {
                     Ok(_) => Ok(Vec::new()),
@@ -267,17 +318,13 @@ impl Contestant {
                     Err(fault) => Err(fault),
                 }
             }
-            Running::Streaming(streaming) => crate::load::runtime()?.block_on(differences(
-                &streaming.configs(),
-                SETTLED,
-                environment.interrupt,
-            )),
+            Running::Streaming(streaming) => {
+                runtime()?.block_on(differences(&streaming.configs(), SETTLED, environment.interrupt))
+            }
             // Nothing is on its way any more when clients have their answers.
-            Running::Pgpool(pgpool) => crate::load::runtime()?.block_on(differences(
-                &pgpool.configs(),
-                ROLLED_BACK,
-                environment.interrupt,
-            )),
+            Running::Pgpool(pgpool) => {
+                runtime()?.block_on(differences(&pgpool.configs(), ROLLED_BACK, environment.interrupt))
+            }
         }
     }
 }
@@ -308,20 +355,29 @@ impl Drop for Absence {
     }
 }
 
+/// Its nodes and the members of etcd: they work in folders of its data.
+fn node_processes(running: &Running) -> Vec<u32> {
+    let Running::Onecopy { node, .. } = running else { return Vec::new() };
+    [NODES_FOLDER, ETCD_FOLDER]
+        .iter()
+        .flat_map(|folder| node::working_in(&node.data().join(folder)))
+        .collect()
+}
+
 /// Where a contestant has its data.
-pub(super) fn folder(number: usize) -> String {
+pub(crate) fn folder(number: usize) -> String {
     format!("contestant-{number}")
 }
 
 /// Where a server is.
-pub(super) fn config(endpoint: &Endpoint) -> Config {
+pub(crate) fn config(endpoint: &Endpoint) -> Config {
     let mut config = Config::new();
     config.host("127.0.0.1").port(endpoint.port).user("postgres").dbname(endpoint.database);
     config
 }
 
 fn only(main: Config) -> Endpoints {
-    Endpoints { main, readers: Vec::new(), declares: false }
+    Endpoints { main, others: Vec::new(), readers: Vec::new(), declares: false }
 }
 
 /// How servers differ from the first one, once they have had time to follow it.

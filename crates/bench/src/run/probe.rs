@@ -55,8 +55,8 @@ pub(crate) struct Probe {
 impl Probe {
     /// Connects, with at least so many readers, and one for each place where reads may go.
     pub(crate) async fn open(endpoints: &Endpoints, readers: u16) -> Result<Self, Fault> {
-        let places = if endpoints.readers.is_empty() {
-            vec![&endpoints.main]
+        let places: Vec<&Config> = if endpoints.readers.is_empty() {
+            endpoints.mains().collect()
         } else {
             endpoints.readers.iter().collect()
         };
@@ -189,7 +189,7 @@ mod tests {
             old.dbname("old");
             prepare(&old).await.unwrap();
             let readers = vec![endpoints.main.clone(), old.clone()];
-            let split = Endpoints { main: endpoints.main.clone(), readers, declares: false };
+            let split = Endpoints { readers, ..endpoints.clone() };
             let probe = Probe::open(&split, 1).await.unwrap();
             until_seen(&probe, probe.look()).await;
 

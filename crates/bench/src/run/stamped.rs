@@ -139,5 +139,6 @@ fn entrant(
         called: None,
         prepared: [(load.tables().to_owned(), prepared.clone())].into(),
         message_us,
+        rule_off: None,
     }
 }

@@ -75,6 +75,6 @@ impl Streaming {
     pub(crate) fn endpoints(&self) -> Endpoints {
         let mut main = config(&self.primary.endpoint);
         main.options("-c synchronous_commit=remote_apply");
-        Endpoints { main, readers: self.configs(), declares: false }
+        Endpoints { main, others: Vec::new(), readers: self.configs(), declares: false }
     }
 }

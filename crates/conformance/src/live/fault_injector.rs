@@ -204,7 +204,7 @@ impl FaultInjector<'_> {
     ) -> Result<(), Fault> {
         let folder = self.node.data().join(format!("replica-{replica}"));
         match kind {
-            Kind::Kill => node::signal_all(&folder, Signal::KILL),
+            Kind::Kill => _ = node::signal_all(&folder, Signal::KILL),
             Kind::Hang => {
                 node::signal_all(&folder, Signal::STOP);
                 sleep(LASTS).await;
