@@ -1,7 +1,8 @@
 //! Benchmarks on real servers. `demo` gives a first impression. `proxy` measures the cost of onecopy between clients
 //! and a server, and `crowd` the same for many clients on few server connections. `distance` puts the servers a
 //! network away. `bulk` measures large transactions and their memory, and `rebuild` the throughput during a rebuild.
-//! `drive` puts a workload on a running system. `run` compares contestants by a plan, with reports and plots.
+//! `schedulers` measures what a log and several schedulers cost. `drive` puts a workload on a running system. `run` compares
+//! contestants by a plan, with reports and plots.
 //!
 //! A benchmark starts everything it needs in a temporary folder and on free ports, and removes it at the end, also
 //! when it is interrupted. Compare numbers only within one run, because other load on the machine changes them.
@@ -25,6 +26,7 @@ mod rebuild;
 mod rubbos;
 mod rubis;
 mod run;
+mod schedulers;
 mod spread;
 mod tpcc;
 mod tpcw;
@@ -62,6 +64,8 @@ enum Command {
     CJdbcOutage(outage::Options),
     /// Compare a leader, a follower, and one node with its log in files.
     Nodes(nodes::Options),
+    /// Measure what a log and several schedulers cost on TPC-W, and kill one of them.
+    Schedulers(schedulers::Options),
     /// Run one workload on a running PostgreSQL or onecopy.
     Drive(Box<load::Options>),
     /// Compare contestants on workloads, by a plan, on servers of their own.
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Rebuild(options) => rebuild::run(&options, &interrupt, &news),
         Command::CJdbcOutage(options) => outage::run(&options, &interrupt, &news),
         Command::Nodes(options) => nodes::run(&options, &interrupt, &news),
+        Command::Schedulers(options) => schedulers::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Run(options) => run::run(&options, &interrupt, &news),
     });

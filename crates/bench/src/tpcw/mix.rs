@@ -109,7 +109,7 @@ pub(crate) enum Mix {
 
 impl Mix {
     /// In lower case.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Browsing => "browsing",
             Self::Shopping => "shopping",
