@@ -44,6 +44,7 @@ mod replica_address;
 mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resync_progress;
+pub(crate) mod scheduler_messages;
 mod seat;
 mod seats;
 mod sequence_allocation;

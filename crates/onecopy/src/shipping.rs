@@ -22,6 +22,7 @@
 //! is enough. All tables that a transaction reads are locked before its first statement, so they do not change
 //! between its statements. By then, all conflicting transactions with lower numbers have committed at the replica.
 
+mod answering;
 mod batch;
 mod commit_log;
 pub(crate) mod connections;
@@ -29,6 +30,7 @@ mod control;
 mod control_connection;
 mod copy;
 mod data;
+mod delivery;
 mod dispatch;
 mod extended;
 mod kind;

@@ -25,7 +25,7 @@ async fn load(writer: Client, reader: Client, from: u32, ends: Arc<AtomicBool>, 
     while !ends.load(Ordering::Relaxed) {
         let id = from + acknowledged;
         let insert = format!("INSERT INTO noted VALUES ({id}, 'x')");
-        let done = if id % 3 == 0 {
+        let done = if id.is_multiple_of(3) {
             let begin = "BEGIN /* onecopy: write noted */";
             let whole = async {
                 writer.batch_execute(begin).await?;

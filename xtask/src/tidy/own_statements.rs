@@ -33,7 +33,7 @@ const FOLDERS: [&str; 16] = [
 const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
 
 /// Files that may use them, and what they send.
-const SENDERS: [(&str, &str); 14] = [
+const SENDERS: [(&str, &str); 15] = [
     ("commit.rs", "own statements, checked"),
     ("client/credentials.rs", "on a connection of Onecopy's own"),
     ("pool/state_sync.rs", "the client's settings"),
@@ -46,6 +46,7 @@ const SENDERS: [(&str, &str); 14] = [
     ("shipping/copy.rs", "the client's text in a transaction"),
     ("shipping/lane.rs", "own statements, checked, and the client's"),
     ("shipping/recovery.rs", "on a connection of Onecopy's own"),
+    ("shipping/replayed.rs", "on a connection of Onecopy's own"),
     ("shipping/reply.rs", "own statements, checked"),
     ("shipping/shipment.rs", "the client's text"),
 ];

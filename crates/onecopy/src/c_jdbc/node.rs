@@ -16,10 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::state::{Divergence, Doing, LaneState, NumberedWrite, State};
-use crate::capture::vouch::Voucher;
 use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
+use crate::coordinator::{Leader, QuarantineDuration};
 use crate::shipping::lane::{self, Job};
 use crate::shipping::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
 use crate::shipping::state::{Eligibility, replica};
@@ -52,19 +51,11 @@ struct LaneWork {
     statement: Option<StatementId>,
 }
 
-impl LeadingHost for CJdbc {
-    fn leader(&self) -> &Arc<Leader> {
-        self.leader.get().expect("the leader is attached before the first session")
-    }
-}
+impl LeadingHost for CJdbc {}
 
 impl LaneHost for CJdbc {
-    fn coordinator(&self) -> &Arc<Coordinator> {
-        &self.leader().coordinator
-    }
-
-    fn voucher(&self) -> Option<Voucher> {
-        Some(self.leader().voucher.clone())
+    fn leading(&self) -> Option<&Arc<Leader>> {
+        self.leader.get()
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {

@@ -15,7 +15,7 @@ use super::state::{SessionSlot, ShippedTransaction, State, kept_tables_of, table
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::replica_run::{LaneHost, LeadingHost, ReplicaRun};
 use crate::shipping::request::{Answer, RequestOutcome, RequestRejected, SessionRequest};
-use crate::shipping::scheduling::{LockTime, Scheduling, SchemaRead, read_schema_here};
+use crate::shipping::scheduling::{LockTime, Scheduling};
 use crate::shipping::state::{Eligibility, replica};
 
 /// Most unfinished transactions. A session that begins another one waits.
@@ -82,10 +82,6 @@ impl Scheduling for CJdbc {
     fn is_idle(&self) -> bool {
         // A replica that has joined may still run what it lacked, which is over for all others.
         self.lock().scheduler.is_quiet()
-    }
-
-    fn read_schema(self: Arc<Self>) -> SchemaRead {
-        Box::pin(read_schema_here(self))
     }
 
     fn request(

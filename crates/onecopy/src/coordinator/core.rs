@@ -29,7 +29,7 @@ use commitlog::LogRefusal;
 
 use super::mailbox::Mailbox;
 use super::node_link::{Answer, Question, SpillPart};
-use crate::shipping::several::messages::ToScheduler;
+use crate::coordinator::scheduler_messages::ToScheduler;
 
 pub(crate) use local::LocalCore;
 pub(super) use local::OutcomeQuestion;

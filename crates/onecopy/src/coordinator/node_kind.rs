@@ -19,8 +19,8 @@ use wire::sqlstate;
 use super::Coordinator;
 use super::mailbox::Mailbox;
 use crate::config::placement::TableName;
+use crate::coordinator::scheduler_messages::{ToCrew, ToScheduler};
 use crate::error::Refusal;
-use crate::shipping::several::messages::{ToCrew, ToScheduler};
 
 /// A group of commands that a kind of node may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

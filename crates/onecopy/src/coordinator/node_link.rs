@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunProof;
 use super::replica_address::MemberSeat;
-use crate::shipping::several::messages::{ToCrew, ToScheduler};
+use crate::coordinator::scheduler_messages::{ToCrew, ToScheduler};
 
 /// Messages that can wait in one direction. A link with more breaks.
 pub(crate) const QUEUE_MAX: usize = 1 << 16;

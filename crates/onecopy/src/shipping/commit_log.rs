@@ -10,7 +10,8 @@ use cluster::ids::Version;
 use cluster::protocols::shipping::{SequenceNumber, StatementId};
 use cluster::record::{RecordBuilder, Shipped};
 
-use super::node::{Delivery, Shipping};
+use super::delivery::Delivery;
+use super::node::Shipping;
 use super::replica_run::LeadingHost;
 use super::several::crew_statements::CrewStatements;
 use super::state::SchedulerState;
@@ -21,13 +22,11 @@ pub(super) const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 
 /// What the log keeps of a statement.
 fn logged(here: &StatementStore, elsewhere: &CrewStatements, statement: StatementId) -> Vec<Shipped> {
-    match here.get(statement) {
-        Some(shipment) => shipment.command.logged().collect(),
-        None => {
-            let kept = elsewhere.get(statement).expect("a transaction under way keeps its statements");
-            kept.logged.clone()
-        }
+    if let Some(shipment) = here.get(statement) {
+        return shipment.command.logged().collect();
     }
+    let kept = elsewhere.get(statement).expect("a transaction under way keeps its statements");
+    kept.logged.clone()
 }
 
 impl Shipping {
@@ -36,7 +35,7 @@ impl Shipping {
         let Some(transaction) = state.active.get_mut(&number) else { return };
         let mut body = RecordBuilder::new(self.leader().database.served.id);
         for write in &transaction.writes {
-            for shipped in logged(&state.statements, &state.elsewhere, write.statement) {
+            for shipped in logged(&state.statements, &state.linked.statements, write.statement) {
                 body.push_shipped(&shipped).expect("the size was checked when the statement was taken");
             }
         }
@@ -53,7 +52,7 @@ impl Shipping {
         state.appended = version;
         state.numbers.insert(version, number);
         state.pending.push_back((version, number));
-        if state.crews.generation().is_some() {
+        if state.linked.generation().is_some() {
             // A node may ask for the outcome when it has lost its link.
             leader.identities.insert(identity, version);
         }

@@ -11,7 +11,7 @@ use wire::sqlstate;
 
 use super::connections::SessionConnections;
 use super::replica_run::ReplicaRun;
-use super::scheduler_client::PAUSE;
+use super::scheduling::PAUSE;
 use super::scheduling::Scheduling;
 use super::shipment::SessionSettings;
 use crate::backend::{BackendError, Connection, Rows, assert_qualified};

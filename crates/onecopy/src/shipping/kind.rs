@@ -101,23 +101,7 @@ impl NodeKind for Shipping {
     }
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
-        Self::check_feature(feature)
-    }
-}
-
-impl Shipping {
-    /// The commands that are offered where statements are shipped.
-    pub(super) fn check_feature(feature: Feature) -> Result<(), Refusal> {
-        match feature {
-            Feature::Rebuild | Feature::Checkpoints => Ok(()),
-            Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => {
-                Err(Refusal::new(
-                    sqlstate::FEATURE_NOT_SUPPORTED,
-                    "this command is not offered where statements are shipped",
-                    "The protocol onecopy has it.",
-                ))
-            }
-        }
+        check_feature(feature)
     }
 }
 
@@ -140,5 +124,17 @@ impl ServesClients for Shipping {
         client: LoggedIn,
     ) -> Pin<Box<dyn Future<Output = Result<(), Box<Unserved>>>>> {
         Box::pin(session::serve(self, worker, client))
+    }
+}
+
+/// The commands that are offered where statements are shipped.
+pub(super) fn check_feature(feature: Feature) -> Result<(), Refusal> {
+    match feature {
+        Feature::Rebuild | Feature::Checkpoints => Ok(()),
+        Feature::ChangeMembers | Feature::Placement | Feature::Pause | Feature::Refill => Err(Refusal::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            "this command is not offered where statements are shipped",
+            "The protocol onecopy has it.",
+        )),
     }
 }

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use cluster::ids::CrewId;
+use cluster::ids::{CrewId, Identity};
+use cluster::protocols::shipping::Work;
+use cluster::record::Shipped;
 use tokio::sync::mpsc;
 
 use super::connections::SessionConnections;
 use super::lane::Job;
-use super::orphan::OrphanJob;
 
 /// Where the transactions of a session run.
 #[derive(Clone)]
@@ -19,6 +20,15 @@ pub(super) enum LaneSite {
     Crew(CrewId),
     /// The node of this crew is lost.
     Orphaned(CrewId),
+}
+
+/// Work for a transaction whose node is lost.
+#[derive(Debug)]
+pub(super) struct OrphanJob {
+    pub(super) work: Work,
+    /// The statement, as the log keeps it.
+    pub(super) logged: Vec<Shipped>,
+    pub(super) identity: Option<Identity>,
 }
 
 /// The way to what a transaction does at one replica.

@@ -13,17 +13,17 @@ use cluster::protocols::shipping::{
 use tokio::sync::{mpsc, watch};
 
 use super::connections::SessionConnections;
-use super::dispatch::Dispatched;
+use super::delivery::Delivery;
+use super::dispatch::{Dispatched, Dispatcher};
 use super::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
 use super::session_slots::SessionSlot;
-use super::several::messages::ToCrew;
 use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, replica};
 use super::statement_store::MemoryLimits;
-use crate::capture::vouch::Voucher;
 use crate::coordinator::node_link::ToNode;
 use crate::coordinator::plan::Term;
-use crate::coordinator::{Coordinator, Leader, QuarantineDuration};
+use crate::coordinator::scheduler_messages::ToCrew;
+use crate::coordinator::{Leader, QuarantineDuration};
 
 /// Most unfinished transactions. A session that begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -70,27 +70,11 @@ pub(super) struct Asked {
     pub(super) generation: u64,
 }
 
-/// A message to be delivered.
-pub(super) enum Delivery {
-    Scheduler(Output),
-    Proxy(usize, ProxyOutput),
-    /// What the database of a replica was doing for a transaction is lost with the node of its session.
-    LostWork(usize, Transaction),
-}
-
-impl LeadingHost for Shipping {
-    fn leader(&self) -> &Arc<Leader> {
-        self.leader.get().expect("the leader is attached before the first session")
-    }
-}
+impl LeadingHost for Shipping {}
 
 impl LaneHost for Shipping {
-    fn coordinator(&self) -> &Arc<Coordinator> {
-        &self.leader().coordinator
-    }
-
-    fn voucher(&self) -> Option<Voucher> {
-        Some(self.leader().voucher.clone())
+    fn leading(&self) -> Option<&Arc<Leader>> {
+        self.leader.get()
     }
 
     fn is_present(&self, run: ReplicaRun) -> bool {
@@ -133,7 +117,7 @@ impl LaneHost for Shipping {
         replica.incarnation = next;
         replica.lanes.clear();
         replica.rejoining = Rejoining::default();
-        state.tell_crews(|| ToCrew::Lost { run, next });
+        state.linked.tell_all(|| ToCrew::Lost { run, next });
         let mut out = Vec::new();
         state.scheduler.replica_lost(run.replica, &mut out);
         state.sweep();
@@ -180,6 +164,12 @@ impl Shipping {
     /// The term of this node.
     pub(super) fn epoch(&self) -> Epoch {
         self.term.epoch
+    }
+
+    /// What gives work to lanes.
+    fn dispatcher<'a>(self: &Arc<Self>, state: &'a mut SchedulerState) -> Dispatcher<'a> {
+        let host = Arc::clone(self) as Arc<_>;
+        Dispatcher { host, state, identity: self.identity(SequenceNumber(0)) }
     }
 
     /// The identity of a transaction of this term.
@@ -280,7 +270,7 @@ impl Shipping {
         }
         let is_held = state.exclusive.is_some_and(|holder| holder != session);
         let is_old = |state: &SchedulerState| {
-            let present = state.crews.generation();
+            let present = state.linked.generation();
             present.unwrap_or_else(|| self.leader().database.catalogue().generation()) != generation
         };
         if begins && (is_held || is_crowded(&state) || is_old(&state)) {
@@ -362,7 +352,8 @@ impl Shipping {
                     queue.extend(out.into_iter().map(Delivery::Scheduler));
                 }
                 Delivery::Proxy(index, ProxyOutput::Database(transaction, work)) => {
-                    if self.dispatch(&mut state, index, transaction, work) == Dispatched::ForNobody {
+                    if self.dispatcher(&mut state).dispatch(index, transaction, work) == Dispatched::ForNobody
+                    {
                         let mut out = Vec::new();
                         state.finish(index, transaction, &mut out);
                         queue.extend(out);
@@ -377,7 +368,7 @@ impl Shipping {
 
     /// Sends what other nodes have to know. They hear of changes in the order in which these are made, under the lock.
     pub(super) fn send_mail(&self, state: &mut SchedulerState) {
-        for (crew, message) in state.mail.drain(..) {
+        for (crew, message) in state.linked.mail.drain(..) {
             self.leader().crews.tell(crew, ToNode::Scheduler(Box::new(message)));
         }
     }

@@ -14,20 +14,11 @@ use cluster::record::Shipped;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::node::Shipping;
+use super::lane_site::OrphanJob;
 use super::recovery::{FENCE_DEADLINE, FENCE_PAUSE, connect};
 use super::replayed::Replayed;
-use super::replica_run::{LaneHost, ReplicaRun};
+use super::replica_run::{LeadingHost, ReplicaRun};
 use crate::backend::{BackendError, OwnConnection};
-
-/// Work for such a transaction.
-#[derive(Debug)]
-pub(super) struct OrphanJob {
-    pub(super) work: Work,
-    /// The statement, as the log keeps it.
-    pub(super) logged: Vec<Shipped>,
-    pub(super) identity: Option<Identity>,
-}
 
 /// How far the transaction is at the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +32,7 @@ enum Progress {
 }
 
 struct Orphan {
-    host: Arc<Shipping>,
+    host: Arc<dyn LeadingHost>,
     crew: CrewId,
     run: ReplicaRun,
     control: Option<OwnConnection>,
@@ -50,7 +41,7 @@ struct Orphan {
 
 /// Does the jobs of a transaction at one replica until it is over there.
 pub(super) async fn run(
-    host: Arc<Shipping>,
+    host: Arc<dyn LeadingHost>,
     crew: CrewId,
     run: ReplicaRun,
     transaction: Transaction,
@@ -75,13 +66,12 @@ impl Orphan {
         let OrphanJob { work, logged, identity } = job;
         match work {
             Work::Run(operation) if operation.kind == Kind::Write => self.write(&logged, identity).await,
-            // No one waits for what it reads.
-            Work::Run(_) => Ok(()),
             Work::RunAlone(operation) if operation.kind == Kind::Write => {
                 self.write(&logged, identity).await?;
                 self.commit(identity).await
             }
-            Work::RunAlone(_) => Ok(()),
+            // No one waits for what it reads.
+            Work::Run(_) | Work::RunAlone(_) => Ok(()),
             Work::Restart | Work::End(Ending::Abort) => {
                 let is_open = matches!(self.progress, Progress::Open { .. });
                 // Also if there is nothing to undo here: the lost node's backend holds locks on rows.
@@ -102,15 +92,17 @@ impl Orphan {
         let control = self.control().await?;
         let mut replayed = match progress {
             Progress::IsThere => return Ok(()),
-            Progress::Open { has_failed } => Replayed::begun(control, bytes_max, has_failed),
+            Progress::Open { has_failed } => Replayed::of(control, bytes_max, has_failed),
             Progress::NotBegun => {
                 if let Some(identity) = identity
-                    && is_there(control, identity).await?
+                    && !control.query(&is_there_sql(identity)).await?.is_empty()
                 {
                     self.progress = Progress::IsThere;
                     return Ok(());
                 }
-                Replayed::begin(control, bytes_max).await?
+                let mut replayed = Replayed::of(control, bytes_max, false);
+                replayed.begin().await?;
+                replayed
             }
         };
         for shipped in logged {
@@ -126,7 +118,7 @@ impl Orphan {
         };
         let (bytes_max, host) = (self.host.reply_bytes_max(), Arc::clone(&self.host));
         let control = self.control().await?;
-        let replayed = Replayed::begun(control, bytes_max, has_failed);
+        let replayed = Replayed::of(control, bytes_max, has_failed);
         replayed.commit(identity, &host.coordinator().local.seal).await?;
         self.progress = Progress::IsThere;
         Ok(())
@@ -134,43 +126,40 @@ impl Orphan {
 
     /// The connection, once the backends of the lost crew are ended.
     async fn control(&mut self) -> Result<&mut OwnConnection, BackendError> {
-        let control = match self.control.take() {
-            Some(control) => control,
-            None => {
-                let mut control = connect(&*self.host, self.run.replica).await?;
-                fence(&mut control, self.crew).await?;
-                control
-            }
-        };
-        Ok(self.control.insert(control))
-    }
-}
-
-/// Ends the backends of a crew, and lets none begin.
-async fn fence(control: &mut OwnConnection, crew: CrewId) -> Result<(), BackendError> {
-    let crew = crew.0;
-    control
-        .query(&format!(
-            "BEGIN; LOCK TABLE onecopy_capture.lost_crews IN SHARE ROW EXCLUSIVE MODE; \
-             INSERT INTO onecopy_capture.lost_crews VALUES ({crew}) ON CONFLICT DO NOTHING; COMMIT"
-        ))
-        .await?;
-    let end = format!(
-        "SELECT pg_terminate_backend(v.pid) FROM onecopy_capture.vouched v JOIN pg_stat_activity a \
-         ON a.pid = v.pid AND a.backend_start = v.started WHERE v.crew = {crew}"
-    );
-    let deadline = Instant::now() + FENCE_DEADLINE;
-    while !control.query(&end).await?.is_empty() {
-        if Instant::now() > deadline {
-            return Err(BackendError::Protocol("backends of a lost node do not end"));
+        if self.control.is_none() {
+            self.control = Some(connect(&*self.host, self.run.replica).await?);
+            self.fence().await?;
         }
-        sleep(FENCE_PAUSE).await;
+        self.control.as_mut().ok_or(BackendError::Protocol("the connection is lost"))
     }
-    Ok(())
+
+    /// Ends the backends of the crew, and lets none begin.
+    async fn fence(&mut self) -> Result<(), BackendError> {
+        let Some(control) = &mut self.control else { return Ok(()) };
+        let crew = self.crew.0;
+        control
+            .query(&format!(
+                "BEGIN; LOCK TABLE onecopy_capture.lost_crews IN SHARE ROW EXCLUSIVE MODE; \
+                 INSERT INTO onecopy_capture.lost_crews VALUES ({crew}) ON CONFLICT DO NOTHING; COMMIT"
+            ))
+            .await?;
+        let end = format!(
+            "SELECT pg_terminate_backend(v.pid) FROM onecopy_capture.vouched v JOIN pg_stat_activity a \
+             ON a.pid = v.pid AND a.backend_start = v.started WHERE v.crew = {crew}"
+        );
+        let deadline = Instant::now() + FENCE_DEADLINE;
+        while !control.query(&end).await?.is_empty() {
+            if Instant::now() > deadline {
+                return Err(BackendError::Protocol("backends of a lost node do not end"));
+            }
+            sleep(FENCE_PAUSE).await;
+        }
+        Ok(())
+    }
 }
 
-async fn is_there(control: &mut OwnConnection, identity: Identity) -> Result<bool, BackendError> {
+/// The query that returns a row if a server has this transaction.
+fn is_there_sql(identity: Identity) -> String {
     let (epoch, n) = (identity.epoch.0.cast_signed(), identity.n.cast_signed());
-    let asked = format!("SELECT 1 FROM onecopy.applied WHERE epoch = {epoch} AND n = {n}");
-    Ok(!control.query(&asked).await?.is_empty())
+    format!("SELECT 1 FROM onecopy.applied WHERE epoch = {epoch} AND n = {n}")
 }

@@ -149,7 +149,10 @@ pub(crate) async fn maintain<H: Rejoins>(host: Arc<H>, id: ReplicaId) {
     }
 }
 
-pub(crate) async fn connect(host: &impl LeadingHost, id: ReplicaId) -> Result<OwnConnection, BackendError> {
+pub(crate) async fn connect(
+    host: &(impl LeadingHost + ?Sized),
+    id: ReplicaId,
+) -> Result<OwnConnection, BackendError> {
     let via = capture::ddl_token(host.leader().term.cluster_id);
     let cluster = host.leader().term.cluster_id;
     let options =
@@ -299,7 +302,8 @@ async fn redo(
     reply_bytes_max: usize,
     seal: &Seal,
 ) -> Result<(), RejoinError> {
-    let mut replayed = Replayed::begin(control, reply_bytes_max).await?;
+    let mut replayed = Replayed::of(control, reply_bytes_max, false);
+    replayed.begin().await?;
     for item in record.items() {
         if let Item::Shipped(shipped) = item
             && runs_at(&shipped, replica)

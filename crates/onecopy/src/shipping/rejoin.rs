@@ -11,14 +11,15 @@ use cluster::ids::{Epoch, Identity, ReplicaId, Version};
 use cluster::protocols::shipping::{Proxy, SequenceNumber};
 use tokio::time::sleep;
 
-use super::node::{Delivery, Shipping};
+use super::delivery::Delivery;
+use super::node::Shipping;
 use super::recovery::{
     FENCE_PAUSE, LackedRecords, RejoinError, Rejoins, ReplayOrder, connect, prepare, roll_forward,
 };
 use super::replica_run::{LeadingHost, ReplicaRun};
-use super::several::messages::ToCrew;
 use super::state::{Eligibility, Rejoining};
 use crate::backend::OwnConnection;
+use crate::coordinator::scheduler_messages::ToCrew;
 use crate::replica::agent::applied_set::AppliedSet;
 
 /// The position in the log and the numbering when the replica was asked for its transactions.
@@ -107,7 +108,7 @@ impl Shipping {
         (replica.rejoining, replica.undone) = (Rejoining { decided: None, again }, undone);
         let mut out = Vec::new();
         let run = start.run;
-        state.tell_crews(|| ToCrew::Joined { run });
+        state.linked.tell_all(|| ToCrew::Joined { run });
         state.scheduler.replica_joined(start.run.replica, start.from, has, &decided, &mut out);
         self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
         tracing::info!(replica = %self.leader().seats[start.run.replica].name, "the replica takes part");

@@ -26,17 +26,13 @@ pub(super) struct Replayed<'a> {
 }
 
 impl<'a> Replayed<'a> {
-    pub(super) async fn begin(
-        control: &'a mut OwnConnection,
-        reply_bytes_max: usize,
-    ) -> Result<Self, BackendError> {
-        control.query(BEGIN).await?;
-        Ok(Self::begun(control, reply_bytes_max, false))
+    /// One in which a statement may have failed before.
+    pub(super) fn of(control: &'a mut OwnConnection, reply_bytes_max: usize, has_failed: bool) -> Self {
+        Self { control, has_failed, reply_bytes_max }
     }
 
-    /// One that was begun before, in which a statement may have failed.
-    pub(super) fn begun(control: &'a mut OwnConnection, reply_bytes_max: usize, has_failed: bool) -> Self {
-        Self { control, has_failed, reply_bytes_max }
+    pub(super) async fn begin(&mut self) -> Result<(), BackendError> {
+        self.control.query(BEGIN).await.map(drop)
     }
 
     /// Whether a statement has failed in it.

@@ -2,23 +2,15 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{CrewId, Incarnation, ReplicaId};
+use cluster::ids::{CrewId, ReplicaId};
 use cluster::protocols::shipping::Transaction;
-use serde::{Deserialize, Serialize};
 
 use super::shipment::{Reply, Shipment};
 use crate::backend::Address;
 use crate::capture::vouch::Voucher;
 use crate::client::cancel::Running;
+pub(crate) use crate::coordinator::scheduler_messages::ReplicaRun;
 use crate::coordinator::{Coordinator, Leader};
-
-/// A replica between two losses. Reports of an earlier run are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct ReplicaRun {
-    pub(crate) replica: ReplicaId,
-    /// Number of its losses.
-    pub(crate) incarnation: Incarnation,
-}
 
 /// A statement that a replica has run.
 #[derive(Debug)]
@@ -33,11 +25,20 @@ pub(crate) struct Completed {
 
 /// The node, as lanes and the connections of sessions see it.
 pub(crate) trait LaneHost: Send + Sync {
+    /// The leader, if this node leads and the lanes are its own.
+    fn leading(&self) -> Option<&Arc<Leader>> {
+        None
+    }
+
     /// What the sessions of this process share.
-    fn coordinator(&self) -> &Arc<Coordinator>;
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        &self.leading().expect("a host that does not lead names its coordinator").coordinator
+    }
 
     /// Proves to servers that a connection is Onecopy's. `None` while no node leads.
-    fn voucher(&self) -> Option<Voucher>;
+    fn voucher(&self) -> Option<Voucher> {
+        self.leading().map(|leader| leader.voucher.clone())
+    }
 
     /// The crew to which backends of this process belong, where there are several nodes.
     fn crew(&self) -> Option<CrewId> {
@@ -82,5 +83,7 @@ pub(crate) trait LaneHost: Send + Sync {
 
 /// A node that leads, so that it has the log and looks after the replicas.
 pub(crate) trait LeadingHost: LaneHost {
-    fn leader(&self) -> &Arc<Leader>;
+    fn leader(&self) -> &Arc<Leader> {
+        self.leading().expect("the leader is attached before the first session")
+    }
 }

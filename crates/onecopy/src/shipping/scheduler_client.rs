@@ -1,7 +1,6 @@
 //! A session's connection with the scheduler, and the signals that end the session.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cluster::ids::SessionId;
 use tokio::sync::{mpsc, watch};
@@ -10,13 +9,10 @@ use wire::sqlstate;
 
 use super::connections::SessionConnections;
 use super::request::{Answer, Remains, RequestOutcome, RequestRejected, SessionRequest};
-use super::scheduling::{LockTime, Scheduling};
+use super::scheduling::{LockTime, PAUSE, Scheduling};
 use crate::client::cancel::{CancelState, CancelTarget};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::error::{Fault, Refusal};
-
-/// Interval at which a waiting session looks again.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// A session, as the scheduler knows it.
 pub(super) struct SchedulerClient {

@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::ids::SessionId;
 use cluster::protocols::c_jdbc::Level;
@@ -19,7 +20,6 @@ use super::connections::SessionConnections;
 use super::node::Shipping;
 use super::replica_run::{LaneHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
-use super::scheduler_client::PAUSE;
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
 use crate::error::Refusal;
@@ -30,6 +30,9 @@ const OWN: &[(&str, &str)] = &[
     ("client_encoding", "UTF8"),
     ("options", "-c search_path=pg_catalog"),
 ];
+
+/// Interval at which a waiting session looks again.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// When a session says which tables it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +112,10 @@ pub(crate) trait Scheduling: LaneHost {
     /// Whether all transactions are over.
     fn is_idle(&self) -> bool;
 
-    /// The session with the exclusive turn has changed the schema: reads it, before anyone else begins a transaction.
-    fn read_schema(self: Arc<Self>) -> SchemaRead;
+    /// The session with the exclusive turn has changed the schema. Returns what ends when every node has read it, if there are several.
+    fn change_schema(&self) -> Option<SchemaRead> {
+        None
+    }
 
     /// Passes a session's request to the scheduler. `generation` is that of the catalogue by which the locks were
     /// chosen.
@@ -122,11 +127,14 @@ pub(crate) trait Scheduling: LaneHost {
     ) -> Result<(), RequestRejected>;
 }
 
-/// Ends when the catalogue of this node has a change of the schema.
+/// Ends when every node has read a change of the schema.
 pub(crate) type SchemaRead = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads the schema again, of a node that is alone. Other sessions wait for it, because they choose their locks by it.
-pub(crate) async fn read_schema_here(scheduler: Arc<impl Scheduling + ?Sized>) {
+/// Reads the schema again. Other sessions wait for it, because they choose their locks by it.
+pub(crate) async fn read_schema(scheduler: &Arc<dyn Scheduling>) {
+    if let Some(read) = scheduler.change_schema() {
+        return read.await;
+    }
     let coordinator = Arc::clone(scheduler.coordinator());
     loop {
         // A replica that has not run the change yet has the old catalogue.
@@ -134,7 +142,7 @@ pub(crate) async fn read_schema_here(scheduler: Arc<impl Scheduling + ?Sized>) {
             && let Some(run) = scheduler.any_up()
         {
             let generation = coordinator.database.catalogue().generation() + 1;
-            match load_catalogue(&*scheduler, run, generation).await {
+            match load_catalogue(&**scheduler, run, generation).await {
                 Ok(catalogue) => return coordinator.set_catalogue(catalogue),
                 Err(error) => tracing::warn!(%error, "cannot read the catalogue; retrying"),
             }
@@ -189,10 +197,6 @@ impl Scheduling for Shipping {
 
     fn is_idle(&self) -> bool {
         self.is_idle()
-    }
-
-    fn read_schema(self: Arc<Self>) -> SchemaRead {
-        Box::pin(read_schema_here(self))
     }
 
     fn request(

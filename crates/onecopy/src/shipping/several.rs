@@ -13,7 +13,6 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `messages` | what travels on the links |
 //! | `crews`, `linked_crews`, `crew_statements` | the scheduler's end |
 //! | `remote`, `remote_state`, `remote_slots` | the sessions' end |
 //! | `catalogue` | each node reads the schema when it has changed |
@@ -24,7 +23,6 @@ pub(crate) mod crew_statements;
 mod crews;
 mod kind;
 pub(crate) mod linked_crews;
-pub(crate) mod messages;
 mod remote;
 mod remote_slots;
 mod remote_state;

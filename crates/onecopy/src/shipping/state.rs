@@ -15,16 +15,15 @@ use cluster::protocols::shipping::{
 };
 use sql::TemplateId;
 
+use super::delivery::Delivery;
 use super::lane_site::{Lane, LaneSite};
-use super::node::Delivery;
 use super::replica_run::ReplicaRun;
 use super::request::SessionRequest;
 use super::session_slots::SessionSlot;
-use super::several::crew_statements::CrewStatements;
 use super::several::linked_crews::LinkedCrews;
-use super::several::messages::ToCrew;
 use super::shipment::{Command, Reply, Shipment};
 use super::statement_store::{MemoryLimits, StatementStore};
+use crate::coordinator::scheduler_messages::ToCrew;
 
 /// Most templates whose durations are known.
 const TEMPLATES_MAX: usize = 8_192;
@@ -121,12 +120,8 @@ pub(super) struct SchedulerState {
     /// Transactions that are over, kept for returning replicas.
     pub(super) past: BTreeMap<SequenceNumber, ShippedTransaction>,
     pub(super) statements: StatementStore,
-    /// Those that other nodes have.
-    pub(super) elsewhere: CrewStatements,
     /// The nodes whose sessions the scheduler serves over links.
-    pub(super) crews: LinkedCrews,
-    /// What is to be said to other nodes as soon as the present change is made.
-    pub(super) mail: Vec<(CrewId, ToCrew)>,
+    pub(super) linked: LinkedCrews,
     /// The first outcome of each write statement.
     pub(super) outcomes: BTreeMap<StatementId, Vec<u8>>,
     pub(super) last_statement: u64,
@@ -158,9 +153,7 @@ impl SchedulerState {
             active: BTreeMap::new(),
             past: BTreeMap::new(),
             statements: StatementStore::default(),
-            elsewhere: CrewStatements::default(),
-            crews: LinkedCrews::default(),
-            mail: Vec::new(),
+            linked: LinkedCrews::default(),
             outcomes: BTreeMap::new(),
             last_statement: 0,
             exclusive: None,
@@ -177,6 +170,13 @@ impl SchedulerState {
         self.scheduler.active() == 0 && self.replicas.iter().all(|replica| replica.rejoining.again.is_empty())
     }
 
+    /// Once every replica has a change of the schema, the nodes read it, and others may begin transactions again.
+    pub(super) fn tell_new_schema(&mut self) {
+        if self.linked.is_changing_schema() && self.is_idle() && self.linked.finish_change() {
+            self.exclusive = None;
+        }
+    }
+
     /// Lets no other session begin a transaction; `false` if another one has the exclusive turn.
     pub(super) fn acquire_exclusive(&mut self, session: SessionId) -> bool {
         *self.exclusive.get_or_insert(session) == session
@@ -184,7 +184,7 @@ impl SchedulerState {
 
     /// Ends the exclusive turn, if the session has it. After a change of the schema it lasts until the nodes know that.
     pub(super) fn release(&mut self, session: SessionId) {
-        if !self.crews.is_changing_schema() {
+        if !self.linked.is_changing_schema() {
             self.exclusive.take_if(|holder| *holder == session);
         }
     }
@@ -346,7 +346,7 @@ impl SchedulerState {
 
     /// Bytes of all statements that are kept.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.statements.bytes() + self.elsewhere.bytes()
+        self.statements.bytes() + self.linked.statements.bytes()
     }
 
     /// All versions up to this one are over at a replica.
@@ -379,11 +379,11 @@ impl SchedulerState {
             for (number, over) in std::mem::take(&mut self.past) {
                 for write in over.writes {
                     self.statements.remove(write.statement);
-                    self.elsewhere.remove(write.statement);
+                    self.linked.statements.remove(write.statement);
                     self.outcomes.remove(&write.statement);
                 }
                 if let LaneSite::Crew(crew) = over.site {
-                    self.mail.push((crew, ToCrew::Over { number }));
+                    self.linked.mail.push((crew, ToCrew::Over { number }));
                 }
             }
         }
@@ -392,7 +392,7 @@ impl SchedulerState {
     fn bytes_of(&self, write: Operation) -> usize {
         match self.statements.get(write.statement) {
             Some(shipment) => shipment.command.bytes(),
-            None => self.elsewhere.get(write.statement).map_or(0, |statement| statement.bytes),
+            None => self.linked.statements.get(write.statement).map_or(0, |statement| statement.bytes),
         }
     }
 

@@ -4,8 +4,6 @@
 //! transaction, so none chooses its locks by a catalogue that is about to change. A schema change is acknowledged
 //! when all replicas that take part have run it and the catalogue was read again.
 
-use std::sync::Arc;
-
 use cluster::protocols::shipping::Ending;
 use sql::Catalogue;
 use tokio::time::sleep;
@@ -13,7 +11,8 @@ use wire::sqlstate;
 
 use super::locks::TableLocks;
 use super::request::SessionRequest;
-use super::scheduler_client::PAUSE;
+use super::scheduling::PAUSE;
+use super::scheduling::read_schema;
 use super::session::Session;
 use super::shipment::AccessMode;
 use super::transaction_state::{Block, Health, OpenTransaction, Shipped, TransactionState};
@@ -136,7 +135,7 @@ impl Session {
         self.let_replicas_end(is_alone).await;
         drop(role_change);
         if shipped == Shipped::SchemaChange {
-            Arc::clone(&self.scheduler.shipping).read_schema().await;
+            read_schema(&self.scheduler.shipping).await;
         }
         self.scheduler.release_exclusive();
         ended?;

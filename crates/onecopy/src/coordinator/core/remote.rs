@@ -27,9 +27,9 @@ use crate::coordinator::errands::Errands;
 use crate::coordinator::mailboxes::Mailboxes;
 use crate::coordinator::node_link::Intake;
 use crate::coordinator::node_link::{Answer, Backend, Question, SpillPart, ToLeader, ViewChange};
+use crate::coordinator::scheduler_messages::ToScheduler;
 use crate::coordinator::version_lease::VersionLease;
 use crate::coordinator::view::View;
-use crate::shipping::several::messages::ToScheduler;
 
 /// What the node knows of the cluster beside its [`View`].
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use cluster::protocols::shipping::{Kind, StatementId};
 use cluster::record::Shipped;
 use sql::TemplateId;
 
-use super::messages::StatementNumber;
+use crate::coordinator::scheduler_messages::StatementNumber;
 
 /// A statement of another node.
 #[derive(Debug)]

@@ -16,12 +16,13 @@ use sql::TemplateId;
 use tokio::time::sleep;
 
 use super::crew_statements::{CrewStatement, bytes_of};
-use super::messages::{
+use crate::coordinator::etcd_log::timing;
+use crate::coordinator::scheduler_messages::{
     LinkedAnswer, LinkedRequest, LinkedStatement, Participation, RanStatement, ToCrew, ToScheduler, Welcome,
 };
-use crate::coordinator::etcd_log::timing;
+use crate::shipping::delivery::Delivery;
 use crate::shipping::lane_site::LaneSite;
-use crate::shipping::node::{Asked, Delivery, Shipping};
+use crate::shipping::node::{Asked, Shipping};
 use crate::shipping::replica_run::{LaneHost, LeadingHost, ReplicaRun};
 use crate::shipping::request::RequestRejected;
 use crate::shipping::session_slots::{SessionSlot, SlotClient, UpdateStep};
@@ -32,29 +33,32 @@ const LEASE_PAUSE: Duration = Duration::from_millis(5);
 /// The pause before the log is asked again for an outcome.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-impl Shipping {
+/// The scheduler's end of the links.
+pub(super) struct CrewService(pub(super) Arc<Shipping>);
+
+impl CrewService {
     /// The sessions of a node join.
-    pub(super) fn crew_joined(&self, crew: CrewId) {
-        let mut state = self.lock();
-        state.crews.join(crew);
+    pub(super) fn join(&self, crew: CrewId) {
+        let mut state = self.0.lock();
+        state.linked.join(crew);
         let replicas = (0..state.replicas.len())
             .map(|index| Participation {
                 run: state.run(index),
                 is_up: state.scheduler.is_up(replica(index)),
             })
             .collect();
-        let generation = state.crews.generation().unwrap_or_default();
-        let voucher = self.leader().voucher.clone();
+        let generation = state.linked.generation().unwrap_or_default();
+        let voucher = self.0.leader().voucher.clone();
         let welcome = Welcome { crew, voucher, generation, replicas };
-        state.mail.push((crew, ToCrew::Welcome(Box::new(welcome))));
-        self.send_mail(&mut state);
+        state.linked.mail.push((crew, ToCrew::Welcome(Box::new(welcome))));
+        self.0.send_mail(&mut state);
     }
 
     /// The node of a crew is lost, or has lost its link.
-    pub(super) fn crew_left(self: &Arc<Self>, crew: CrewId) {
-        let mut state = self.lock();
-        state.crews.leave(crew);
-        state.tell_known_schema();
+    pub(super) fn leave(&self, crew: CrewId) {
+        let mut state = self.0.lock();
+        state.linked.leave(crew);
+        state.linked.tell_known_schema();
         let sessions: Vec<SessionId> =
             state.sessions.keys().copied().filter(|session| session.crew() == crew).collect();
         let mut out = Vec::new();
@@ -78,12 +82,12 @@ impl Shipping {
             let lost = at.lose_lanes(crew).into_iter();
             deliveries.extend(lost.map(|transaction| Delivery::LostWork(index, transaction)));
         }
-        self.deliver(state, deliveries);
-        self.changed();
+        self.0.deliver(state, deliveries);
+        self.0.changed();
     }
 
     /// Takes one message of a crew.
-    pub(super) async fn hear_crew(self: &Arc<Self>, crew: CrewId, message: ToScheduler) {
+    pub(super) async fn hear(&self, crew: CrewId, message: ToScheduler) {
         let here = |session: SessionId| SessionId::of(crew, session.counter());
         match message {
             ToScheduler::Request { session, request, generation } => {
@@ -98,44 +102,44 @@ impl Shipping {
                 };
                 self.finished_at_crew(crew, run, transaction, ran);
             }
-            ToScheduler::GiveUp { run, reason } => Arc::clone(self).give_up(run, &reason),
+            ToScheduler::GiveUp { run, reason } => Arc::clone(&self.0).give_up(run, &reason),
             ToScheduler::WantsTurn { session } => {
-                let mut state = self.lock();
+                let mut state = self.0.lock();
                 if state.acquire_exclusive(here(session)) {
-                    state.mail.push((crew, ToCrew::Turn { session }));
-                    self.send_mail(&mut state);
+                    state.linked.mail.push((crew, ToCrew::Turn { session }));
+                    self.0.send_mail(&mut state);
                 }
             }
-            ToScheduler::EndsTurn { session } => self.release_exclusive(here(session)),
+            ToScheduler::EndsTurn { session } => self.0.release_exclusive(here(session)),
             ToScheduler::ChangedSchema => {
-                let mut state = self.lock();
-                state.crews.change_schema();
+                let mut state = self.0.lock();
+                state.linked.change_schema();
                 state.tell_new_schema();
-                self.send_mail(&mut state);
+                self.0.send_mail(&mut state);
             }
             ToScheduler::KnowsSchema { generation } => {
-                let mut state = self.lock();
-                state.note_known_schema(crew, generation);
-                self.send_mail(&mut state);
+                let mut state = self.0.lock();
+                state.linked.note_known_schema(crew, generation);
+                self.0.send_mail(&mut state);
             }
             ToScheduler::WantsOutcome { session, identity } => {
                 let is_committed = self.outcome(identity).await;
-                let mut state = self.lock();
-                state.mail.push((crew, ToCrew::Outcome { session, is_committed }));
-                self.send_mail(&mut state);
+                let mut state = self.0.lock();
+                state.linked.mail.push((crew, ToCrew::Outcome { session, is_committed }));
+                self.0.send_mail(&mut state);
             }
         }
     }
 
     async fn await_lease(&self) {
         let lease = Duration::from_micros(timing().lease_us);
-        let log = &self.leader().log;
+        let log = &self.0.leader().log;
         while log.confirmed_at().is_some_and(|at| at.elapsed() >= lease) {
             sleep(LEASE_PAUSE).await;
         }
     }
 
-    fn take_request(self: &Arc<Self>, session: SessionId, request: LinkedRequest, generation: u64) {
+    fn take_request(&self, session: SessionId, request: LinkedRequest, generation: u64) {
         let begins = matches!(
             request,
             LinkedRequest::Begin(_) | LinkedRequest::SingleRead(..) | LinkedRequest::SingleUpdate(..)
@@ -146,46 +150,46 @@ impl Shipping {
             }
             LinkedRequest::Begin(_) | LinkedRequest::End(_) | LinkedRequest::SingleRead(..) => 0,
         };
-        self.lock().sessions.entry(session).or_insert_with(SessionSlot::of_crew);
+        self.0.lock().sessions.entry(session).or_insert_with(SessionSlot::of_crew);
         let asked = Asked { session, begins, bytes, generation };
-        let mut state = match self.admit(&asked) {
+        let mut state = match self.0.admit(&asked) {
             Ok(state) => state,
             Err(rejected) => {
-                let mut state = self.lock();
+                let mut state = self.0.lock();
                 let answer = match rejected {
                     RequestRejected::TryLater | RequestRejected::Unled => LinkedAnswer::Later,
                     RequestRejected::StoreIsFull => LinkedAnswer::Full,
                 };
                 state.tell_answer(session, answer);
-                return self.send_mail(&mut state);
+                return self.0.send_mail(&mut state);
             }
         };
         let mut out = Vec::new();
-        let request = state.name_request(session, request, |locks| self.rules.visible(locks));
+        let request = state.name_request(session, request, |locks| self.0.rules.visible(locks));
         if let Some(number) = state.pass(session, request, &mut out) {
-            let (at_node, identity) = (SessionId(session.counter()), self.identity(number));
-            state.mail.push((session.crew(), ToCrew::Begun { session: at_node, identity }));
+            let (at_node, identity) = (SessionId(session.counter()), self.0.identity(number));
+            state.linked.mail.push((session.crew(), ToCrew::Begun { session: at_node, identity }));
         }
-        self.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
+        self.0.deliver(state, out.into_iter().map(Delivery::Scheduler).collect());
     }
 
-    fn close_linked(self: &Arc<Self>, session: SessionId) {
-        let mut state = self.lock();
+    fn close_linked(&self, session: SessionId) {
+        let mut state = self.0.lock();
         state.scheduler.request(session, Request::InteractionOver, &mut Vec::new());
         state.forget_session(session);
         drop(state);
-        self.changed();
+        self.0.changed();
     }
 
     fn finished_at_crew(
-        self: &Arc<Self>,
+        &self,
         crew: CrewId,
         run: ReplicaRun,
         transaction: Transaction,
         ran: Option<RanStatement>,
     ) {
         let index = usize::from(run.replica.0);
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let is_theirs = |state: &SchedulerState| {
             state.replicas[index].lanes.get(&transaction).is_some_and(|lane| lane.is_at(crew))
         };
@@ -200,14 +204,14 @@ impl Shipping {
             let reason = format!(
                 "a statement ended there with {outcome}, but elsewhere with another outcome: `{text}`"
             );
-            return self.diverged(run, &reason);
+            return self.0.diverged(run, &reason);
         }
-        self.work_finished(state, index, transaction);
+        self.0.work_finished(state, index, transaction);
     }
 
     /// Whether the log has a transaction. What a former leader has appended is in the log as it was recovered, or is not there for good.
     async fn outcome(&self, identity: Identity) -> bool {
-        let leader = self.leader();
+        let leader = self.0.leader();
         let version: Option<Version> = loop {
             match leader.identities.version_of(identity, &leader.log).await {
                 Ok(version) => break version,
@@ -271,18 +275,18 @@ impl SchedulerState {
         let template = TemplateId(template);
         let (name, cost_us) = self.next_name(template);
         let bytes = bytes_of(&logged);
-        self.elsewhere.insert(name, CrewStatement { session, number, kind, template, logged, bytes });
+        self.linked.statements.insert(name, CrewStatement { session, number, kind, template, logged, bytes });
         Operation { kind, statement: name, cost_us }
     }
 
     /// A node's session has run a statement at a replica.
     fn note_ran(&mut self, crew: CrewId, ran: &RanStatement) -> Result<(), (Divergence, String)> {
-        let Some(name) = self.elsewhere.named(crew, ran.number) else { return Ok(()) };
-        let Some(statement) = self.elsewhere.get(name) else { return Ok(()) };
+        let Some(name) = self.linked.statements.named(crew, ran.number) else { return Ok(()) };
+        let Some(statement) = self.linked.statements.get(name) else { return Ok(()) };
         let (session, kind, template) = (statement.session, statement.kind, statement.template);
         self.note_time(template, ran.took_us);
         if let Err(divergence) = self.note_outcome(name, kind, &ran.outcome) {
-            let logged = self.elsewhere.get(name).and_then(|statement| statement.logged.last());
+            let logged = self.linked.statements.get(name).and_then(|statement| statement.logged.last());
             let text = logged.map(|one| String::from_utf8_lossy(&one.text).into_owned());
             return Err((divergence, text.unwrap_or_default()));
         }
@@ -295,9 +299,9 @@ impl SchedulerState {
     /// A session of another node has gone.
     fn forget_session(&mut self, session: SessionId) {
         if let Some(awaited) = self.sessions.remove(&session).and_then(|slot| slot.awaited)
-            && self.elsewhere.get(awaited).is_some_and(|statement| statement.kind == Kind::Read)
+            && self.linked.statements.get(awaited).is_some_and(|statement| statement.kind == Kind::Read)
         {
-            self.elsewhere.remove(awaited);
+            self.linked.statements.remove(awaited);
         }
         self.release(session);
     }

@@ -12,15 +12,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::catalogue;
-use super::messages::{ToCrew, ToScheduler};
+use super::crews::CrewService;
 use super::remote::RemoteScheduler;
 use crate::coordinator::node_kind::{Feature, HoldingSession, NodeKind, SchedulerLink};
 use crate::coordinator::open_error::OpenError;
 use crate::coordinator::plan::Term;
+use crate::coordinator::scheduler_messages::{ToCrew, ToScheduler};
 use crate::coordinator::{AgentOrder, Coordinator, Leader};
 use crate::error::Refusal;
 use crate::link::Worker;
 use crate::link::node_kind::{LoggedIn, ServesClients, Unserved};
+use crate::shipping::kind::check_feature;
 use crate::shipping::node::Shipping;
 use crate::shipping::session;
 use crate::shipping::start::{ShippingError, ShippingOptions};
@@ -49,7 +51,7 @@ impl ShippingOfSeveral {
         // Every change of the schema is a record, so no former term has named so late a generation.
         let generation = term.last.0 + 1;
         let shipping = Shipping::new(self.options, replicas, term)?;
-        shipping.lock().crews.begin(generation);
+        shipping.lock().linked.begin(generation);
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(shipping));
         Ok(())
     }
@@ -127,20 +129,20 @@ impl NodeKind for ShippingOfSeveral {
     }
 
     fn check(&self, feature: Feature) -> Result<(), Refusal> {
-        Shipping::check_feature(feature)
+        check_feature(feature)
     }
 }
 
 impl SchedulerLink for ShippingOfSeveral {
     fn crew_joined(&self, crew: CrewId) {
         if let Some(shipping) = self.present() {
-            shipping.crew_joined(crew);
+            CrewService(shipping).join(crew);
         }
     }
 
     fn crew_left(&self, crew: CrewId) {
         if let Some(shipping) = self.present() {
-            shipping.crew_left(crew);
+            CrewService(shipping).leave(crew);
         }
     }
 
@@ -151,7 +153,7 @@ impl SchedulerLink for ShippingOfSeveral {
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             if let Some(shipping) = self.present() {
-                shipping.hear_crew(crew, message).await;
+                CrewService(shipping).hear(crew, message).await;
             }
         })
     }

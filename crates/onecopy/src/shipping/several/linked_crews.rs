@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use cluster::ids::CrewId;
 
-use super::messages::ToCrew;
-use crate::shipping::state::SchedulerState;
+use super::crew_statements::CrewStatements;
+use crate::coordinator::scheduler_messages::ToCrew;
 
 /// Where the schema of the cluster is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,10 @@ enum Schema {
 /// The crews of a scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct LinkedCrews {
+    /// The statements that they have.
+    pub(crate) statements: CrewStatements,
+    /// What is to be said to them as soon as the present change is made.
+    pub(crate) mail: Vec<(CrewId, ToCrew)>,
     /// The generation of the schema that each has.
     crews: BTreeMap<CrewId, u64>,
     schema: Schema,
@@ -64,40 +68,35 @@ impl LinkedCrews {
     pub(crate) fn leave(&mut self, crew: CrewId) {
         self.crews.remove(&crew);
     }
-}
 
-impl SchedulerState {
     /// A crew has the schema of this generation.
-    pub(in crate::shipping) fn note_known_schema(&mut self, crew: CrewId, generation: u64) {
-        if let Some(known) = self.crews.crews.get_mut(&crew) {
+    pub(crate) fn note_known_schema(&mut self, crew: CrewId, generation: u64) {
+        if let Some(known) = self.crews.get_mut(&crew) {
             *known = generation.max(*known);
         }
         self.tell_known_schema();
     }
 
     /// Tells all crews what all of them have, if that is more than before.
-    pub(in crate::shipping) fn tell_known_schema(&mut self) {
-        let generation = self.crews.crews.values().copied().min().unwrap_or_default();
-        if generation > self.crews.known {
-            self.crews.known = generation;
-            self.tell_crews(|| ToCrew::SchemaKnown { generation });
+    pub(crate) fn tell_known_schema(&mut self) {
+        let generation = self.crews.values().copied().min().unwrap_or_default();
+        if generation > self.known {
+            self.known = generation;
+            self.tell_all(|| ToCrew::SchemaKnown { generation });
         }
     }
 
     /// Tells all crews.
-    pub(in crate::shipping) fn tell_crews(&mut self, message: impl Fn() -> ToCrew) {
-        self.mail.extend(self.crews.crews.keys().map(|crew| (*crew, message())));
+    pub(crate) fn tell_all(&mut self, message: impl Fn() -> ToCrew) {
+        self.mail.extend(self.crews.keys().map(|crew| (*crew, message())));
     }
 
-    /// Once every replica has a change of the schema, the nodes read it, and others may begin transactions again.
-    pub(in crate::shipping) fn tell_new_schema(&mut self) {
-        if let Schema::Changing(before) = self.crews.schema
-            && self.is_idle()
-        {
-            let generation = before + 1;
-            self.crews.schema = Schema::Known(generation);
-            self.exclusive = None;
-            self.tell_crews(|| ToCrew::Schema { generation });
-        }
+    /// Every replica has the change of the schema, so the nodes read it. `false` if there was none.
+    pub(crate) fn finish_change(&mut self) -> bool {
+        let Schema::Changing(before) = self.schema else { return false };
+        let generation = before + 1;
+        self.schema = Schema::Known(generation);
+        self.tell_all(|| ToCrew::Schema { generation });
+        true
     }
 }

@@ -1,6 +1,6 @@
 //! The scheduler at the leader, as the sessions of a node see it ([`Scheduling`]), and the host of the lanes at this node.
 //!
-//! Requests go out on the link and are answered on it ([`super::messages`]). What runs at the replicas runs here, on connections of the
+//! Requests go out on the link and are answered on it ([`crate::coordinator::scheduler_messages`]). What runs at the replicas runs here, on connections of the
 //! sessions. Sessions outlive terms: what they were doing when the link ended is in [`super::remote_slots`].
 //!
 //! Invariant: what is under way belongs to one link. Runs of replicas differ between terms, so nothing of a former term is reported to
@@ -12,11 +12,13 @@ use cluster::ids::{CrewId, SessionId};
 use cluster::protocols::shipping::{SequenceNumber, Transaction, Work};
 use tokio::sync::{mpsc, watch};
 
-use super::messages::{Participation, Performed, RanStatement, StatementNumber, ToCrew, ToScheduler};
 use super::remote_slots::RemoteSlot;
 use super::remote_state::{Link, RemoteLane, RemoteState};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::Coordinator;
+use crate::coordinator::scheduler_messages::{
+    Participation, Performed, RanStatement, StatementNumber, ToCrew, ToScheduler,
+};
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::{self, Job};
 use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
@@ -156,14 +158,14 @@ impl Scheduling for RemoteScheduler {
         false
     }
 
-    fn read_schema(self: Arc<Self>) -> SchemaRead {
-        Box::pin(async move {
-            let before = *self.wanted_generation.borrow();
-            let mut known = self.known_generation.subscribe();
-            self.lock().send(ToScheduler::ChangedSchema);
-            // The next leader names a later generation anyway. The sender is ours, so it is there.
+    fn change_schema(&self) -> Option<SchemaRead> {
+        let before = *self.wanted_generation.borrow();
+        let mut known = self.known_generation.subscribe();
+        self.lock().send(ToScheduler::ChangedSchema);
+        Some(Box::pin(async move {
+            // The next leader names a later generation anyway. The sender lives as long as the process.
             let _ = known.wait_for(|known| *known > before).await;
-        })
+        }))
     }
 
     fn request(
@@ -231,7 +233,7 @@ impl RemoteScheduler {
                 }
                 return;
             }
-            ToCrew::Perform(performed) => return self.perform(&mut state, *performed),
+            ToCrew::Perform(performed) => return self.perform(&mut state, &performed),
             ToCrew::Answer { session, answer } => return state.answer(session, answer),
             ToCrew::Joined { run } => {
                 state.show(Participation { run, is_up: true });
@@ -267,8 +269,8 @@ impl RemoteScheduler {
     }
 
     /// Gives work to a transaction's lane at a replica.
-    fn perform(self: &Arc<Self>, state: &mut RemoteState, performed: Performed) {
-        let Performed { run, transaction, work, statement, identity } = performed;
+    fn perform(self: &Arc<Self>, state: &mut RemoteState, performed: &Performed) {
+        let Performed { run, transaction, work, statement, identity } = *performed;
         if !state.is_present(run) {
             return;
         }

@@ -15,7 +15,7 @@ use cluster::ids::Identity;
 use cluster::protocols::shipping::{Ending, Kind};
 use tokio::sync::mpsc;
 
-use super::messages::{LinkedAnswer, StatementNumber};
+use crate::coordinator::scheduler_messages::{LinkedAnswer, StatementNumber};
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::request::{Answer, Remains, RequestOutcome, SessionRequest};
 use crate::shipping::shipment::Reply;
@@ -47,14 +47,14 @@ enum RemoteTransaction {
 /// What a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    ForNothing,
-    ForBegin,
-    ForStatement,
-    ForEnd(Ending),
-    ForRead,
-    ForUpdate,
+    Nothing,
+    Begin,
+    Statement,
+    End(Ending),
+    Read,
+    Update,
     /// For the outcome of a commit, since the link has ended.
-    ForOutcome {
+    Outcome {
         identity: Identity,
         of: Undecided,
     },
@@ -73,7 +73,7 @@ impl RemoteSlot {
         connections: Arc<SessionConnections>,
         outcomes: mpsc::UnboundedSender<RequestOutcome>,
     ) -> Self {
-        let (transaction, waits) = (RemoteTransaction::None, Waits::ForNothing);
+        let (transaction, waits) = (RemoteTransaction::None, Waits::Nothing);
         Self { connections, outcomes, awaited: None, reply: None, transaction, waits }
     }
 
@@ -81,18 +81,18 @@ impl RemoteSlot {
     pub(super) fn ask(&mut self, request: &SessionRequest, statement: Option<StatementNumber>) {
         (self.awaited, self.reply) = (statement, None);
         self.waits = match request {
-            SessionRequest::Begin(_) => Waits::ForBegin,
+            SessionRequest::Begin(_) => Waits::Begin,
             SessionRequest::Execute(kind, ..) => {
                 if let (Kind::Write, RemoteTransaction::Open { has_written, .. }) =
                     (kind, &mut self.transaction)
                 {
                     *has_written = true;
                 }
-                Waits::ForStatement
+                Waits::Statement
             }
-            SessionRequest::End(ending) => Waits::ForEnd(*ending),
-            SessionRequest::SingleRead(..) => Waits::ForRead,
-            SessionRequest::SingleUpdate(..) => Waits::ForUpdate,
+            SessionRequest::End(ending) => Waits::End(*ending),
+            SessionRequest::SingleRead(..) => Waits::Read,
+            SessionRequest::SingleUpdate(..) => Waits::Update,
         };
     }
 
@@ -111,7 +111,7 @@ impl RemoteSlot {
 
     /// Whether what it waits for is an update that is a transaction of its own.
     pub(super) fn updates(&self) -> bool {
-        self.waits == Waits::ForUpdate
+        self.waits == Waits::Update
     }
 
     /// The scheduler has given its transaction an identity.
@@ -130,10 +130,10 @@ impl RemoteSlot {
     /// The scheduler answers.
     pub(super) fn answer(&mut self, answer: LinkedAnswer) {
         let ends = match self.waits {
-            Waits::ForEnd(_) | Waits::ForUpdate => true,
-            Waits::ForBegin => answer != LinkedAnswer::Done,
-            Waits::ForNothing | Waits::ForOutcome { .. } => return,
-            Waits::ForStatement | Waits::ForRead => false,
+            Waits::End(_) | Waits::Update => true,
+            Waits::Begin => answer != LinkedAnswer::Done,
+            Waits::Nothing | Waits::Outcome { .. } => return,
+            Waits::Statement | Waits::Read => false,
         };
         if ends {
             self.transaction = RemoteTransaction::None;
@@ -170,36 +170,36 @@ impl RemoteSlot {
             _ => None,
         };
         match (self.waits, undecided) {
-            (Waits::ForNothing, _) => {
+            (Waits::Nothing, _) => {
                 if transaction != RemoteTransaction::None {
                     self.transaction = RemoteTransaction::Void;
                 }
             }
-            (Waits::ForBegin | Waits::ForRead, _) | (Waits::ForUpdate, None) => self.give(Answer::Again),
-            (Waits::ForStatement, _) => self.give(Answer::LeaderLost),
-            (Waits::ForUpdate, Some(identity)) => {
-                self.waits = Waits::ForOutcome { identity, of: Undecided::Update };
+            (Waits::Begin | Waits::Read, _) | (Waits::Update, None) => self.give(Answer::Again),
+            (Waits::Statement, _) => self.give(Answer::LeaderLost),
+            (Waits::Update, Some(identity)) => {
+                self.waits = Waits::Outcome { identity, of: Undecided::Update };
             }
-            (Waits::ForEnd(Ending::Commit), Some(identity)) => {
-                self.waits = Waits::ForOutcome { identity, of: Undecided::Transaction };
+            (Waits::End(Ending::Commit), Some(identity)) => {
+                self.waits = Waits::Outcome { identity, of: Undecided::Transaction };
             }
             // What has only read is over, and each of its reads was in time.
-            (Waits::ForEnd(_), _) => self.give(Answer::Done),
-            (Waits::ForOutcome { .. }, _) => {}
+            (Waits::End(_), _) => self.give(Answer::Done),
+            (Waits::Outcome { .. }, _) => {}
         }
     }
 
     /// The transaction whose outcome the next leader has to say.
     pub(super) fn undecided(&self) -> Option<Identity> {
         match self.waits {
-            Waits::ForOutcome { identity, .. } => Some(identity),
+            Waits::Outcome { identity, .. } => Some(identity),
             _ => None,
         }
     }
 
     /// The next leader says what became of it.
     pub(super) fn settle(&mut self, is_committed: bool) {
-        let Waits::ForOutcome { of, .. } = self.waits else { return };
+        let Waits::Outcome { of, .. } = self.waits else { return };
         self.give(match of {
             _ if is_committed => Answer::Done,
             Undecided::Update => Answer::Again,
@@ -208,7 +208,7 @@ impl RemoteSlot {
     }
 
     fn give(&mut self, answer: Answer) {
-        (self.waits, self.awaited) = (Waits::ForNothing, None);
+        (self.waits, self.awaited) = (Waits::Nothing, None);
         // A session that has ended receives nothing.
         let _ = self.outcomes.send(RequestOutcome { answer, reply: self.reply.take(), lasting: None });
     }

@@ -7,12 +7,12 @@ use cluster::ids::{CrewId, ReplicaId, SessionId};
 use cluster::protocols::shipping::{Kind, SequenceNumber, StatementId, Transaction};
 use tokio::sync::mpsc;
 
-use super::messages::{
-    LinkedAnswer, LinkedRequest, LinkedStatement, Participation, StatementNumber, ToScheduler,
-};
 use super::remote_slots::RemoteSlot;
 use crate::capture::vouch::Voucher;
 use crate::coordinator::Coordinator;
+use crate::coordinator::scheduler_messages::{
+    LinkedAnswer, LinkedRequest, LinkedStatement, Participation, StatementNumber, ToScheduler,
+};
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::Job;
 use crate::shipping::replica_run::ReplicaRun;

@@ -66,7 +66,9 @@ impl Scheduler {
                     active.writes.iter().skip(done).copied().collect()
                 }
             };
-            left.iter().for_each(|write| self.loads.take(index, write.cost_us));
+            for write in left {
+                self.loads.take(index, write.cost_us);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the sessions of a node and the scheduler at the leader say to each other, in order in each direction.
+//! Where statements are shipped: what the sessions of a node and the scheduler at the leader say to each other, in order in each direction.
 //!
 //! ```text
 //! node                                        leader
@@ -19,14 +19,21 @@
 //!
 //! Invariant: a node knows the identity of a transaction before that can be committed anywhere.
 
-use cluster::ids::{CrewId, FragmentId, Identity, Incarnation, SessionId};
+use cluster::ids::{CrewId, FragmentId, Identity, Incarnation, ReplicaId, SessionId};
 use cluster::parts::lock_queues::Mode;
 use cluster::protocols::shipping::{Ending, Kind, SequenceNumber, Transaction, Work};
 use cluster::record::Shipped;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::vouch::Voucher;
-use crate::shipping::replica_run::ReplicaRun;
+
+/// A replica between two losses. Reports of an earlier run are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ReplicaRun {
+    pub(crate) replica: ReplicaId,
+    /// Number of its losses.
+    pub(crate) incarnation: Incarnation,
+}
 
 /// The number that a node has given to a statement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -136,7 +143,7 @@ pub(crate) struct Participation {
 }
 
 /// Work for a replica.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Performed {
     pub(crate) run: ReplicaRun,
     pub(crate) transaction: Transaction,
