@@ -60,6 +60,8 @@ struct Queue {
     /// The operations after that.
     pending: VecDeque<Work>,
     running: Option<Work>,
+    /// All writes, if it is done again.
+    again: Option<Box<[Operation]>>,
 }
 
 impl Queue {
@@ -73,6 +75,17 @@ impl Queue {
         } else {
             self.pending.push_back(work);
         }
+    }
+
+    /// Drops what is still to be done, and does the whole transaction again. Returns the time that this adds, and the time of what
+    /// was dropped.
+    fn do_again(&mut self, writes: &[Operation], is_new: bool) -> (u64, u64) {
+        let dropped_us = self.clear();
+        let restart = [Work::Restart].into_iter().filter(|_| !is_new);
+        let all = writes.iter().map(|write| Work::Run(*write)).chain([Work::End(Ending::Commit)]);
+        restart.chain(all).for_each(|work| self.push(work));
+        self.again = Some(writes.into());
+        (writes.iter().map(|write| u64::from(write.cost_us)).sum(), dropped_us)
     }
 
     /// Drops what is still to be done. Returns the time that it would have taken.
@@ -240,13 +253,17 @@ impl Proxy {
         queue.is_some_and(|queue| queue.running.is_some())
     }
 
-    /// What the database was doing for a numbered transaction is lost with its connection. The next thing is done. To be called only if
-    /// it did something before the transaction was undone, or was to be done again.
+    /// What the database was doing for a numbered transaction is lost with its connection. A transaction that is done again is done from
+    /// its beginning; of another one the next thing is done, so it has to be undone or done again first.
     pub fn lost(&mut self, number: SequenceNumber, out: &mut Vec<ProxyOutput>) {
         let name = Transaction::Numbered(number);
         let Some(queue) = self.transactions.get_mut(name) else { return };
         let Some(work) = queue.running.take() else { return };
         self.load_us = self.load_us.saturating_sub(u64::from(work.cost().0));
+        if let Some(writes) = queue.again.take() {
+            let (added_us, dropped_us) = queue.do_again(&writes, false);
+            self.load_us = (self.load_us + added_us).saturating_sub(dropped_us);
+        }
         self.advance(name, out);
     }
 
@@ -296,12 +313,9 @@ impl Proxy {
             return;
         }
         let queue = self.transactions.of(name);
-        let all = writes.iter().map(|write| Work::Run(*write)).chain([Work::End(Ending::Commit)]);
         queue.is_quiet = true;
-        let dropped_us = queue.clear();
-        let added_us: u64 = writes.iter().map(|write| u64::from(write.cost_us)).sum();
+        let (added_us, dropped_us) = queue.do_again(writes, is_new);
         self.load_us = (self.load_us + added_us).saturating_sub(dropped_us);
-        [Work::Restart].into_iter().filter(|_| !is_new).chain(all).for_each(|work| queue.push(work));
         if is_new {
             self.gate.arrive(number.0, Arrival::Locks(name, locks));
             self.pass(out);
@@ -324,7 +338,7 @@ impl Proxy {
         }
         // Its lock request may still wait for its turn.
         let queue = self.transactions.of(name);
-        queue.is_quiet = true;
+        (queue.is_quiet, queue.again) = (true, None);
         self.load_us = self.load_us.saturating_sub(queue.clear());
         queue.push(Work::End(Ending::Abort));
         self.advance(name, out);
