@@ -5,10 +5,10 @@
 //!
 //! When a replica is lost, transactions that waited for its reply wait for the others' only, and reads that ran there are sent
 //! to another one: all the others have, or will have, the locks and the writes of the transaction as well. Where reads go is in
-//! `reads`, and what becomes of a session's transactions when its connections are lost in `session_loss`.
+//! `reads`, and what becomes of a session's transactions when its connections are lost in `crew_loss`.
 
+mod crew_loss;
 mod reads;
-mod session_loss;
 
 use std::collections::BTreeMap;
 
@@ -419,7 +419,9 @@ impl Scheduler {
 
     /// A replica has done the next of its replicated operations.
     fn progress(&mut self, index: usize, number: SequenceNumber, out: &mut Vec<Output>) {
-        let Some(active) = self.actives.get_mut(number) else { return };
+        // What is being adopted is sent again, so a report on it is about what its lost session has asked.
+        let active = self.actives.get_mut(number).filter(|active| active.stage != Stage::Adopting);
+        let Some(active) = active else { return };
         active.done[index] += 1;
         if active.done[index] < active.sent {
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::ids::{DatabaseId, FragmentId, ReplicaId, SessionId};
+use crate::ids::{CrewId, DatabaseId, FragmentId, ReplicaId, SessionId};
 use crate::parts::lock_queues::{LockSet, Mode};
 
 use super::{
@@ -134,11 +134,11 @@ impl Stage {
         self.carry_out(out);
     }
 
-    /// A session is lost, and what its connections were doing.
-    pub(crate) fn lose_session(&mut self, session: u64) {
-        self.trace.push(format!("s{session} lost"));
+    /// The sessions of a crew are lost, and what their connections were doing.
+    pub(crate) fn lose_crew(&mut self, crew: CrewId) {
+        self.trace.push(format!("crew {} lost", crew.0));
         let mut out = Vec::new();
-        let own = self.scheduler.session_lost(SessionId(session), &mut out);
+        let own = self.scheduler.crew_lost(crew, &mut out);
         let working: Vec<Vec<SequenceNumber>> = (0..self.proxies.len())
             .map(|replica| {
                 let worked = |number: &SequenceNumber| {

@@ -62,9 +62,9 @@ impl CrewService {
         let sessions: Vec<SessionId> =
             state.sessions.keys().copied().filter(|session| session.crew() == crew).collect();
         let mut out = Vec::new();
-        for session in &sessions {
-            state.scheduler.session_lost(*session, &mut out);
-            state.forget_session(*session);
+        state.scheduler.crew_lost(crew, &mut out);
+        for session in sessions {
+            state.forget_session(session);
         }
         for transaction in state.active.values_mut() {
             if matches!(transaction.site, LaneSite::Crew(at) if at == crew) {
