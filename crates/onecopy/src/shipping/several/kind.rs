@@ -48,10 +48,9 @@ impl ShippingOfSeveral {
 
     /// A term of this node begins.
     pub(crate) fn begin(&self, replicas: &[ReplicaId], term: Term) -> Result<(), ShippingError> {
-        // Every change of the schema is a record, so no former term has named so late a generation.
-        let generation = term.last.0 + 1;
+        let epoch = term.epoch;
         let shipping = Shipping::new(self.options, replicas, term)?;
-        shipping.lock().linked.begin(generation);
+        shipping.lock().linked.begin(epoch);
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(shipping));
         Ok(())
     }

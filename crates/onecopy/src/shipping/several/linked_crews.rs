@@ -5,10 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use cluster::ids::CrewId;
+use cluster::ids::{CrewId, Epoch};
 
 use super::crew_statements::CrewStatements;
 use crate::coordinator::scheduler_messages::ToCrew;
+
+/// The lower bits of a generation count the changes of one term, and the term is above them. So a node's catalogue, which only takes
+/// later generations, takes the first one of any later term, however many changes a term has announced that were rolled back.
+const CHANGES_BITS: u32 = 32;
 
 /// Where the schema of the cluster is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +41,9 @@ pub(crate) struct LinkedCrews {
 }
 
 impl LinkedCrews {
-    /// Crews will join, and know the schema by this generation at first.
-    pub(crate) fn begin(&mut self, generation: u64) {
-        self.schema = Schema::Known(generation);
+    /// Crews will join in this term.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        self.schema = Schema::Known(u64::from(epoch.0) << CHANGES_BITS);
     }
 
     /// The generation of catalogues that have the present schema; `None` if the node is alone.
@@ -98,5 +102,23 @@ impl LinkedCrews {
         self.schema = Schema::Known(generation);
         self.tell_all(|| ToCrew::Schema { generation });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_term_has_later_generations() {
+        let mut crews = LinkedCrews::default();
+        crews.begin(Epoch(4));
+        for _ in 0..1_000 {
+            crews.change_schema();
+            assert!(crews.finish_change());
+        }
+        let mut next = LinkedCrews::default();
+        next.begin(Epoch(5));
+        assert!(next.generation() > crews.generation());
     }
 }
