@@ -123,7 +123,10 @@ impl SchedulerClient {
                 let hint = "A read needs a replica with all its tables, and a write needs them at each holder of what it writes. SHOW PLACEMENT says what each replica holds.";
                 Err(Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, text, hint).into())
             }
-            Answer::Again => Ok(None),
+            Answer::Again => {
+                self.wait_for(&mut changes, is_in_transaction).await?;
+                Ok(None)
+            }
             Answer::StoreIsFull => Err(store_is_full().into()),
             Answer::LeaderLost => {
                 self.gave_up = true;
