@@ -11,6 +11,7 @@ pub mod check;
 pub mod dice;
 pub mod hashes;
 pub mod history;
+mod interactions;
 pub mod mutants;
 pub mod nodes;
 pub mod paper;

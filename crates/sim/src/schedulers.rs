@@ -10,9 +10,7 @@
 //!
 //! Not here: a scheduler or a replica that comes back while others work.
 
-mod clients;
 mod draw;
-mod judge;
 pub mod mutants;
 mod replica;
 mod restart;

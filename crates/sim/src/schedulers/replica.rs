@@ -3,18 +3,11 @@
 use std::collections::BTreeMap;
 
 use cluster::protocols::shipping::{
-    Ending, Kind, Proxy, ProxyState, RoutedOutput, SchedulerId, SequenceNumber, SharedProxy, StatementId,
-    ToProxy, Transaction, Work,
+    Ending, Kind, Proxy, ProxyState, RoutedOutput, SchedulerId, SharedProxy, StatementId, ToProxy,
+    Transaction, Work,
 };
 
-use super::draw::TABLES;
-
-/// The writes of a table: number and statement.
-pub(super) type Rows = Vec<(SequenceNumber, StatementId)>;
-/// For each statement, the tables that it touches.
-pub(super) type Texts = BTreeMap<StatementId, Vec<usize>>;
-/// What a read sees of each of its tables.
-pub(super) type Seen = Vec<(usize, Vec<StatementId>)>;
+use crate::interactions::programs::{Rows, Seen, TABLES, Texts};
 
 /// A copy of a database, with what it has.
 #[derive(Clone, Debug, Default)]

@@ -8,13 +8,14 @@ use cluster::protocols::shipping::{
     SchedulerId, SequenceNumber, StatementId, ToPeer, ToProxy, Transaction,
 };
 
-use super::clients::Client;
 use super::draw::{Fault, Plan};
-use super::judge::{Told, judge};
-use super::replica::{Replica, Seen, Texts};
+use super::replica::Replica;
 use super::{Counts, Switches, Verdict};
 use crate::agenda::Agenda;
 use crate::dice::Dice;
+use crate::interactions::clients::Client;
+use crate::interactions::judge::{Told, judge};
+use crate::interactions::programs::{Seen, Texts};
 use crate::trace::{Stage, Trace};
 
 /// A run that takes more is stuck.
@@ -252,7 +253,7 @@ impl World {
                 }
                 self.tell_all(from);
                 for client in 0..self.clients.len() {
-                    if self.clients[client].scheduler == index {
+                    if self.clients[client].server == index {
                         let after_us = self.dice.delay(FIND_OUT_US);
                         self.agenda.enter(after_us, Happening::Cut(client, self.clients[client].session));
                     }
@@ -425,7 +426,7 @@ impl World {
     fn ask(&mut self, client: usize) {
         let now_us = self.agenda.now_us();
         let one = &mut self.clients[client];
-        let (session, scheduler) = (one.session, End::Scheduler(one.scheduler));
+        let (session, scheduler) = (one.session, End::Scheduler(one.server));
         let Some(request) = one.next_request(now_us) else { return };
         let is_over = request == Request::InteractionOver;
         self.send(End::Client(client), scheduler, Message::Request(session, request));

@@ -1,27 +1,26 @@
-//! What several schedulers promise, looked at when a run has ended.
+//! What schedulers that ship statements promise, looked at when a run has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::protocols::shipping::{SequenceNumber, StatementId};
 
-use super::draw::TABLES;
-use super::replica::{Rows, Seen};
+use super::programs::{Rows, Seen, TABLES};
 
 /// A transaction as its client knows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Told {
-    pub(super) asked_us: u64,
+pub(crate) struct Told {
+    pub(crate) asked_us: u64,
     /// When its commit was acknowledged, if it was.
-    pub(super) committed_us: Option<u64>,
+    pub(crate) committed_us: Option<u64>,
     /// The client has ended it without a commit, and was told so.
-    pub(super) is_undone: bool,
-    pub(super) writes: Vec<StatementId>,
+    pub(crate) is_undone: bool,
+    pub(crate) writes: Vec<StatementId>,
     /// Each read: when it was asked and answered, and what it saw.
-    pub(super) reads: Vec<(u64, u64, Seen)>,
+    pub(crate) reads: Vec<(u64, u64, Seen)>,
 }
 
 /// Compares what clients were told with the tables of all replicas.
-pub(super) fn judge(told: &[Told], replicas: &[&[Rows; TABLES]]) -> Vec<String> {
+pub(crate) fn judge(told: &[Told], replicas: &[&[Rows; TABLES]]) -> Vec<String> {
     let Some((first, others)) = replicas.split_first() else { return vec!["no replica is left".to_owned()] };
     let mut findings = Vec::new();
     for (number, other) in (2..).zip(others) {

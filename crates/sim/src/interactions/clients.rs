@@ -1,22 +1,21 @@
-//! A client: its web interactions go to one scheduler each, dealt in turn (section 3.2).
+//! A client: its web interactions go to one scheduler, or one node, each.
 
 use std::collections::VecDeque;
 
 use cluster::ids::SessionId;
 use cluster::protocols::shipping::{Answer, Ending, Kind, Request, StatementId};
 
-use super::draw::{Program, locks, operation};
 use super::judge::Told;
-use super::replica::{Seen, Texts};
+use super::programs::{Program, Seen, Texts, locks, operation};
 use crate::dice::Dice;
 
 /// The requests of one client.
 #[derive(Debug)]
-pub(super) struct Client {
-    /// Names this client on its present scheduler; another one for each interaction.
-    pub(super) session: SessionId,
-    /// The scheduler of the present interaction.
-    pub(super) scheduler: usize,
+pub(crate) struct Client {
+    /// Names this client at its present server; another one for each interaction.
+    pub(crate) session: SessionId,
+    /// The scheduler or node of the present interaction.
+    pub(crate) server: usize,
     interactions: usize,
     requests: VecDeque<Request>,
     /// The request that is outstanding.
@@ -24,14 +23,14 @@ pub(super) struct Client {
     asked_us: u64,
     /// The transaction under way, the last of `told`.
     is_open: bool,
-    pub(super) told: Vec<Told>,
+    pub(crate) told: Vec<Told>,
 }
 
 impl Client {
-    pub(super) fn new(interactions: usize) -> Self {
+    pub(crate) fn new(interactions: usize) -> Self {
         Self {
             session: SessionId(0),
-            scheduler: 0,
+            server: 0,
             interactions,
             requests: VecDeque::new(),
             asked: None,
@@ -42,25 +41,25 @@ impl Client {
     }
 
     /// Whether it has done all its interactions.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.interactions == 0 && self.requests.is_empty() && self.asked.is_none()
     }
 
     /// Whether it waits for an answer.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.asked.is_some()
     }
 
     /// Begins the next interaction, if there is one.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         session: SessionId,
-        scheduler: usize,
+        server: usize,
         dice: &mut Dice,
         texts: &mut Texts,
     ) -> bool {
         let Some(left) = self.interactions.checked_sub(1) else { return false };
-        (self.interactions, self.session, self.scheduler) = (left, session, scheduler);
+        (self.interactions, self.session, self.server) = (left, session, server);
         for _ in 0..dice.between(1, 3) {
             self.add(Program::draw(dice), dice, texts);
         }
@@ -94,7 +93,7 @@ impl Client {
     }
 
     /// The next request of the interaction; `None` when it is over.
-    pub(super) fn next_request(&mut self, now_us: u64) -> Option<Request> {
+    pub(crate) fn next_request(&mut self, now_us: u64) -> Option<Request> {
         let request = self.requests.pop_front()?;
         if !self.is_open && request != Request::InteractionOver {
             self.told.push(Told { asked_us: now_us, ..Told::default() });
@@ -115,7 +114,7 @@ impl Client {
     }
 
     /// An answer has come, with what a read has seen. Returns what should not be.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         answer: Answer,
         now_us: u64,
@@ -147,8 +146,8 @@ impl Client {
         None
     }
 
-    /// Its scheduler has failed. What became of the transaction under way is unknown; without a commit it is undone.
-    pub(super) fn cut(&mut self) {
+    /// Its server has failed. What became of the transaction under way is unknown; without a commit it is undone.
+    pub(crate) fn cut(&mut self) {
         let may_commit = matches!(self.asked, Some(Request::SingleUpdate(..) | Request::End(Ending::Commit)));
         if let Some(told) = self.told.last_mut().filter(|_| self.is_open && !may_commit) {
             told.is_undone = true;
