@@ -1,4 +1,4 @@
-//! `sim --protocol c-jdbc`, `sim --nodes` and `sim --schedulers`: seeds, mutants and one trace of the worlds beside the main one.
+//! `sim --protocol c-jdbc`, `sim --nodes`, `sim --schedulers` and `sim --linked`: seeds, mutants and one trace of the worlds beside the main one.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use cluster::protocols::rows::Choices;
 use sim::c_jdbc::mutants::MUTANTS;
 use sim::c_jdbc::{self, Counts};
 use sim::check::Anomaly;
-use sim::{nodes, schedulers};
+use sim::{linked_sessions, nodes, schedulers};
 
 use super::{Failed, Options};
 
@@ -155,6 +155,46 @@ fn hunt_schedulers(options: &Options) -> Result<(), Failed> {
         let mut switches = schedulers::Switches::default();
         (mutant.switch)(&mut switches);
         let finding = |seed| schedulers::run_seed(seed, switches, false).findings.into_iter().next();
+        let mut seeds = options.seed..options.seed + options.seeds;
+        let found = seeds.find_map(|seed| finding(seed).map(|text| (seed - options.seed + 1, text)));
+        survivors += u64::from(found.is_none());
+        let (seeds, text) =
+            found.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
+        println!("| {} | {seeds} | {} |", mutant.name, text.chars().take(100).collect::<String>());
+    }
+    if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }
+}
+
+/// Runs the seeds of linked sessions, or their mutants.
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+pub(super) fn linked(options: &Options) -> Result<(), Failed> {
+    if options.mutants {
+        return hunt_linked(options);
+    }
+    let count = if options.trace { 1 } else { options.seeds };
+    let (mut failed, mut counts) = (0, linked_sessions::Counts::default());
+    for seed in options.seed..options.seed + count {
+        let verdict = linked_sessions::run_seed(seed, linked_sessions::Switches::default(), options.trace);
+        print!("{}", verdict.trace);
+        counts.add(verdict.counts);
+        if let Some(finding) = verdict.findings.first() {
+            failed += 1;
+            println!("seed {seed} of linked sessions at commit {}: {finding}", options.commit);
+        }
+    }
+    println!("{count} seeds of linked sessions, {failed} failed; {counts:?}");
+    if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn hunt_linked(options: &Options) -> Result<(), Failed> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survivors = 0;
+    println!("| rule off | seeds until found | example |\n|---|---|---|");
+    let mutants = linked_sessions::mutants::MUTANTS;
+    for mutant in mutants.iter().filter(|mutant| mutant.name.contains(&options.only)) {
+        let switches = linked_sessions::Switches::without(mutant.rule);
+        let finding = |seed| linked_sessions::run_seed(seed, switches, false).findings.into_iter().next();
         let mut seeds = options.seed..options.seed + options.seeds;
         let found = seeds.find_map(|seed| finding(seed).map(|text| (seed - options.seed + 1, text)));
         survivors += u64::from(found.is_none());

@@ -12,6 +12,7 @@ pub mod dice;
 pub mod hashes;
 pub mod history;
 mod interactions;
+pub mod linked_sessions;
 pub mod mutants;
 pub mod nodes;
 pub mod paper;

@@ -46,6 +46,9 @@ struct Options {
     /// Run several schedulers that ship statements, in a world of their own.
     #[arg(long, conflicts_with = "nodes")]
     schedulers: bool,
+    /// Run nodes whose sessions share a scheduler that ships statements, in a world of their own.
+    #[arg(long, conflicts_with_all = ["nodes", "schedulers"])]
+    linked: bool,
     /// Under `c-jdbc`, which statements wait; drawn by each seed if it is left out.
     #[arg(long, value_name = "LEVEL", value_parser = ["pass-through", "optimistic", "pessimistic"])]
     level: Option<String>,
@@ -177,6 +180,9 @@ fn main() -> Result<(), Failed> {
     }
     if options.nodes {
         return command::nodes(&options);
+    }
+    if options.linked {
+        return command::linked(&options);
     }
     if options.schedulers {
         return command::schedulers(&options);

@@ -146,6 +146,32 @@ impl Client {
         None
     }
 
+    /// What it waits for an answer to.
+    pub(crate) fn asked(&self) -> Option<&Request> {
+        self.asked.as_ref()
+    }
+
+    /// The transaction under way was rolled back. What it would have asked is left out.
+    pub(crate) fn undone(&mut self) {
+        if let Some(told) = self.told.last_mut() {
+            told.is_undone = true;
+        }
+        self.leave_out();
+        self.is_open = false;
+    }
+
+    /// A read was lost, and the transaction can only be ended.
+    pub(crate) fn lost(&mut self) {
+        self.leave_out();
+        self.requests.push_front(Request::End(Ending::Abort));
+    }
+
+    fn leave_out(&mut self) {
+        if !matches!(self.asked.take(), Some(Request::End(_))) {
+            while self.requests.pop_front().is_some_and(|request| !matches!(request, Request::End(_))) {}
+        }
+    }
+
     /// Its server has failed. What became of the transaction under way is unknown; without a commit it is undone.
     pub(crate) fn cut(&mut self) {
         let may_commit = matches!(self.asked, Some(Request::SingleUpdate(..) | Request::End(Ending::Commit)));
