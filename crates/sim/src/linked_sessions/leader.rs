@@ -316,23 +316,22 @@ impl Leading {
     /// Gives a session the answer to its request.
     fn answer(&mut self, session: SessionId, answer: Answer, out: &mut Vec<Output>) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
-        let told = match (slot.update.take(), answer) {
+        let (request, next) = match (slot.update.take(), answer) {
             (Some(UpdateStep::Begins(operation)), Answer::Done) => {
-                slot.update = Some(UpdateStep::Runs);
-                return drop(self.pass(session, Request::Execute(operation), out));
+                (Request::Execute(operation), UpdateStep::Runs)
             }
             (Some(UpdateStep::Runs), Answer::Done) => {
-                slot.update = Some(UpdateStep::Ends(Answer::Done));
-                return drop(self.pass(session, Request::End(Ending::Commit), out));
+                (Request::End(Ending::Commit), UpdateStep::Ends(Answer::Done))
             }
-            (Some(UpdateStep::Runs), answer) => {
-                slot.update = Some(UpdateStep::Ends(answer));
-                return drop(self.pass(session, Request::End(Ending::Abort), out));
+            (Some(UpdateStep::Runs), answer) => (Request::End(Ending::Abort), UpdateStep::Ends(answer)),
+            (None | Some(UpdateStep::Begins(_) | UpdateStep::Ends(Answer::Done)), told)
+            | (Some(UpdateStep::Ends(told)), _) => {
+                let at_node = SessionId(session.counter());
+                return self.out.mail.push((session.crew(), ToNode::Answer(at_node, told)));
             }
-            (None | Some(UpdateStep::Begins(_) | UpdateStep::Ends(Answer::Done)), answer)
-            | (Some(UpdateStep::Ends(answer)), _) => answer,
         };
-        self.out.mail.push((session.crew(), ToNode::Answer(SessionId(session.counter()), told)));
+        slot.update = Some(next);
+        self.pass(session, request, out);
     }
 
     /// Passes a request to the scheduler. Returns the number of a transaction that begins.

@@ -4,7 +4,7 @@ use cluster::ids::CrewId;
 
 use super::{Event, Happening, Process, World};
 use crate::linked_sessions::Rule;
-use crate::linked_sessions::messages::{Parcel, ToLeader};
+use crate::linked_sessions::messages::{Parcel, ToLeader, ToNode};
 use crate::linked_sessions::node::Output;
 use crate::trace::Stage;
 
@@ -25,6 +25,8 @@ pub(super) struct Link {
     pub(super) term: u64,
     to_leader: Way,
     to_node: Way,
+    /// The leader has found out that it has ended.
+    has_left: bool,
 }
 
 impl World {
@@ -36,7 +38,7 @@ impl World {
         let crew = CrewId(self.names.crew);
         at.sessions.connect(crew, term);
         let (to_leader, to_node) = (Way::default(), Way::default());
-        self.links.insert(crew, Link { node, leader, term, to_leader, to_node });
+        self.links.insert(crew, Link { node, leader, term, to_leader, to_node, has_left: false });
         self.say(Stage::Recover, || format!("node {} links crew {}", node.node, crew.0));
         let after_us = self.message_us();
         self.enter_at(after_us, leader, Event::Hello(crew));
@@ -47,7 +49,7 @@ impl World {
 
     /// A node wants to join, which it can when its former crew has left.
     pub(super) fn admit(&mut self, leader: Process, crew: CrewId) {
-        let Some(link) = self.links.get(&crew) else { return };
+        let Some(link) = self.links.get(&crew).filter(|link| !link.has_left) else { return };
         let (node, term) = (link.node.node, link.term);
         let leads = self.nodes[leader.node].leading.as_mut().filter(|leading| leading.term == term);
         let Some(leading) = leads else { return self.break_link(crew) };
@@ -101,6 +103,7 @@ impl World {
                 }
             }
             Parcel::ToNode(message) => {
+                self.counts.outcomes += u64::from(matches!(message, ToNode::Outcome(..)));
                 let sessions = &mut self.nodes[process.node].sessions;
                 if sessions.link.is_some_and(|link| link.crew == crew) {
                     let mut out = Vec::new();
@@ -152,8 +155,9 @@ impl World {
 
     /// An end finds out that its link has ended.
     pub(super) fn link_ends(&mut self, process: Process, crew: CrewId) {
-        let link = &self.links[&crew];
+        let Some(link) = self.links.get_mut(&crew) else { return };
         let (is_leader, is_node) = (link.leader == process, link.node == process);
+        link.has_left |= is_leader;
         let term = link.term;
         if is_leader
             && let Some(leading) = self.nodes[process.node].leading.as_mut()
