@@ -4,8 +4,9 @@ use cluster::protocols::shipping::SequenceNumber;
 
 use super::{Event, Happening, LEASE_US, Node, Process, World};
 use crate::linked_sessions::Rule;
+use crate::linked_sessions::database::Database;
 use crate::linked_sessions::draw::NODES;
-use crate::linked_sessions::leader::Leading;
+use crate::linked_sessions::leader::{AtLeader, Leading};
 use crate::linked_sessions::log::Record;
 use crate::trace::Stage;
 
@@ -110,7 +111,11 @@ impl World {
         }
         let reply = match ask {
             LogAsk::Claim if !self.is_alive(from) => return,
-            LogAsk::Claim => LogReply::Claimed(self.log.claim()),
+            LogAsk::Claim => {
+                // The last one that claims leads.
+                self.chair.chosen = Some(from);
+                LogReply::Claimed(self.log.claim())
+            }
             LogAsk::Read(term) => LogReply::Records(term, self.log.records.clone()),
             LogAsk::Append(term, number, record) => {
                 self.say(Stage::Propagate, || format!("the log is asked to take {record:?}"));
@@ -203,7 +208,13 @@ impl World {
     fn is_settled(&self) -> bool {
         let leads = |node: &Node| {
             node.leading.as_ref().is_some_and(|leading| {
-                leading.term == self.log.claimed && leading.scheduler.active() == 0 && leading.all_are_up()
+                let is_watched = |(at, database): (&AtLeader, &Database)| {
+                    at.watch.is_some_and(|watch| database.has(watch))
+                };
+                let is_idle = leading.scheduler.active() == 0 && leading.all_are_up();
+                leading.term == self.log.claimed
+                    && is_idle
+                    && leading.replicas.iter().zip(&self.databases).all(is_watched)
             })
         };
         self.chair.faults_left == 0 && self.clients_are_over() && self.nodes.iter().any(leads)
