@@ -88,6 +88,8 @@ struct Node {
     /// What waits until it wakes up.
     waiting: VecDeque<Event>,
     is_cut: bool,
+    /// The last term that it has claimed.
+    claimed: u64,
     roster: Option<(Process, u64)>,
     sessions: Sessions,
     leading: Option<Leading>,

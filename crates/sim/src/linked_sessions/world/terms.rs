@@ -135,7 +135,9 @@ impl World {
 
     pub(super) fn log_replies(&mut self, process: Process, reply: LogReply) {
         match reply {
+            LogReply::Claimed(term) if term < self.nodes[process.node].claimed => {}
             LogReply::Claimed(term) => {
+                self.nodes[process.node].claimed = term;
                 let waits = self.switches.has(Rule::LeaseIsAwaited);
                 let after_us = if waits { LEASE_US } else { 0 };
                 self.say(Stage::Recover, || format!("node {} has term {term}", process.node));
@@ -165,6 +167,9 @@ impl World {
     }
 
     fn begin_term(&mut self, process: Process, term: u64, records: Vec<Record>) {
+        if term != self.nodes[process.node].claimed {
+            return;
+        }
         self.counts.terms += 1;
         self.say(Stage::Recover, || format!("term {term} of node {} begins", process.node));
         let mut leading = Leading::new(term, self.plan.choices, self.plan.replicas, self.switches);
