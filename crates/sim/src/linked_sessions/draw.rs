@@ -49,13 +49,23 @@ pub(super) struct Plan {
     pub(super) log_us: u64,
     /// The typical time until a failure is noticed.
     pub(super) notice_us: u64,
+    /// How often, in a hundred looks, the leader begins to bring a replica back.
+    pub(super) return_percent: u64,
     pub(super) faults: Vec<(u64, Fault)>,
 }
 
 impl Plan {
     pub(super) fn draw(dice: &mut Dice) -> Self {
         let replicas = *dice.pick(&[2, 2, 3]);
-        let faults = (0..dice.between(1, 7)).map(|_| Self::fault(dice, replicas)).collect();
+        let mut faults: Vec<_> = (0..dice.between(1, 7)).map(|_| Self::fault(dice, replicas)).collect();
+        if dice.percent(25) {
+            // A server crashes while it is asked to end what a lost node has begun.
+            let (at_us, node) = (dice.below(FAULTS_WITHIN_US), dice.index(NODES));
+            let lost = dice.between(1, 3) as usize;
+            let crash = Fault::Crash { replica: dice.index(replicas), lost, away_us: dice.between(1, 300) };
+            faults.push((at_us, Fault::Break(node)));
+            faults.push((at_us + dice.below(4_000), crash));
+        }
         Self {
             choices: *dice.pick(&PROTOCOLS),
             replicas,
@@ -65,6 +75,7 @@ impl Plan {
             work_us: *dice.pick(&[50, 300, 1_000]),
             log_us: *dice.pick(&[20, 200, 1_000]),
             notice_us: *dice.pick(&[200, 2_000, 5_000]),
+            return_percent: *dice.pick(&[10, 40, 100]),
             faults,
         }
     }
@@ -72,12 +83,12 @@ impl Plan {
     fn fault(dice: &mut Dice, replicas: usize) -> (u64, Fault) {
         let which = if dice.percent(60) { Which::Leader } else { Which::Node(dice.index(NODES)) };
         let away_us = dice.between(300, 20_000);
-        let fault = match dice.below(12) {
+        let fault = match dice.below(14) {
             0..2 => Fault::Kill(which, away_us),
             2..4 => Fault::Pause(which, away_us),
-            4 => Fault::Cut(which, away_us),
-            5..8 => Fault::Break(dice.index(NODES)),
-            8..10 => Fault::Depose,
+            4..6 => Fault::Cut(which, away_us),
+            6..9 => Fault::Break(dice.index(NODES)),
+            9..11 => Fault::Depose,
             _ => Fault::Crash {
                 replica: dice.index(replicas),
                 lost: dice.index(4),

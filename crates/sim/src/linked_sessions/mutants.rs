@@ -17,8 +17,6 @@ pub enum Rule {
     OrphansAsk,
     /// What is done in place of a lost crew is done at the run of the server that was fenced.
     OrphansAreVouched,
-    /// What a replica lacks is run in the order of numbers.
-    LogIsRunByNumber,
     /// Replicas are told to commit what is durable.
     LogIsAwaited,
     /// What a lost crew has not decided is undone, and what it has is completed.
@@ -61,7 +59,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("the backends of a lost node stay", Rule::LostCrewsAreFenced),
     mutant("what a lost node has committed is done again", Rule::OrphansAsk),
     mutant("a lost node's work goes on at a server that has crashed", Rule::OrphansAreVouched),
-    mutant("the log is run as it lies", Rule::LogIsRunByNumber),
     mutant("a commit does not wait for the log", Rule::LogIsAwaited),
     mutant("a lost node's open transactions stay", Rule::LostCrewsEnd),
     mutant("a lost node's ended sessions are forgotten", Rule::EndedSessionsCount),

@@ -124,9 +124,7 @@ impl Leading {
             !rejoin.has.contains(&identity) && (!is_own || is_due)
         };
         let mut lacks: Vec<Record> = self.records.iter().filter(is_lacked).cloned().collect();
-        if self.switches.has(Rule::LogIsRunByNumber) {
-            lacks.sort_by_key(|record| record.identity);
-        }
+        lacks.sort_by_key(|record| record.identity);
         rejoin.lacks = lacks.into();
     }
 

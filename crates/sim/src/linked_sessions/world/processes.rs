@@ -71,6 +71,8 @@ impl World {
         }
         let next = if leading.rejoins.contains_key(&replica) {
             leading.looks_at_log(replica)
+        } else if !self.dice.percent(self.plan.return_percent) {
+            return;
         } else {
             self.names.backend += 1;
             leading.rejoins.insert(replica, Rejoin::new(run, self.names.backend));

@@ -170,6 +170,7 @@ impl World {
         if term != self.nodes[process.node].claimed {
             return;
         }
+        self.step_down(process);
         self.counts.terms += 1;
         self.say(Stage::Recover, || format!("term {term} of node {} begins", process.node));
         let mut leading = Leading::new(term, self.plan.choices, self.plan.replicas, self.switches);
