@@ -137,7 +137,9 @@ impl Database {
     fn end_others(&mut self, own: u64, which: impl Fn(&Backend) -> bool) {
         let others = self.backends.iter().filter(|(id, backend)| **id != own && which(backend));
         let others: Vec<u64> = others.map(|(id, _)| *id).collect();
-        others.into_iter().for_each(|backend| self.end(backend));
+        for backend in others {
+            self.end(backend);
+        }
     }
 
     /// Whether a backend is there.
@@ -156,7 +158,9 @@ impl Database {
     pub(super) fn crash(&mut self, lost: usize) {
         self.is_up = false;
         let all: Vec<u64> = self.backends.keys().copied().collect();
-        all.into_iter().for_each(|backend| self.end(backend));
+        for backend in all {
+            self.end(backend);
+        }
         (self.voucher, self.lost_crews) = (None, BTreeSet::new());
         for identity in self.applied.split_off(self.applied.len().saturating_sub(lost)) {
             for rows in &mut self.tables {

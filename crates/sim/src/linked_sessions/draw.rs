@@ -86,7 +86,7 @@ impl Plan {
         let fault = match dice.below(14) {
             0..2 => Fault::Kill(which, away_us),
             2..4 => Fault::Pause(which, away_us),
-            4..6 => Fault::Cut(which, away_us),
+            4..6 => Fault::Cut(which, 3 * away_us),
             6..9 => Fault::Break(dice.index(NODES)),
             9..11 => Fault::Depose,
             _ => Fault::Crash {

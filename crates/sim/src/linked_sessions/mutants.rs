@@ -7,8 +7,6 @@ pub enum Rule {
     LogIsFenced,
     /// A leader begins when the lease of the former one is over.
     LeaseIsAwaited,
-    /// A leader takes requests while it has its lease.
-    LeaseIsKept,
     /// A replica that joins has no former backend, and lets none of a former term in.
     ReplicasAreFenced,
     /// The backends of a lost crew are ended before anything is done in its place.
@@ -54,7 +52,6 @@ const fn mutant(name: &'static str, rule: Rule) -> Mutant {
 pub const MUTANTS: &[Mutant] = &[
     mutant("the log takes records of former terms", Rule::LogIsFenced),
     mutant("a leader begins in the lease of the former one", Rule::LeaseIsAwaited),
-    mutant("a leader takes requests after its lease", Rule::LeaseIsKept),
     mutant("a replica joins with former backends", Rule::ReplicasAreFenced),
     mutant("the backends of a lost node stay", Rule::LostCrewsAreFenced),
     mutant("what a lost node has committed is done again", Rule::OrphansAsk),

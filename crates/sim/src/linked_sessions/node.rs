@@ -198,7 +198,7 @@ impl Sessions {
             out.push(Output::Say(ToLeader::Finished(run, transaction)));
         }
         match next {
-            Some(next) if !is_last(job.work) => out.extend(command(lane, next)),
+            Some(next) if !is_last(job.work) => out.push(command(lane, next)),
             _ if is_last(job.work) || !is_present => {
                 self.lanes.remove(&backend);
                 out.push(Output::Close(run.replica, backend));
@@ -217,26 +217,25 @@ impl Sessions {
         let Performed { run, transaction, .. } = performed;
         let Some(link) = self.link.filter(|_| is_present(&self.replicas, run, switches)) else { return };
         let is_its =
-            |lane: &&mut Lane| (lane.at.crew, lane.run, lane.transaction) == (link.crew, run, transaction);
-        let lane = match self.lanes.values_mut().find(is_its) {
-            Some(lane) => lane,
-            None => {
-                let is_known = match transaction {
-                    Transaction::Numbered(number) => self.transactions.contains(&number),
-                    Transaction::Single(session) => self.slots.contains_key(&session),
-                };
-                if !is_known {
-                    return out.push(Output::Say(ToLeader::Finished(run, transaction)));
-                }
-                *next_backend += 1;
-                let at = LaneConnection { backend: *next_backend, crew: link.crew, term: link.term };
-                let lane = Lane { at, run, transaction, jobs: VecDeque::new(), has_written: false };
-                self.lanes.entry(*next_backend).or_insert(lane)
+            |lane: &Lane| (lane.at.crew, lane.run, lane.transaction) == (link.crew, run, transaction);
+        let found = self.lanes.iter().find(|(_, lane)| is_its(lane)).map(|(backend, _)| *backend);
+        if found.is_none() {
+            let is_known = match transaction {
+                Transaction::Numbered(number) => self.transactions.contains(&number),
+                Transaction::Single(session) => self.slots.contains_key(&session),
+            };
+            if !is_known {
+                return out.push(Output::Say(ToLeader::Finished(run, transaction)));
             }
-        };
+            *next_backend += 1;
+        }
+        let backend = found.unwrap_or(*next_backend);
+        let at = LaneConnection { backend, crew: link.crew, term: link.term };
+        let fresh = || Lane { at, run, transaction, jobs: VecDeque::new(), has_written: false };
+        let lane = self.lanes.entry(backend).or_insert_with(fresh);
         lane.jobs.push_back(performed);
         if lane.jobs.len() == 1 {
-            out.extend(command(lane, performed));
+            out.push(command(lane, performed));
         }
     }
 
@@ -256,7 +255,7 @@ fn is_present(replicas: &[Participation], run: Run, switches: Switches) -> bool 
     present.is_some_and(|shown| !switches.has(Rule::RunsAreToldApart) || shown.run == run)
 }
 
-fn command(lane: &mut Lane, job: Performed) -> Option<Output> {
+fn command(lane: &mut Lane, job: Performed) -> Output {
     let command = match job.work {
         Work::Run(operation) | Work::RunAlone(operation) => {
             lane.has_written |= operation.kind == Kind::Write;
@@ -265,5 +264,5 @@ fn command(lane: &mut Lane, job: Performed) -> Option<Output> {
         Work::Restart | Work::End(Ending::Abort) => Command::RollBack,
         Work::End(Ending::Commit) => Command::Commit(job.identity.filter(|_| lane.has_written)),
     };
-    Some(Output::Ask(lane.run.replica, lane.at, command))
+    Output::Ask(lane.run.replica, lane.at, command)
 }

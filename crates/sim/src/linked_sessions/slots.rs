@@ -19,7 +19,7 @@ pub(super) enum Given {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Open {
+enum Own {
     None,
     Open {
         identity: Identity,
@@ -45,13 +45,13 @@ pub(super) struct Slot {
     pub(super) client: usize,
     awaited: Option<StatementId>,
     reply: Option<Seen>,
-    transaction: Open,
+    transaction: Own,
     waits: Waits,
 }
 
 impl Slot {
     pub(super) fn new(client: usize) -> Self {
-        Self { client, awaited: None, reply: None, transaction: Open::None, waits: Waits::Nothing }
+        Self { client, awaited: None, reply: None, transaction: Own::None, waits: Waits::Nothing }
     }
 
     /// The session passes a request on.
@@ -61,7 +61,7 @@ impl Slot {
             Request::Begin(_) | Request::InteractionOver => Waits::Begin,
             Request::Execute(operation) => {
                 self.awaited = Some(operation.statement);
-                if let (Kind::Write, Open::Open { has_written, .. }) = (operation.kind, &mut self.transaction)
+                if let (Kind::Write, Own::Open { has_written, .. }) = (operation.kind, &mut self.transaction)
                 {
                     *has_written = true;
                 }
@@ -77,7 +77,7 @@ impl Slot {
     }
 
     pub(super) fn begun(&mut self, identity: Identity) {
-        self.transaction = Open::Open { identity, has_written: self.waits == Waits::Update };
+        self.transaction = Own::Open { identity, has_written: self.waits == Waits::Update };
     }
 
     /// A replica has run a statement. The first reply counts.
@@ -96,7 +96,7 @@ impl Slot {
             Waits::Statement | Waits::Read => false,
         };
         if ends {
-            self.transaction = Open::None;
+            self.transaction = Own::None;
         }
         let given = match answer {
             Answer::Done => Given::Done(self.reply.take()),
@@ -104,37 +104,37 @@ impl Slot {
             Answer::Lost if self.waits == Waits::Read => Given::Again,
             Answer::Lost => Given::Lost,
         };
-        self.give(given)
+        Some(self.give(given))
     }
 
     /// The answer to a request of a session whose transaction was lost with the leader; `None` if it was not.
     pub(super) fn answer_void(&mut self, request: &Request) -> Option<Given> {
-        if self.transaction != Open::Void {
+        if self.transaction != Own::Void {
             return None;
         }
-        self.transaction = Open::None;
-        self.give(match request {
+        self.transaction = Own::None;
+        Some(self.give(match request {
             Request::End(Ending::Abort) => Given::Done(None),
             _ => Given::LeaderLost,
-        })
+        }))
     }
 
     /// The link has ended.
     pub(super) fn lose_link(&mut self) -> Option<Given> {
-        let transaction = std::mem::replace(&mut self.transaction, Open::None);
+        let transaction = std::mem::replace(&mut self.transaction, Own::None);
         let undecided = match transaction {
-            Open::Open { identity, has_written: true } => Some(identity),
+            Own::Open { identity, has_written: true } => Some(identity),
             _ => None,
         };
         match (self.waits, undecided) {
             (Waits::Nothing, _) => {
-                if transaction != Open::None {
-                    self.transaction = Open::Void;
+                if transaction != Own::None {
+                    self.transaction = Own::Void;
                 }
                 None
             }
-            (Waits::Begin | Waits::Read, _) | (Waits::Update, None) => self.give(Given::Again),
-            (Waits::Statement, _) => self.give(Given::LeaderLost),
+            (Waits::Begin | Waits::Read, _) | (Waits::Update, None) => Some(self.give(Given::Again)),
+            (Waits::Statement, _) => Some(self.give(Given::LeaderLost)),
             (Waits::Update, Some(identity)) => {
                 self.waits = Waits::Outcome { identity, is_update: true };
                 None
@@ -143,7 +143,7 @@ impl Slot {
                 self.waits = Waits::Outcome { identity, is_update: false };
                 None
             }
-            (Waits::End(_), _) => self.give(Given::Done(None)),
+            (Waits::End(_), _) => Some(self.give(Given::Done(None))),
             (Waits::Outcome { .. }, _) => None,
         }
     }
@@ -159,15 +159,15 @@ impl Slot {
     /// The next leader says what became of it.
     pub(super) fn settle(&mut self, is_committed: bool) -> Option<Given> {
         let Waits::Outcome { is_update, .. } = self.waits else { return None };
-        self.give(match is_update {
+        Some(self.give(match is_update {
             _ if is_committed => Given::Done(None),
             true => Given::Again,
             false => Given::LeaderLost,
-        })
+        }))
     }
 
-    fn give(&mut self, given: Given) -> Option<Given> {
+    fn give(&mut self, given: Given) -> Given {
         (self.waits, self.awaited) = (Waits::Nothing, None);
-        Some(given)
+        given
     }
 }

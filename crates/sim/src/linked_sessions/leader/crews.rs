@@ -40,7 +40,7 @@ impl Leading {
         for crew in crews {
             while let Some(message) = self.heard.get_mut(&crew).and_then(VecDeque::pop_front) {
                 let waits = match &message {
-                    ToLeader::Request(..) => !has_lease && self.switches.has(Rule::LeaseIsKept),
+                    ToLeader::Request(..) => !has_lease,
                     ToLeader::WantsOutcome(_, identity) => {
                         self.switches.has(Rule::OutcomesWait) && self.outcome(*identity).is_none()
                     }

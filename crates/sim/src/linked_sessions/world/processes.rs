@@ -4,6 +4,7 @@ use cluster::protocols::shipping::Transaction;
 
 use super::{Event, Happening, LEASE_US, Process, TICK_US, World};
 use crate::linked_sessions::Rule;
+use crate::linked_sessions::database::ServerRules;
 use crate::linked_sessions::leader::Outgoing;
 use crate::linked_sessions::leader::orphans::{Orphan, Step};
 use crate::linked_sessions::leader::rejoin::{Next, Rejoin};
@@ -69,15 +70,15 @@ impl World {
             }
             return;
         }
-        let next = if leading.rejoins.contains_key(&replica) {
-            leading.looks_at_log(replica)
-        } else if !self.dice.percent(self.plan.return_percent) {
-            return;
-        } else {
+        let mut next = leading.looks_at_log(replica);
+        if next == Next::Failed {
+            if !self.dice.percent(self.plan.return_percent) {
+                return;
+            }
             self.names.backend += 1;
             leading.rejoins.insert(replica, Rejoin::new(run, self.names.backend));
-            Next::Asks(Command::Fence)
-        };
+            next = Next::Asks(Command::Fence);
+        }
         self.go_on_with_return(process, replica, next);
     }
 
@@ -189,10 +190,8 @@ impl World {
                 self.say(Stage::Place, || format!("orphaned: {job:?}"));
                 let Some(leading) = self.nodes[process.node].leading.as_mut() else { return };
                 let place = (job.run.replica, job.transaction);
-                if let Some(orphan) = leading.orphans.get_mut(&place) {
-                    if orphan.run != job.run {
-                        leading.orphans.remove(&place);
-                    }
+                if leading.orphans.get(&place).is_some_and(|orphan| orphan.run != job.run) {
+                    leading.orphans.remove(&place);
                 }
                 self.names.backend += 1;
                 let backend = self.names.backend;
@@ -206,8 +205,8 @@ impl World {
     }
 
     /// The rules of the servers.
-    pub(super) fn server_rules(&self) -> crate::linked_sessions::database::ServerRules {
-        crate::linked_sessions::database::ServerRules {
+    pub(super) fn server_rules(&self) -> ServerRules {
+        ServerRules {
             fences: self.switches.has(Rule::ReplicasAreFenced),
             fences_crews: self.switches.has(Rule::LostCrewsAreFenced),
             vouches_for_orphans: self.switches.has(Rule::OrphansAreVouched),
