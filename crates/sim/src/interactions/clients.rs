@@ -16,6 +16,8 @@ pub(crate) struct Client {
     pub(crate) session: SessionId,
     /// The scheduler or node of the present interaction.
     pub(crate) server: usize,
+    /// Which start of that server, where servers return.
+    pub(crate) life: u64,
     interactions: usize,
     requests: VecDeque<Request>,
     /// The request that is outstanding.
@@ -31,6 +33,7 @@ impl Client {
         Self {
             session: SessionId(0),
             server: 0,
+            life: 0,
             interactions,
             requests: VecDeque::new(),
             asked: None,

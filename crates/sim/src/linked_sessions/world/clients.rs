@@ -3,7 +3,7 @@
 use cluster::ids::SessionId;
 use cluster::protocols::shipping::{Answer, Kind, Request};
 
-use super::{Event, Happening, RETRY_US, World};
+use super::{Event, Happening, Process, RETRY_US, World};
 use crate::linked_sessions::draw::NODES;
 use crate::linked_sessions::node::Caller;
 use crate::linked_sessions::slots::Given;
@@ -17,6 +17,7 @@ impl World {
         let Some(server) = up else { return self.agenda.enter(RETRY_US, Happening::Next(client)) };
         self.names.session += 1;
         let session = SessionId(self.names.session);
+        self.clients[client].life = self.nodes[server].life;
         if self.clients[client].begin(session, server, &mut self.dice, &mut self.texts) {
             self.ask(client);
         }
@@ -25,10 +26,10 @@ impl World {
     fn ask(&mut self, client: usize) {
         let now_us = self.agenda.now_us();
         let one = &mut self.clients[client];
-        let (session, server) = (one.session, one.server);
+        let (session, process) = (one.session, Process { node: one.server, life: one.life });
         let Some(request) = one.next_request(now_us) else { return };
         let is_over = request == Request::InteractionOver;
-        let (process, after_us) = (self.process(server), self.message_us());
+        let after_us = self.message_us();
         self.enter_at(after_us, process, Event::Asks(Caller { client, session }, request));
         if is_over {
             let pause_us = self.dice.delay(2 * self.plan.message_us);
@@ -58,7 +59,7 @@ impl World {
             Given::Lost => one.lost(),
             Given::LeaderLost => one.undone(),
             Given::Again => {
-                let process = self.process(self.clients[client].server);
+                let process = Process { node: one.server, life: one.life };
                 return self.enter_at(RETRY_US, process, Event::Asks(caller, asked));
             }
         }
