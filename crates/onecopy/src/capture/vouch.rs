@@ -52,6 +52,12 @@ impl Voucher {
         )
     }
 
+    /// The query that returns a row if the server has this secret: it was installed, and the server has not crashed since.
+    pub(crate) fn is_installed_sql(&self) -> String {
+        let secret = const_hex::encode(self.0);
+        format!("SELECT 1 FROM onecopy_capture.voucher WHERE secret = '\\x{secret}'::pg_catalog.bytea")
+    }
+
     /// The statements that mark the backend as Onecopy's. `started` is the answer to [`STARTED_SQL`] there.
     pub(crate) fn vouch_sql(&self, pid: i32, started: &str) -> String {
         self.vouch_and(pid, started, "")

@@ -4,7 +4,8 @@
 //! server is asked whether it has 7. If so, nothing is left to do; if not, the statements run again as the log has them.
 //!
 //! Invariant: no backend of the lost crew can commit once the server was asked. Those that are known are ended, and none can prove any
-//! more to which crew it belongs, which it has to before its first statement.
+//! more to which crew it belongs, which it has to before its first statement. And all that the replica had when it joined is still there:
+//! a server that has crashed since may have lost its last commits, which must not be overtaken by what is done here.
 
 use std::sync::Arc;
 
@@ -133,9 +134,18 @@ impl Orphan {
         self.control.as_mut().ok_or(BackendError::Protocol("the connection is lost"))
     }
 
-    /// Ends the backends of the crew, and lets none begin.
+    /// Ends the backends of the crew, and lets none begin, at the run of the server that was let in.
     async fn fence(&mut self) -> Result<(), BackendError> {
         let Some(control) = &mut self.control else { return Ok(()) };
+        // A replica that returns ends this connection, if it was open before.
+        if !self.host.is_present(self.run) {
+            return Err(BackendError::Protocol("the replica was given up"));
+        }
+        // The table is empty after a crash, and no crash outlasts the connection.
+        let is_installed = self.host.leader().voucher.is_installed_sql();
+        if control.query(&is_installed).await?.is_empty() {
+            return Err(BackendError::Protocol("the server has restarted since its replica was let in"));
+        }
         let crew = self.crew.0;
         control
             .query(&format!(
