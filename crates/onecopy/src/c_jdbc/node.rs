@@ -20,7 +20,7 @@ use crate::client::cancel::Running;
 use crate::coordinator::plan::Term;
 use crate::coordinator::{Leader, QuarantineDuration};
 use crate::shipping::lane::{self, Job};
-use crate::shipping::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
+use crate::shipping::replica_run::{Completed, LaneHost, LeadingHost, ReplicaHost, ReplicaRun};
 use crate::shipping::state::{Eligibility, replica};
 use crate::shipping::statement_store::MemoryLimits;
 
@@ -53,7 +53,7 @@ struct LaneWork {
 
 impl LeadingHost for CJdbc {}
 
-impl LaneHost for CJdbc {
+impl ReplicaHost for CJdbc {
     fn leading(&self) -> Option<&Arc<Leader>> {
         self.leader.get()
     }
@@ -61,7 +61,9 @@ impl LaneHost for CJdbc {
     fn is_present(&self, run: ReplicaRun) -> bool {
         self.lock().present(run).is_some()
     }
+}
 
+impl LaneHost for CJdbc {
     fn reply_bytes_max(&self) -> usize {
         self.limits.reply_bytes
     }

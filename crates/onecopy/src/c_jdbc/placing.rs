@@ -34,7 +34,7 @@ use crate::membership::place_table::{PlaceError, member, members, tables_of};
 use crate::membership::verify::{NoOneVersion, at_one_version};
 use crate::shipping::locks::sequence_lock;
 use crate::shipping::recovery::{Mark, connect};
-use crate::shipping::replica_run::{LaneHost, LeadingHost, ReplicaRun};
+use crate::shipping::replica_run::{LaneHost, LeadingHost, ReplicaHost, ReplicaRun};
 
 /// The holders of tables and of their sequences.
 type Targets = BTreeMap<TableId, ReplicaSet>;

@@ -21,7 +21,7 @@ use super::node::{CJdbc, Delivery};
 use super::state::Doing;
 use crate::backend::{BackendError, OwnConnection};
 use crate::shipping::recovery::connect;
-use crate::shipping::replica_run::{LaneHost, ReplicaRun};
+use crate::shipping::replica_run::{ReplicaHost, ReplicaRun};
 
 /// A write that runs longer may wait for a lock.
 const LONG: Duration = Duration::from_millis(10);

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cluster::ids::CrewId;
 use tokio::runtime::Handle;
 
 use super::replica_run::{LaneHost, ReplicaRun};
@@ -42,6 +43,8 @@ pub(crate) struct SessionConnections {
 /// A connection of a session at a replica.
 pub(crate) struct ReplicaConnection {
     run: ReplicaRun,
+    /// The crew to which its backend belongs.
+    crew: Option<CrewId>,
     pub(crate) connection: Connection,
     pub(crate) running: Arc<Running>,
     /// Generation of the session's settings that are in force.
@@ -52,6 +55,13 @@ pub(crate) struct ReplicaConnection {
     pub(crate) cached: Cached,
     pub(crate) catalogue: u64,
     _shown: Connected,
+}
+
+impl ReplicaConnection {
+    /// Whether it serves this run of its replica, and belongs to the host's crew.
+    fn fits(&self, host: &dyn LaneHost, run: ReplicaRun) -> bool {
+        self.run == run && self.crew == host.crew() && self.connection.is_quiet()
+    }
 }
 
 impl SessionConnections {
@@ -93,7 +103,7 @@ impl SessionConnections {
             };
             match found {
                 // The operator may have ended it meanwhile.
-                Some(found) if found.run == run && found.connection.is_quiet() => return Ok(found),
+                Some(found) if found.fits(host, run) => return Ok(found),
                 Some(_) => {}
                 None => return self.connect(host, run).await,
             }
@@ -118,7 +128,17 @@ impl SessionConnections {
         let running = Arc::new(Running::new(address, &connection));
         let shown = self.entry.connect(run.replica, connection.process.pid);
         let cached = Cached::default();
-        Ok(ReplicaConnection { run, connection, running, settings: 0, cached, catalogue: 0, _shown: shown })
+        let crew = host.crew();
+        Ok(ReplicaConnection {
+            run,
+            crew,
+            connection,
+            running,
+            settings: 0,
+            cached,
+            catalogue: 0,
+            _shown: shown,
+        })
     }
 
     /// Returns a connection to the session.

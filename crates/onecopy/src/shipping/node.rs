@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::connections::SessionConnections;
 use super::delivery::Delivery;
 use super::dispatch::{Dispatched, Dispatcher};
-use super::replica_run::{Completed, LaneHost, LeadingHost, ReplicaRun};
+use super::replica_run::{Completed, LaneHost, LeadingHost, ReplicaHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
 use super::session_slots::SessionSlot;
 use super::state::{Divergence, Eligibility, Rejoining, SchedulerState, replica};
@@ -72,7 +72,7 @@ pub(super) struct Asked {
 
 impl LeadingHost for Shipping {}
 
-impl LaneHost for Shipping {
+impl ReplicaHost for Shipping {
     fn leading(&self) -> Option<&Arc<Leader>> {
         self.leader.get()
     }
@@ -80,7 +80,9 @@ impl LaneHost for Shipping {
     fn is_present(&self, run: ReplicaRun) -> bool {
         self.lock().replicas[usize::from(run.replica.0)].incarnation == run.incarnation
     }
+}
 
+impl LaneHost for Shipping {
     fn reply_bytes_max(&self) -> usize {
         self.limits.reply_bytes
     }

@@ -23,8 +23,8 @@ pub(crate) struct Completed {
     pub(crate) took_us: u32,
 }
 
-/// The node, as lanes and the connections of sessions see it.
-pub(crate) trait LaneHost: Send + Sync {
+/// The node, as whoever connects to its replicas sees it.
+pub(crate) trait ReplicaHost: Send + Sync {
     /// The leader, if this node leads and the lanes are its own.
     fn leading(&self) -> Option<&Arc<Leader>> {
         None
@@ -35,6 +35,17 @@ pub(crate) trait LaneHost: Send + Sync {
         &self.leading().expect("a host that does not lead names its coordinator").coordinator
     }
 
+    /// Whether the replica was not lost since this run began.
+    fn is_present(&self, run: ReplicaRun) -> bool;
+
+    /// The address of a replica.
+    fn address(&self, replica: ReplicaId) -> Address {
+        self.coordinator().seats[replica].address.clone()
+    }
+}
+
+/// The node, as lanes and the connections of sessions see it.
+pub(crate) trait LaneHost: ReplicaHost {
     /// Proves to servers that a connection is Onecopy's. `None` while no node leads.
     fn voucher(&self) -> Option<Voucher> {
         self.leading().map(|leader| leader.voucher.clone())
@@ -44,9 +55,6 @@ pub(crate) trait LaneHost: Send + Sync {
     fn crew(&self) -> Option<CrewId> {
         None
     }
-
-    /// Whether the replica was not lost since this run began.
-    fn is_present(&self, run: ReplicaRun) -> bool;
 
     /// Most bytes of rows that one statement may return.
     fn reply_bytes_max(&self) -> usize;
@@ -73,11 +81,6 @@ pub(crate) trait LaneHost: Send + Sync {
     /// Whether the servers leave deadlocks to the scheduler.
     fn leaves_deadlocks(&self) -> bool {
         false
-    }
-
-    /// The address of a replica.
-    fn address(&self, replica: ReplicaId) -> Address {
-        self.coordinator().seats[replica].address.clone()
     }
 }
 

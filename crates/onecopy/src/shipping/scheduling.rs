@@ -18,7 +18,7 @@ use wire::sqlstate;
 
 use super::connections::SessionConnections;
 use super::node::Shipping;
-use super::replica_run::{LaneHost, ReplicaRun};
+use super::replica_run::{ReplicaHost, ReplicaRun};
 use super::request::{RequestOutcome, RequestRejected, SessionRequest};
 use crate::backend::{BackendError, OwnConnection};
 use crate::capture;
@@ -77,7 +77,7 @@ const LEVEL_HINT: &str =
     "Use READ COMMITTED, or start the node with transaction_level = pessimistic, which is serializable.";
 
 /// A scheduler, as the sessions of a node see it.
-pub(crate) trait Scheduling: LaneHost {
+pub(crate) trait Scheduling: ReplicaHost {
     /// When sessions say which tables they use.
     fn lock_time(&self) -> LockTime;
 
@@ -153,7 +153,7 @@ pub(crate) async fn read_schema(scheduler: &Arc<dyn Scheduling>) {
 
 /// The catalogue of a replica, as that of this generation.
 pub(crate) async fn load_catalogue(
-    host: &(impl LaneHost + ?Sized),
+    host: &(impl ReplicaHost + ?Sized),
     run: ReplicaRun,
     generation: u64,
 ) -> Result<Catalogue, BackendError> {

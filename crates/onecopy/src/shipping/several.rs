@@ -14,7 +14,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `crews`, `linked_crews`, `crew_statements` | the scheduler's end |
-//! | `remote`, `remote_state`, `remote_slots` | the sessions' end |
+//! | `remote`, `remote_state`, `remote_slots`, `link_lanes` | the sessions' end |
 //! | `catalogue` | each node reads the schema when it has changed |
 //! | `kind` | a node of this kind, and what the rest of the node asks of it |
 
@@ -22,6 +22,7 @@ mod catalogue;
 pub(crate) mod crew_statements;
 mod crews;
 mod kind;
+mod link_lanes;
 pub(crate) mod linked_crews;
 mod remote;
 mod remote_slots;

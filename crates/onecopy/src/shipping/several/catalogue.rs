@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::remote::RemoteScheduler;
-use crate::shipping::replica_run::LaneHost;
+use crate::shipping::replica_run::ReplicaHost;
 use crate::shipping::scheduling::{Scheduling, load_catalogue};
 
 /// The pause before the next attempt.

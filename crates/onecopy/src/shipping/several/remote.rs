@@ -1,27 +1,24 @@
-//! The scheduler at the leader, as the sessions of a node see it ([`Scheduling`]), and the host of the lanes at this node.
+//! The scheduler at the leader, as the sessions of a node see it ([`Scheduling`]).
 //!
 //! Requests go out on the link and are answered on it ([`crate::coordinator::scheduler_messages`]). What runs at the replicas runs here, on connections of the
-//! sessions. Sessions outlive terms: what they were doing when the link ended is in [`super::remote_slots`].
+//! sessions ([`super::link_lanes`]). Sessions outlive terms: what they were doing when the link ended is in [`super::remote_slots`].
 //!
-//! Invariant: what is under way belongs to one link. Runs of replicas differ between terms, so nothing of a former term is reported to
-//! the next leader.
+//! Invariant: what is under way belongs to one link. Nothing of a former link is reported on the next one.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cluster::ids::{CrewId, SessionId};
-use cluster::protocols::shipping::{SequenceNumber, Transaction, Work};
+use cluster::ids::SessionId;
+use cluster::protocols::shipping::{SequenceNumber, Work};
 use tokio::sync::{mpsc, watch};
 
+use super::link_lanes::LinkLanes;
 use super::remote_slots::RemoteSlot;
 use super::remote_state::{Link, RemoteLane, RemoteState};
-use crate::capture::vouch::Voucher;
 use crate::coordinator::Coordinator;
-use crate::coordinator::scheduler_messages::{
-    Participation, Performed, RanStatement, StatementNumber, ToCrew, ToScheduler,
-};
+use crate::coordinator::scheduler_messages::{Participation, Performed, ToCrew, ToScheduler};
 use crate::shipping::connections::SessionConnections;
 use crate::shipping::lane::{self, Job};
-use crate::shipping::replica_run::{Completed, LaneHost, ReplicaRun};
+use crate::shipping::replica_run::{LaneHost, ReplicaHost, ReplicaRun};
 use crate::shipping::request::{RequestOutcome, RequestRejected, SessionRequest};
 use crate::shipping::scheduling::{LockTime, Scheduling, SchemaRead};
 use crate::shipping::statement_store::MemoryLimits;
@@ -52,49 +49,13 @@ impl Default for RemoteScheduler {
     }
 }
 
-impl LaneHost for RemoteScheduler {
+impl ReplicaHost for RemoteScheduler {
     fn coordinator(&self) -> &Arc<Coordinator> {
         self.coordinator.get().expect("the coordinator is attached before the first session")
     }
 
-    fn voucher(&self) -> Option<Voucher> {
-        self.lock().link.as_ref().map(|link| link.voucher.clone())
-    }
-
-    fn crew(&self) -> Option<CrewId> {
-        self.lock().link.as_ref().map(|link| link.crew)
-    }
-
     fn is_present(&self, run: ReplicaRun) -> bool {
         self.lock().is_present(run)
-    }
-
-    fn reply_bytes_max(&self) -> usize {
-        self.limits.reply_bytes
-    }
-
-    fn finished(self: Arc<Self>, run: ReplicaRun, transaction: Transaction, completed: Option<Completed>) {
-        let mut state = self.lock();
-        if !state.is_present(run) {
-            return;
-        }
-        let ran = completed.map(|Completed { shipment, reply, took_us }| {
-            let number = StatementNumber(shipment.id.0);
-            let (outcome, has_failed) = (reply.outcome.clone(), reply.error.is_some());
-            if let Some(slot) = state.sessions.get_mut(&shipment.session) {
-                slot.note_reply(number, reply);
-            }
-            RanStatement { number, outcome, has_failed, took_us }
-        });
-        state.end_job(run, transaction);
-        state.send(ToScheduler::Finished { run, transaction, ran });
-    }
-
-    fn give_up(self: Arc<Self>, run: ReplicaRun, reason: &str) {
-        let state = self.lock();
-        if state.is_present(run) {
-            state.send(ToScheduler::GiveUp { run, reason: reason.to_owned() });
-        }
     }
 }
 
@@ -274,6 +235,7 @@ impl RemoteScheduler {
         if !state.is_present(run) {
             return;
         }
+        let Some(link) = state.link.clone() else { return };
         let shipment = statement.and_then(|number| state.statements.get(&number)).cloned();
         let job = Job { work, shipment, identity };
         let is_last = matches!(work, Work::RunAlone(_) | Work::End(_));
@@ -290,11 +252,16 @@ impl RemoteScheduler {
         lane.push(job, is_last);
         state.lanes.insert((run.replica, transaction), lane);
         let runtime = connections.runtime.clone();
-        let host = Arc::clone(self) as Arc<dyn LaneHost>;
+        let host = Arc::new(LinkLanes { scheduler: Arc::clone(self), link }) as Arc<dyn LaneHost>;
         runtime.spawn(lane::run(host, connections, run, transaction, jobs));
     }
 
-    fn lock(&self) -> MutexGuard<'_, RemoteState> {
+    /// Most bytes of rows that one statement may return.
+    pub(super) fn reply_bytes_max(&self) -> usize {
+        self.limits.reply_bytes
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RemoteState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

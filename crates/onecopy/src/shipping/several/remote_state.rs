@@ -20,6 +20,7 @@ use crate::shipping::request::SessionRequest;
 use crate::shipping::shipment::{Command, Shipment};
 
 /// The link to a leader whose scheduler has welcomed the sessions.
+#[derive(Clone)]
 pub(super) struct Link {
     pub(super) crew: CrewId,
     pub(super) voucher: Voucher,
