@@ -10,6 +10,7 @@
 mod access;
 pub mod accesses;
 mod analyzer;
+pub mod anatomy;
 mod ast_scan;
 mod body;
 mod builtin;
