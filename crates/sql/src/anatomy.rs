@@ -21,7 +21,7 @@ use pg_query::NodeEnum;
 
 use crate::catalogue::{Catalogue, TableId};
 use crate::parser::{self, Parsed};
-pub use expression::{Expression, renumbered};
+pub use expression::{Expression, parameters, renumbered};
 use reader::Reader;
 
 /// A statement's relations, columns, conditions and writes.

@@ -96,6 +96,18 @@ pub fn renumbered(text: &str, numbers: &[u32]) -> String {
     out + &text[done..]
 }
 
+/// The numbers of a text's parameters, in the order in which they first occur.
+pub fn parameters(text: &str) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for token in parser::tokens(text).unwrap_or_default() {
+        let number = text[token.start..token.end].strip_prefix('$').and_then(|digits| digits.parse().ok());
+        if let Some(number) = number.filter(|number| !numbers.contains(number)) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
 /// The expressions within a node, in the order of all walks; those in a sub-query are not among them.
 ///
 /// # Errors
