@@ -169,9 +169,9 @@ impl Application {
         let Some(columns) = &group.columns else {
             return Ok(table.columns.iter().map(|column| Column::new(&table.name, &column.name)).collect());
         };
-        let column = |name: &String| match has(name) {
-            true => Ok(Column::new(&table.name, name)),
-            false => Err(unknown(&format!("{}.{name}", table.name))),
+        let column = |name: &String| {
+            let known = has(name).then(|| Column::new(&table.name, name));
+            known.ok_or_else(|| unknown(&format!("{}.{name}", table.name)))
         };
         columns.iter().map(column).collect()
     }
@@ -249,6 +249,13 @@ impl Application {
                 key.is_plain() && key.columns.as_slice().try_into().is_ok_and(|one: [usize; 1]| single(&one))
             })
         })
+    }
+
+    /// Whether a column always has a value.
+    pub(crate) fn is_never_null(&self, column: &Column) -> bool {
+        let table = self.table(&column.table);
+        let known = table.and_then(|table| table.columns.iter().find(|known| known.name == column.name));
+        known.is_some_and(|known| known.not_null) || self.primary_key(&column.table).contains(column)
     }
 
     /// The columns of a table's primary key.

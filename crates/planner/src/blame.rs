@@ -33,6 +33,8 @@ pub struct Blame {
 pub enum Culprit {
     /// A transaction; its reads need isolation, which those of an atomic set do not.
     Transaction(String),
+    /// Several transactions, none of which alone is to blame.
+    Transactions,
     /// A read that can neither be rewritten nor be helped by copies.
     Read(String),
 }
@@ -44,6 +46,10 @@ impl fmt::Display for Blame {
             Culprit::Transaction(name) => write!(
                 f,
                 "transaction {name} keeps {service} whole: as an atomic set, {without} services instead of {services}"
+            )?,
+            Culprit::Transactions => write!(
+                f,
+                "transactions keep {service} whole together: all as atomic sets, {without} services instead of {services}"
             )?,
             Culprit::Read(name) => write!(
                 f,
@@ -81,22 +87,34 @@ pub(crate) fn blames(
         if others.len() <= services.len() {
             return;
         }
-        if let Some((at, pair)) = parted(services, others) {
+        // That all together part what one parts already is no news.
+        if culprit == Culprit::Transactions
+            && blames.iter().any(|blame: &Blame| blame.without >= others.len())
+        {
+            return;
+        }
+        if let Some((at, [one, other])) = parted(services, others) {
             blames.push(Blame {
                 culprit,
                 services: services.len(),
                 without: others.len(),
-                chain: graph.chain(&pair[0], &pair[1]).unwrap_or_default(),
+                chain: graph.chain(&one, &other).unwrap_or_default(),
                 service: names[at].clone(),
             });
         }
     };
-    for (name, unit) in application.units.iter().filter(|(_, unit)| unit.kind == UnitKind::Transaction) {
+    let mut all = application.clone();
+    for name in application.units.keys() {
+        let atomic = |changed: &mut Application| {
+            let unit = changed.units.get_mut(name).filter(|unit| unit.kind == UnitKind::Transaction);
+            unit.map(|unit| unit.kind = UnitKind::AtomicSet).is_some()
+        };
         let mut changed = application.clone();
-        let atomic = crate::Unit { kind: UnitKind::AtomicSet, queries: unit.queries.clone() };
-        changed.units.insert(name.clone(), atomic);
-        judge(Culprit::Transaction(name.clone()), &changed);
+        if atomic(&mut all) && atomic(&mut changed) {
+            judge(Culprit::Transaction(name.clone()), &changed);
+        }
     }
+    judge(Culprit::Transactions, &all);
     let merged: BTreeSet<&String> = graph.merged().collect();
     for name in merged {
         let mut changed = application.clone();

@@ -142,12 +142,12 @@ impl Boundaries {
         self.atomic_sets = other.atomic_sets.or(self.atomic_sets);
         for (name, facts) in other.query {
             let known = self.query.entry(name).or_default();
-            known.sql = facts.sql.or(known.sql.take());
-            known.interactions = facts.interactions.or(known.interactions.take());
-            known.uses = facts.uses.or(known.uses.take());
+            known.sql = facts.sql.or_else(|| known.sql.take());
+            known.interactions = facts.interactions.or_else(|| known.interactions.take());
+            known.uses = facts.uses.or_else(|| known.uses.take());
             known.times = facts.times.or(known.times);
             known.alone = facts.alone.or(known.alone);
-            known.few_rows = facts.few_rows.or(known.few_rows.take());
+            known.few_rows = facts.few_rows.or_else(|| known.few_rows.take());
             known.dropped |= facts.dropped;
         }
         self

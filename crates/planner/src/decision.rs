@@ -83,7 +83,8 @@ impl Facts<'_> {
             for (from, to) in [(equality.column, other), (other, equality.column)] {
                 let key = self.application.column(&self.query.anatomy, to);
                 let column = self.application.column(&self.query.anatomy, from);
-                let refers = self.application.reference(&column).is_some_and(|target| target == key);
+                let refers = self.application.reference(&column).is_some_and(|target| target == key)
+                    && self.application.is_never_null(&column);
                 if from.relation != to.relation
                     && self.application.is_unique(&key)
                     && (refers || !with_reference)

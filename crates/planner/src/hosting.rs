@@ -116,7 +116,7 @@ pub(crate) fn hosting(application: &Application, reads: &Reads, service: usize) 
         return Hosting::FewWrites { share };
     }
     let requests = Requests { application, home: &reads.layout.services[service], queries };
-    let mut because = None;
+    let mut because: Option<Obstacle> = None;
     let mut best: Option<(f64, Partitioned)> = None;
     for key in requests.keys() {
         match requests.partitioned(&key) {
@@ -126,10 +126,21 @@ pub(crate) fn hosting(application: &Application, reads: &Reads, service: usize) 
                     best = Some((bound, by));
                 }
             }
-            Err(query) => because = because.or(Some(query)),
+            Err(obstacle) => {
+                if because.as_ref().is_none_or(|other| obstacle.bound > other.bound) {
+                    because = Some(obstacle);
+                }
+            }
         }
     }
+    let because = because.map(|obstacle| obstacle.query);
     best.map_or(Hosting::OnePrimary { share, because }, |(_, by)| Hosting::Partitioned(by))
+}
+
+/// A statement that forbids a key, and how often others are sent that write and name its values.
+struct Obstacle {
+    query: String,
+    bound: f64,
 }
 
 impl Requests<'_> {
@@ -160,7 +171,7 @@ impl Requests<'_> {
     }
 
     /// The service partitioned by a key, or the statement that forbids it.
-    fn partitioned(&self, key: &Column) -> Result<Partitioned, String> {
+    fn partitioned(&self, key: &Column) -> Result<Partitioned, Obstacle> {
         let refers = |column: &&Column| self.application.reference(column).as_ref() == Some(key);
         let members: BTreeSet<Column> = self.home.iter().filter(refers).cloned().collect();
         let class: BTreeSet<Column> = members.iter().cloned().chain([key.clone()]).collect();
@@ -183,9 +194,16 @@ impl Requests<'_> {
                     by.tagged.extend(self.application.grown(query).map(|table| table.name.clone()));
                 }
                 StatementKind::Update if self.counts(query) => {
-                    by.escrow.extend(self.application.updated(query))
+                    by.escrow.extend(self.application.updated(query));
                 }
-                _ => return Err((*name).clone()),
+                _ => {
+                    let bound = self
+                        .queries
+                        .iter()
+                        .filter(|(_, query)| query.writes() && self.is_bound(query, &class));
+                    let bound = bound.map(|(_, query)| query.rate).sum();
+                    return Err(Obstacle { query: (*name).clone(), bound });
+                }
             }
         }
         Ok(by)

@@ -173,10 +173,12 @@ impl Draft<'_> {
         self.application.column(&self.query.anatomy, place)
     }
 
-    /// Whether the part can read the column.
+    /// Whether the part can read the column. Tables of sub-queries are no part's: their service has to have them.
     pub(crate) fn can_read(&self, part: usize, place: ColumnPlace) -> bool {
         let part = &self.parts[part];
-        part.mentions.contains(&place.relation) && self.layout.holds(part.service, &self.column(place))
+        let is_inner = !self.plain.relations.contains(&place.relation);
+        (is_inner || part.mentions.contains(&place.relation))
+            && self.layout.holds(part.service, &self.column(place))
     }
 
     /// Every column that the steps or their combination need.
@@ -192,6 +194,7 @@ impl Draft<'_> {
             places.extend(expression.columns());
         }
         places.extend(self.sorted_by());
+        places.retain(|place| self.plain.relations.contains(&place.relation));
         places
     }
 
@@ -206,7 +209,7 @@ impl Draft<'_> {
     /// Makes the parts: each column from the target if that has it, else from its home.
     fn group(&mut self, target: usize) {
         let mut services: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        let mut keys_only: BTreeSet<usize> = (0..self.query.anatomy.relations.len()).collect();
+        let mut keys_only: BTreeSet<usize> = self.plain.relations.clone();
         let needed = self.needed();
         for place in &needed {
             let column = self.column(*place);
@@ -221,20 +224,22 @@ impl Draft<'_> {
             services.entry(service).or_default().insert(place.relation);
         }
         for (service, mentions) in services {
-            for mentions in self.joined(service, mentions) {
+            for mentions in self.joined(service, &mentions) {
                 self.parts.push(Part { service, mentions });
             }
         }
     }
 
     /// The mentions in one service, by which of them it can join.
-    fn joined(&self, service: usize, mentions: BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
+    fn joined(&self, service: usize, mentions: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
         let mut sets: Vec<BTreeSet<usize>> =
             mentions.iter().map(|&mention| BTreeSet::from([mention])).collect();
         for conjunct in &self.plain.conjuncts {
             let places = conjunct.expression.columns();
             let here = places.iter().all(|place| {
-                mentions.contains(&place.relation) && self.layout.holds(service, &self.column(*place))
+                let is_inner = !self.plain.relations.contains(&place.relation);
+                (is_inner || mentions.contains(&place.relation))
+                    && self.layout.holds(service, &self.column(*place))
             });
             if here {
                 let (met, mut apart): (Vec<_>, Vec<_>) = sets
@@ -326,7 +331,8 @@ impl Draft<'_> {
     pub(crate) fn feeds(&self, part: usize) -> Vec<Fed> {
         let mut feeds: Vec<Fed> = Vec::new();
         for bridge in &self.bridges {
-            let known = feeds.iter().any(|fed| fed.bridge == *bridge);
+            // The last step applies every equality; before a LIMIT all of them must be.
+            let known = feeds.iter().any(|fed| fed.bridge.to == bridge.to) && self.pushed != Some(part);
             if known || !self.can_read(part, bridge.to) || self.is_constant(part, bridge.to) {
                 continue;
             }
@@ -348,11 +354,17 @@ impl Draft<'_> {
         })
     }
 
-    /// Whether rows of a table with given values of a column are few.
+    /// Whether rows of a table with given values of a column are few, and stay few. Of a column that refers to a table
+    /// they do if that table grows with this one: a customer's orders, but not a category's items.
     fn is_selective(&self, column: &Column) -> bool {
+        let grows = |table: &str| {
+            let mut queries = self.application.queries.values();
+            queries.any(|query| self.application.grown(query).is_some_and(|grown| grown.name == table))
+        };
+        let refers = self.application.reference(column);
         self.application.is_unique(column)
             || self.application.primary_key(&column.table).contains(column)
-            || self.application.reference(column).is_some()
+            || refers.is_some_and(|target| grows(&target.table) || !grows(&column.table))
     }
 
     fn bounds_itself(&self, part: usize) -> bool {
@@ -398,15 +410,7 @@ impl Draft<'_> {
             && plain_groups
             && here.into_iter().all(|place| self.can_read(part, place))
             && self.placed.iter().all(|done| self.feeds_once(done.part, part))
-            && mentions.len() == self.query.anatomy.relations.len() - self.inner_relations(&mentions)
-    }
-
-    /// Mentions within sub-queries of conditions, which no part has.
-    fn inner_relations(&self, mentions: &BTreeSet<usize>) -> usize {
-        let needed: BTreeSet<usize> = self.needed().iter().map(|place| place.relation).collect();
-        (0..self.query.anatomy.relations.len())
-            .filter(|relation| !needed.contains(relation) && !mentions.contains(relation))
-            .count()
+            && self.plain.relations.is_subset(&mentions)
     }
 
     /// Whether each row of a later part has at most one partner in an earlier one.

@@ -133,6 +133,8 @@ pub enum Limit {
 /// A query without sub-queries in FROM, outer joins, DISTINCT and HAVING.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlainSelect {
+    /// The mentions in FROM; those of sub-queries in conditions are not among them.
+    pub relations: BTreeSet<usize>,
     /// The conditions of WHERE and of all joins, joined by AND.
     pub conjuncts: Vec<Conjunct>,
     /// The SELECT list; a star stands as its columns.
@@ -193,7 +195,7 @@ pub enum SortBy {
     /// An item of the SELECT list, by its index.
     Target(usize),
     /// An expression over columns.
-    Expression(Expression),
+    Expression(Box<Expression>),
 }
 
 /// A statement has no anatomy.

@@ -200,25 +200,27 @@ impl<'a> Reader<'a> {
         };
         for scope in self.scopes.iter().rev() {
             let entries = scope.iter().filter(|entry| alias.is_none_or(|alias| *alias == entry.alias));
-            let found: Vec<Option<ColumnPlace>> =
-                entries.filter_map(|entry| self.column_of(entry, name)).collect();
-            match found.as_slice() {
-                [] => {}
-                [one] => return Ok(*one),
+            let mut found = entries.filter(|entry| self.has_column(entry, name));
+            match (found.next(), found.next()) {
+                (None, _) => {}
+                (Some(entry), None) => return Ok(self.place(entry, name)),
                 _ => return Err(unknown()),
             }
         }
         Err(unknown())
     }
 
-    fn column_of(&self, entry: &Entry, name: &str) -> Option<Option<ColumnPlace>> {
+    fn has_column(&self, entry: &Entry, name: &str) -> bool {
         match &entry.source {
-            Source::Table(relation) => {
-                let column = self.table(*relation)?.columns.iter().position(|column| column.name == name)?;
-                Some(Some(ColumnPlace { relation: *relation, column }))
-            }
-            Source::Query(columns) => columns.iter().any(|column| column == name).then_some(None),
+            Source::Table(_) => self.place(entry, name).is_some(),
+            Source::Query(columns) => columns.iter().any(|column| column == name),
         }
+    }
+
+    fn place(&self, entry: &Entry, name: &str) -> Option<ColumnPlace> {
+        let Source::Table(relation) = entry.source else { return None };
+        let column = self.table(relation)?.columns.iter().position(|column| column.name == name)?;
+        Some(ColumnPlace { relation, column })
     }
 
     /// Reads a condition: all its columns decide.

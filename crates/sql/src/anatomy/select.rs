@@ -96,7 +96,7 @@ impl Reader<'_> {
         for key in &order {
             let expression = match &key.by {
                 SortBy::Target(at) => &targets[*at].expression,
-                SortBy::Expression(expression) => expression,
+                SortBy::Expression(expression) => &**expression,
             };
             let into = if chosen { &mut self.deciding } else { &mut self.output };
             into.extend(expression.columns());
@@ -104,7 +104,12 @@ impl Reader<'_> {
         let shown = targets.iter().map(|target| target.name.clone()).collect();
         let bound = select.limit_count.as_deref().map(limit_of);
         let is_plain = inner && tables_only && !distinct && having.is_none() && self.is_resolved(&targets);
-        let plain = PlainSelect { conjuncts, targets, grouping, order, limit, offset };
+        let relations = self.scopes.last().into_iter().flatten().filter_map(|entry| match entry.source {
+            Source::Table(relation) => Some(relation),
+            Source::Query(_) => None,
+        });
+        let relations = relations.collect();
+        let plain = PlainSelect { relations, conjuncts, targets, grouping, order, limit, offset };
         Ok(Read { names: shown, plain: is_plain.then_some(plain), limit: bound })
     }
 
@@ -270,7 +275,7 @@ impl Reader<'_> {
             let Some(inner) = sort.node.as_deref() else { return construct("ORDER BY") };
             let by = match named_target(inner, targets) {
                 Some(at) => SortBy::Target(at),
-                None => SortBy::Expression(self.expression(inner)?),
+                None => SortBy::Expression(Box::new(self.expression(inner)?)),
             };
             keys.push(SortKey { by, suffix: suffix(sort)? });
         }
