@@ -12,6 +12,7 @@ pub(crate) mod external;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod placement;
+pub(crate) mod plan;
 pub(crate) mod protocol;
 pub(crate) mod replica;
 mod schema;
@@ -80,6 +81,8 @@ pub(crate) enum Command {
     /// Check `[placement]` of a configuration against a schema. Nothing is started.
     #[command(subcommand)]
     Placement(placement::PlacementCommand),
+    /// Compute the data services of an application from its schema and workload. Nothing is started.
+    Plan(plan::PlanFlags),
     /// Show, check, rebuild, add, drain, park and drop replicas of a running cluster.
     Replica(Replica),
     /// Show the nodes of a running cluster.

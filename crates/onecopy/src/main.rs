@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             Command::Check(serve) => node::serve::check(&serve, &progress)?,
             Command::Explain(explain) => cli::explain::command(&explain, &progress).await?,
             Command::Placement(placement) => cli::placement::command(&placement, &progress)?,
+            Command::Plan(plan) => cli::plan::command(&plan, &progress)?,
             Command::Log(log) => cli::log::command(log, &progress).await?,
             Command::Demo(demo) => {
                 let words = [&["demo".into()], demo.arguments.as_slice()].concat();

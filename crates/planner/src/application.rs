@@ -160,8 +160,11 @@ impl Application {
         self.catalogue.tables().flat_map(of).collect()
     }
 
-    /// The columns of a group; an error names what does not exist.
-    pub(crate) fn columns_of(&self, group: &Group, place: &str) -> Result<Vec<Column>, ApplicationError> {
+    /// The columns of a group.
+    ///
+    /// # Errors
+    /// With the name that does not exist; `place` says where it stands.
+    pub fn columns_of(&self, group: &Group, place: &str) -> Result<Vec<Column>, ApplicationError> {
         let unknown =
             |name: &str| ApplicationError::Unknown { place: place.to_owned(), name: name.to_owned() };
         let table = self.table(&group.table).ok_or_else(|| unknown(&group.table))?;

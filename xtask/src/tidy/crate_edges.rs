@@ -21,11 +21,14 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("pgserver", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
-    ("onecopy", &["cluster", "commitlog", "etcdserver", "owner_only", "peers", "pgserver", "sql", "wire"]),
+    ("planner", &["sql"]),
+    (
+        "onecopy",
+        &["cluster", "commitlog", "etcdserver", "owner_only", "peers", "pgserver", "planner", "sql", "wire"],
+    ),
     ("testbed", &["etcdserver", "pgserver"]),
     ("conformance", &["cluster", "sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
-    ("planner", &["sql"]),
     ("xtask", &[]),
 ];
 

@@ -10,7 +10,7 @@ use crate::tree::{Tree, is_test_file};
 use toml::{Table, Value};
 
 /// The crates without side effects.
-pub(super) const PURE: [&str; 4] = ["wire", "sql", "cluster", "sim"];
+pub(super) const PURE: [&str; 5] = ["wire", "sql", "cluster", "sim", "planner"];
 
 /// Beginnings of paths with side effects.
 const FORBIDDEN_PATHS: [&[&str]; 14] = [
