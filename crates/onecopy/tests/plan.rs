@@ -64,17 +64,26 @@ fn value(application: &Application, table: &Table, at: usize) -> String {
     let column = &table.columns[at];
     let spread = format!("(abs(hashint4(g * 31 + {at})))");
     let key = table.primary_key.as_slice();
-    let refers = application.references.keys().any(|from| from.table == table.name && from.name == column.name);
+    let refers =
+        application.references.keys().any(|from| from.table == table.name && from.name == column.name);
     let unique = table.keys.iter().any(|key| key.columns == [at]);
     match column.type_oid {
         _ if key == [at] => "g".to_owned(),
         // Of a key of several columns, the values of one are few.
-        23 if key.contains(&at) => if key.last() == Some(&at) { format!("(g % {ROWS} + 1)") } else { "(g / 20 + 1)".to_owned() },
+        23 if key.contains(&at) => {
+            if key.last() == Some(&at) {
+                format!("(g % {ROWS} + 1)")
+            } else {
+                "(g / 20 + 1)".to_owned()
+            }
+        }
         23 if refers || column.name.starts_with("i_related") => format!("({spread} % {ROWS} + 1)"),
         23 if column.name.contains("qty") => spread,
         23 => format!("({spread} % 40)"),
         1082 => format!("(current_date - {spread} % 50)"),
-        1114 => "(localtimestamp(0) - interval '3 days' + ((g * 7919) % 10007) * interval '1 minute')".to_owned(),
+        1114 => {
+            "(localtimestamp(0) - interval '3 days' + ((g * 7919) % 10007) * interval '1 minute')".to_owned()
+        }
         700 | 701 | 1700 => format!("({spread} % 100 / 100.0)"),
         _ if unique => "('u' || g)".to_owned(),
         _ => format!("('v' || {spread} % 4)"),
@@ -119,7 +128,9 @@ fn literal(application: &Application, query: &Query, number: u32, turn: usize) -
 fn with_values(text: &str, value: &dyn Fn(u32) -> String) -> String {
     let mut numbers = parameters(text);
     numbers.sort_unstable_by(|one, other| other.cmp(one));
-    numbers.into_iter().fold(text.to_owned(), |text, number| text.replace(&format!("${number}"), &value(number)))
+    numbers
+        .into_iter()
+        .fold(text.to_owned(), |text, number| text.replace(&format!("${number}"), &value(number)))
 }
 
 /// The steps as WITH queries, each of which sees the ones before.
@@ -136,7 +147,8 @@ fn chained(rewritten: &Rewritten, original: &dyn Fn(u32) -> String) -> String {
         };
         parts.push(format!("step{} AS MATERIALIZED ({})", at + 1, with_values(&step.text, &value)));
     }
-    format!("WITH {} {}", parts.join(", "), rewritten.combine)
+    let last = |number: u32| original(rewritten.parameters[number as usize - 1]);
+    format!("WITH {} {}", parts.join(", "), with_values(&rewritten.combine, &last))
 }
 
 /// The rows of an answer as text, in order of the text unless the read orders them.
@@ -145,9 +157,12 @@ async fn rows(client: &Client, text: &str, ordered: bool) -> Vec<String> {
     let mut rows: Vec<String> = messages
         .iter()
         .filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => {
-                Some((0..row.len()).map(|at| row.get(at).unwrap_or("NULL").to_owned()).collect::<Vec<_>>().join("|"))
-            }
+            SimpleQueryMessage::Row(row) => Some(
+                (0..row.len())
+                    .map(|at| row.get(at).unwrap_or("NULL").to_owned())
+                    .collect::<Vec<_>>()
+                    .join("|"),
+            ),
             _ => None,
         })
         .collect();

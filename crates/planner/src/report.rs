@@ -111,5 +111,8 @@ pub(crate) fn steps(plan: &Plan, rewritten: &Rewritten) -> String {
         }
     }
     writeln!(text, "  = {}", rewritten.combine).unwrap_or_default();
+    for (number, original) in rewritten.parameters.iter().enumerate() {
+        writeln!(text, "     ${} is the read's ${original}", number + 1).unwrap_or_default();
+    }
     text
 }

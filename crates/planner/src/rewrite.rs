@@ -31,6 +31,8 @@ pub struct Rewritten {
     pub steps: Vec<Step>,
     /// The answer, over relations `step1`, `step2`, ... that hold the steps' answers.
     pub combine: String,
+    /// The parameters of the original read that the last text's parameters are, from `$1` on.
+    pub parameters: Vec<u32>,
 }
 
 /// A sub-query that runs in one service.

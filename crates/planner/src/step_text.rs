@@ -52,7 +52,9 @@ const RESERVED: [&str; 12] = [
 pub(crate) fn write(draft: &Draft<'_>) -> Rewritten {
     let shown = shown(draft);
     let steps = (0..draft.placed.len()).map(|at| step(draft, &shown, at)).collect();
-    Rewritten { steps, combine: combine(draft, &shown) }
+    let combine = combine(draft, &shown);
+    let parameters = parameters(&combine);
+    Rewritten { steps, combine: renumbered(&combine, &parameters), parameters }
 }
 
 fn alias(draft: &Draft<'_>, place: ColumnPlace) -> String {
