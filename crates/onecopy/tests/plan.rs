@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
+#[allow(dead_code, reason = "only the planner's own tests look at what statements read")]
+#[path = "../../planner/tests/sketch/mod.rs"]
+mod sketch;
 
 use cluster::{folder::Folder, plain::Plain, programs};
 use planner::{Answer, Application, BUILTIN, Feed, Query, Rewritten, plan};
+use sketch::{COLUMNS, Sketch};
 use sql::Table;
 use sql::anatomy::{Equal, parameters};
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -207,4 +211,57 @@ async fn a_rewritten_read_gives_the_answer_of_the_original() {
         }
     }
     assert!(reads > 12 && full > 150, "{reads} reads, {full} answers with rows");
+}
+
+/// Random applications whose rewritten reads are compared.
+const SEEDS: u64 = 250;
+
+#[tokio::test]
+async fn rewritten_reads_of_random_applications_give_the_answers_of_the_originals() {
+    let server = Plain::start().await;
+    let client = server.client().await;
+    let (mut reads, mut full) = (0, 0);
+    for seed in 1000..1000 + SEEDS {
+        let sketch = Sketch::new(seed, true);
+        let application = sketch.application();
+        let rewritten =
+            plan(&application).unwrap().answers.into_iter().filter_map(|(name, answer)| match answer {
+                Answer::Rewritten(rewritten) => Some((name, rewritten)),
+                Answer::Whole(_) => None,
+            });
+        let rewritten: Vec<_> = rewritten.collect();
+        if rewritten.is_empty() {
+            continue;
+        }
+        client.batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+        client.batch_execute(&sketch.ddl()).await.unwrap();
+        let mut tables = sketch.tables.clone();
+        tables.sort_by_key(|table| table != "t0");
+        for (at, table) in tables.iter().enumerate() {
+            let value = |column: usize| format!("abs(hashint4(g * 37 + {at} * 5 + {column}))");
+            let text = format!(
+                "INSERT INTO {table} ({}) SELECT g, {} % 6, {} % 6, {} % 12 + 1, {} % 6 FROM generate_series(1, 12) AS g",
+                COLUMNS.join(", "),
+                value(1),
+                value(2),
+                value(3),
+                value(4)
+            );
+            client.batch_execute(&text).await.unwrap();
+        }
+        for (name, rewritten) in rewritten {
+            reads += 1;
+            let text = &application.queries[&name].text;
+            for given in 0..6 {
+                let value = |_| given.to_string();
+                let ordered = text.contains("ORDER BY");
+                let wanted = rows(&client, &with_values(text, &value), ordered).await;
+                let chained = chained(&rewritten, &value);
+                let found = rows(&client, &chained, ordered).await;
+                assert_eq!(found, wanted, "seed {seed}: {text}\n{chained}");
+                full += usize::from(!wanted.is_empty());
+            }
+        }
+    }
+    assert!(reads > 50 && full > 50, "{reads} reads, {full} answers with rows");
 }
