@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use sql::anatomy::{Anatomy, ColumnPlace, NoAnatomy, StatementKind, anatomy};
-use sql::{Catalogue, Table};
+use sql::{Action, Catalogue, Reference, Table};
 
 use crate::column::{Column, Group};
 
@@ -84,6 +84,13 @@ pub enum ApplicationError {
     },
     /// Two tables of the same name lie in different schemas.
     SameName(String),
+    /// A table has code that may read and write what no statement names.
+    Code {
+        /// The table.
+        table: String,
+        /// What it has.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for ApplicationError {
@@ -91,6 +98,9 @@ impl fmt::Display for ApplicationError {
         match self {
             Self::Query { name, error } => write!(f, "query {name}: {error}"),
             Self::Unknown { place, name } => write!(f, "{place} names `{name}`, which does not exist"),
+            Self::Code { table, what } => {
+                write!(f, "the table `{table}` has {what}, whose reads and writes the planner does not know")
+            }
             Self::SameName(name) => {
                 write!(f, "several schemas have a table `{name}`: the planner needs names that differ")
             }
@@ -99,6 +109,48 @@ impl fmt::Display for ApplicationError {
 }
 
 impl std::error::Error for ApplicationError {}
+
+/// What a statement changes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Effects {
+    /// The columns that get other values; of tables that get or lose rows, all.
+    pub(crate) written: BTreeSet<Column>,
+    /// The tables that get or lose rows.
+    pub(crate) grown: BTreeSet<String>,
+}
+
+impl Effects {
+    fn grow(&mut self, table: &Table) {
+        self.grown.insert(table.name.clone());
+        self.written.extend(table.columns.iter().map(|column| Column::new(&table.name, &column.name)));
+    }
+
+    fn reach(&self, table: &Table) -> bool {
+        self.written.iter().any(|column| column.table == table.name)
+    }
+
+    /// What becomes of the rows that refer to rows which are gone, or whose key has another value.
+    fn follow(&mut self, parent: &Table, child: &Table, reference: &Reference, gone: bool) {
+        let key =
+            reference.parent_columns.iter().map(|&at| Column::new(&parent.name, &parent.columns[at].name));
+        let moved =
+            !self.grown.contains(&parent.name) && key.into_iter().any(|key| self.written.contains(&key));
+        let action = match (gone, moved) {
+            (true, _) => reference.on_delete,
+            (_, true) => reference.on_update,
+            _ => return,
+        };
+        match action {
+            Action::Cascade if gone => self.grow(child),
+            Action::Cascade | Action::SetNull | Action::SetDefault => {
+                let columns =
+                    reference.columns.iter().map(|&at| Column::new(&child.name, &child.columns[at].name));
+                self.written.extend(columns);
+            }
+            Action::NoAction | Action::Restrict => {}
+        }
+    }
+}
 
 impl Query {
     /// Reads a statement's text; it is sent once, alone.
@@ -205,8 +257,8 @@ impl Application {
         places.map(|place| self.column(&query.anatomy, *place)).collect()
     }
 
-    /// The columns that an UPDATE sets.
-    pub(crate) fn updated(&self, query: &Query) -> BTreeSet<Column> {
+    /// The columns that an UPDATE names.
+    pub(crate) fn set(&self, query: &Query) -> BTreeSet<Column> {
         if query.anatomy.kind != StatementKind::Update {
             return BTreeSet::new();
         }
@@ -224,11 +276,28 @@ impl Application {
 
     /// The columns that a statement changes; of a table that gets or loses rows, all.
     pub(crate) fn written(&self, query: &Query) -> BTreeSet<Column> {
-        let mut columns = self.updated(query);
+        self.effects(query).written
+    }
+
+    /// What a statement changes, by itself and by foreign keys with actions.
+    pub(crate) fn effects(&self, query: &Query) -> Effects {
+        let mut effects = Effects { written: self.set(query), grown: BTreeSet::new() };
         if let Some(table) = self.grown(query) {
-            columns.extend(table.columns.iter().map(|column| Column::new(&table.name, &column.name)));
+            effects.grow(table);
         }
-        columns
+        let deletes = query.anatomy.kind == StatementKind::Delete;
+        loop {
+            let before = effects.clone();
+            for table in self.catalogue.tables().filter(|table| before.reach(table)) {
+                for (child, reference) in self.catalogue.referenced_by(table.id) {
+                    let gone = deletes && before.grown.contains(&table.name);
+                    effects.follow(table, child, reference, gone);
+                }
+            }
+            if effects == before {
+                return effects;
+            }
+        }
     }
 
     /// The column whose value a column's always is, by a foreign key or by the application's word.

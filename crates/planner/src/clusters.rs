@@ -12,10 +12,13 @@
 //!   UPDATE, INSERT or DELETE is one;
 //! - a table with INSERTs "cannot be easily split" (4.3.3): a hub of all its columns.
 //!
-//! The key of a table that is only updated is repeated in every part, so it joins nothing.
+//! The key of a table that is only updated is repeated in every part, so it joins nothing. A table without a key, or with
+//! one that changes, stays whole, and so do the columns of a unique key, which one server has to check.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+
+use sql::Table;
 
 use crate::application::{Application, Query, UnitKind};
 use crate::column::Column;
@@ -30,6 +33,15 @@ pub enum Reason {
         /// A statement by which it does.
         query: String,
     },
+    /// The table cannot be split by column.
+    Unsplittable {
+        /// The table.
+        table: String,
+        /// Why.
+        because: &'static str,
+    },
+    /// No two rows may have the same values in all of them.
+    Unique(String, Vec<String>),
     /// A transaction touches them.
     Transaction(String),
     /// An atomic set writes them.
@@ -52,6 +64,8 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Grows { table, query } => write!(f, "{query} inserts or deletes rows of {table}"),
+            Self::Unsplittable { table, because } => write!(f, "{table} {because}"),
+            Self::Unique(table, columns) => write!(f, "{table}({}) is unique", columns.join(", ")),
             Self::Transaction(name) => write!(f, "transaction {name} touches both"),
             Self::AtomicSet(name) => write!(f, "atomic set {name} writes both"),
             Self::Single(name) => write!(f, "statement {name} writes both"),
@@ -174,13 +188,14 @@ impl Changes {
         let mut changes = Self::default();
         for (name, query) in &application.queries {
             changes.updated.extend(application.written(query));
-            if let Some(table) = application.grown(query) {
-                changes.grown.entry(table.name.clone()).or_insert_with(|| name.clone());
+            for table in application.effects(query).grown {
+                changes.grown.entry(table).or_insert_with(|| name.clone());
             }
         }
         for table in application.catalogue.tables() {
             let key = application.primary_key(&table.name);
             let is_repeated = !changes.grown.contains_key(&table.name)
+                && unsplittable(application, &changes.updated, table).is_none()
                 && key.len() < table.columns.len()
                 && key.iter().all(|column| !changes.updated.contains(column));
             if is_repeated {
@@ -191,9 +206,43 @@ impl Changes {
     }
 }
 
+/// Why a table cannot be split by column, if it cannot: its parts must share a key that never changes.
+fn unsplittable(
+    application: &Application,
+    updated: &BTreeSet<Column>,
+    table: &Table,
+) -> Option<&'static str> {
+    let key = application.primary_key(&table.name);
+    if key.is_empty() {
+        return Some("has no primary key");
+    }
+    if key.iter().any(|column| updated.contains(column)) {
+        return Some("has a primary key that is updated");
+    }
+    table.columns.iter().any(|column| column.generated).then_some("has a generated column")
+}
+
+/// What the definitions of tables keep together, whatever the workload.
+fn definitions(application: &Application, changes: &Changes, graph: &mut Graph) {
+    for table in application.catalogue.tables() {
+        let column = |at: usize| Column::new(&table.name, &table.columns[at].name);
+        if let Some(because) = unsplittable(application, &changes.updated, table) {
+            let columns = (0..table.columns.len()).map(column).collect();
+            graph.join(Reason::Unsplittable { table: table.name.clone(), because }, columns);
+        }
+        for key in table.keys.iter().filter(|key| !key.primary) {
+            let columns: BTreeSet<Column> = key.columns.iter().map(|&at| column(at)).collect();
+            let names = columns.iter().map(|column| column.name.clone()).collect();
+            let own = columns.into_iter().filter(|column| !changes.repeated.contains(column)).collect();
+            graph.join(Reason::Unique(table.name.clone(), names), own);
+        }
+    }
+}
+
 /// The graph of step 1.
 pub(crate) fn clusters(application: &Application, changes: &Changes) -> Graph {
     let mut graph = Graph::default();
+    definitions(application, changes, &mut graph);
     for (table, query) in &changes.grown {
         let columns = application.columns().into_iter().filter(|column| column.table == *table).collect();
         graph.join(Reason::Grows { table: table.clone(), query: query.clone() }, columns);

@@ -194,7 +194,7 @@ impl Requests<'_> {
                     by.tagged.extend(self.application.grown(query).map(|table| table.name.clone()));
                 }
                 StatementKind::Update if self.counts(query) => {
-                    by.escrow.extend(self.application.updated(query));
+                    by.escrow.extend(self.application.set(query));
                 }
                 _ => {
                     let bound = self
@@ -231,7 +231,7 @@ impl Requests<'_> {
                 .any(|other| self.application.grown(other).is_some_and(|grown| grown.name == table))
         };
         query.anatomy.written.iter().all(|written| written.how != Change::Value)
-            && self.application.updated(query).iter().all(|column| !grows(&column.table))
+            && self.application.set(query).iter().all(|column| !grows(&column.table))
     }
 
     fn bound_rate(&self, by: &Partitioned) -> f64 {

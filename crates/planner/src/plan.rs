@@ -152,6 +152,16 @@ fn check(application: &Application) -> Result<(), ApplicationError> {
             return Err(unknown(format!("unit {unit}"), query));
         }
     }
+    for table in application.catalogue.tables() {
+        let what = match table {
+            table if !table.triggers.is_empty() => "triggers",
+            table if !table.rules.is_empty() => "rules",
+            table if table.row_security => "row-level security",
+            table if table.own_code => "a definition that calls a user's function",
+            _ => continue,
+        };
+        return Err(ApplicationError::Code { table: table.name.clone(), what });
+    }
     let known = application.columns();
     let references = application.references.iter().flat_map(|(from, to)| [from, to]);
     for column in references.chain(application.names.values()) {

@@ -361,7 +361,7 @@ impl Draft<'_> {
     fn is_selective(&self, column: &Column) -> bool {
         let grows = |table: &str| {
             let mut queries = self.application.queries.values();
-            queries.any(|query| self.application.grown(query).is_some_and(|grown| grown.name == table))
+            queries.any(|query| self.application.effects(query).grown.contains(table))
         };
         let refers = self.application.reference(column);
         self.application.is_unique(column)
@@ -413,6 +413,25 @@ impl Draft<'_> {
             && here.into_iter().all(|place| self.can_read(part, place))
             && self.placed.iter().all(|done| self.feeds_once(done.part, part))
             && self.plain.relations.is_subset(&mentions)
+            && (!self.is_aggregated() || self.shown_of_groups(part))
+    }
+
+    /// Whether what the part has to show beside sums is the same for all rows of a group.
+    fn shown_of_groups(&self, part: usize) -> bool {
+        let mut shown: BTreeSet<ColumnPlace> = self.bridges.iter().map(|bridge| bridge.to).collect();
+        shown.extend(self.bridges.iter().flat_map(|bridge| bridge.from.iter().copied()));
+        for target in self.targets.iter().filter(|target| !target.expression.has_aggregate()) {
+            shown.extend(target.expression.columns());
+        }
+        let grouped: Vec<ColumnPlace> =
+            self.plain.grouping.iter().filter_map(sql::anatomy::Expression::column).collect();
+        let follows = |place: &ColumnPlace| {
+            let key = |other: &ColumnPlace| {
+                other.relation == place.relation && self.application.is_unique(&self.column(*other))
+            };
+            grouped.contains(place) || grouped.iter().any(key)
+        };
+        shown.iter().filter(|place| self.can_read(part, **place)).all(follows)
     }
 
     /// Whether each row of a later part has at most one partner in an earlier one.

@@ -121,8 +121,8 @@ fn section_4_1_an_atomic_set_keeps_what_it_updates() {
 /// 4.1: "UDI queries that are not part of a transaction ... must be considered as an atomic set composed of a single query."
 #[test]
 fn section_4_1_a_single_statement_is_an_atomic_set() {
-    let small = Small::new(TWO).query("set", "UPDATE a SET x = $2, y = $3 WHERE z = $1");
-    assert!(small.together("a.x", "a.y"));
+    let small = Small::new(TWO).query("set", "UPDATE a SET x = $2, y = $3 WHERE k = $1");
+    assert!(small.together("a.x", "a.y") && small.plan().merges.is_empty());
     let apart = Small::new(TWO)
         .query("set_x", "UPDATE a SET x = $2 WHERE k = $1")
         .query("set_y", "UPDATE a SET y = $2 WHERE k = $1");

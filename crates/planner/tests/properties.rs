@@ -65,7 +65,7 @@ fn splitting_a_service_breaks_a_rule() {
                 let mut columns: Vec<&Column> = service.columns.iter().collect();
                 dice.shuffle(&mut columns);
                 let part: BTreeSet<&Column> =
-                    columns[..1 + dice.below(columns.len() - 1)].iter().copied().collect();
+                    columns[..=dice.below(columns.len() - 1)].iter().copied().collect();
                 let splits = |kept: &&BTreeSet<Column>| {
                     let inside = kept.iter().filter(|column| part.contains(column)).count();
                     inside > 0 && inside < kept.len()

@@ -80,7 +80,14 @@ impl Made {
                     reads.insert(column(other, "k"));
                 }
                 let from = format!("FROM {table} AS x JOIN {other} AS y ON y.{to} = x.{link}");
-                if dice.percent(25) {
+                if dice.percent(15) {
+                    reads = BTreeSet::from([shown, filter, link].map(|name| column(table, name)));
+                    reads.extend([column(other, to), column(other, more)]);
+                    format!(
+                        "SELECT x.{shown} AS shown, sum(y.{more}) AS total {from} WHERE x.{filter} > $1 \
+                         GROUP BY x.{shown} ORDER BY total DESC, x.{shown} LIMIT 4"
+                    )
+                } else if dice.percent(25) {
                     reads = BTreeSet::from(["k", shown, filter, link].map(|name| column(table, name)));
                     reads.extend([column(other, to), column(other, more)]);
                     let limit = if dice.percent(50) { " LIMIT 4" } else { "" };
