@@ -1,6 +1,6 @@
 //! Blame: what keeps columns in one service, and what would part them.
 //!
-//! Two columns of one service are joined by a chain of reasons ([`Plan::why`]). A person can change few of these: declare a
+//! Two columns of one service are joined by a chain of reasons ([`crate::Plan::why`]). A person can change few of these: declare a
 //! transaction an atomic set, because its reads need no isolation, or rewrite a read by hand. So for each of these the plan
 //! is made again without it, and if that has more services, that is a line of the report: "doBuyConfirm holds
 //! `customer.c_discount` and `orders.o_id` together; as an atomic set: 4 services instead of 2".
@@ -11,7 +11,7 @@ use std::fmt;
 use crate::application::{Application, UnitKind};
 use crate::clusters::{Graph, Joint};
 use crate::column::Column;
-use crate::plan::{Plan, settled};
+use crate::settle::settled;
 
 /// Something that a person can change, and that keeps services from being smaller.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,13 +63,6 @@ impl fmt::Display for Blame {
 impl fmt::Display for Joint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} and {}: {}", self.from, self.to, self.reason)
-    }
-}
-
-impl Plan {
-    /// The shortest chain of reasons why two columns are in one service; `None` if they are not.
-    pub fn why(&self, from: &Column, to: &Column) -> Option<Vec<Joint>> {
-        self.graph.chain(from, to)
     }
 }
 

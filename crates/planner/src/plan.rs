@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::application::{Application, ApplicationError};
 use crate::blame::{Blame, blames};
-use crate::clusters::{Changes, Graph, clusters};
+use crate::clusters::{Changes, Graph, Joint};
 use crate::column::Column;
 use crate::hosting::{Hosting, hosting};
-use crate::read_only::read_only;
-use crate::reads::{Answer, Merge, Reads};
+use crate::reads::{Answer, Copy, Merge};
+use crate::settle::settled;
 
 /// The services of an application.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,48 +40,10 @@ pub struct Service {
     pub hosting: Hosting,
 }
 
-/// A copy of a column in a service that is not its home.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Copy {
-    /// The column.
-    pub column: Column,
-    /// The reads that need it.
-    pub queries: BTreeSet<String>,
-    /// How often the column is updated, in the unit of the application's rates.
-    pub updates: f64,
-}
-
-/// Where columns are: what reads are fitted to.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Layout {
-    /// The columns at home in each service.
-    pub(crate) services: Vec<BTreeSet<Column>>,
-    /// Copies in each service.
-    pub(crate) copies: Vec<BTreeSet<Column>>,
-    /// The columns of all primary keys.
-    pub(crate) keys: BTreeSet<Column>,
-}
-
-impl Layout {
-    /// Whether a service has a column. The key of a table is wherever a part of it is.
-    pub(crate) fn holds(&self, service: usize, column: &Column) -> bool {
-        let (own, copies) = (&self.services[service], &self.copies[service]);
-        let here = own.contains(column) || copies.contains(column);
-        here || (self.keys.contains(column)
-            && own.iter().chain(copies).any(|other| other.table == column.table))
-    }
-
-    pub(crate) fn is_key(&self, column: &Column) -> bool {
-        self.keys.contains(column)
-    }
-
-    /// The service to take a column from: this one if it has it, else its home, or the first that has its table.
-    pub(crate) fn nearest(&self, column: &Column, service: usize) -> usize {
-        if self.holds(service, column) {
-            return service;
-        }
-        let home = (0..self.services.len()).find(|&at| self.services[at].contains(column));
-        home.or_else(|| (0..self.services.len()).find(|&at| self.holds(at, column))).unwrap_or(service)
+impl Plan {
+    /// The shortest chain of reasons why two columns are in one service; `None` if they are not.
+    pub fn why(&self, from: &Column, to: &Column) -> Option<Vec<Joint>> {
+        self.graph.chain(from, to)
     }
 }
 
@@ -106,43 +68,6 @@ pub fn plan(application: &Application) -> Result<Plan, ApplicationError> {
     }
     let blames = blames(application, &graph, &reads.layout.services, &names);
     Ok(Plan { services, answers: reads.answers, merges: reads.merges, blames, graph })
-}
-
-/// Steps 1 to 3. A merge is a further reason to stay together, with which steps 2 and 3 are done anew.
-pub(crate) fn settled(application: &Application) -> (Graph, Reads) {
-    let changes = Changes::of(application);
-    let mut merges: Vec<Merge> = Vec::new();
-    loop {
-        let mut graph = clusters(application, &changes);
-        read_only(application, &changes, &mut graph);
-        for merge in &merges {
-            graph.join(merge.reason(), merge.columns.clone());
-        }
-        let layout = layout(application, &changes, &graph);
-        let mut reads = Reads::new(layout);
-        match reads.settle(application) {
-            Ok(()) => {
-                reads.merges = merges;
-                return (graph, reads);
-            }
-            Err(merge) => merges.push(merge),
-        }
-    }
-}
-
-fn layout(application: &Application, changes: &Changes, graph: &Graph) -> Layout {
-    let columns: BTreeSet<Column> =
-        application.columns().into_iter().filter(|column| !changes.repeated.contains(column)).collect();
-    let mut services = graph.classes(&columns);
-    let is_read_only =
-        |class: &BTreeSet<Column>| !class.iter().any(|column| changes.updated.contains(column));
-    services.sort_by_key(|class| (is_read_only(class), class.first().cloned()));
-    let tables = application.catalogue.tables();
-    Layout {
-        copies: vec![BTreeSet::new(); services.len()],
-        services,
-        keys: tables.flat_map(|table| application.primary_key(&table.name)).collect(),
-    }
 }
 
 fn check(application: &Application) -> Result<(), ApplicationError> {

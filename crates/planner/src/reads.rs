@@ -15,7 +15,7 @@ use crate::application::{Application, Query};
 use crate::clusters::Reason;
 use crate::column::Column;
 use crate::decision::Decision;
-use crate::plan::{Copy, Layout};
+use crate::layout::Layout;
 use crate::rewrite::{Rewritten, Unsplit, rewrite};
 
 /// How a statement runs.
@@ -25,6 +25,17 @@ pub enum Answer {
     Whole(Option<usize>),
     /// As several.
     Rewritten(Rewritten),
+}
+
+/// A copy of a column in a service that is not its home.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Copy {
+    /// The column.
+    pub column: Column,
+    /// The reads that need it.
+    pub queries: BTreeSet<String>,
+    /// How often the column is updated, in the unit of the application's rates.
+    pub updates: f64,
 }
 
 /// Services that became one.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sql::anatomy::{ColumnPlace, Expression, SortBy, parameters, renumbered};
 
-use crate::rewrite::{Draft, Feed, Rewritten, Step};
+use crate::draft::Draft;
+use crate::rewrite::{Feed, Rewritten, Step};
 
 /// Above all numbers of parameters that PostgreSQL takes from a client.
 const FED: u32 = 70_000;

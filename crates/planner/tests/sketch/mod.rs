@@ -170,7 +170,8 @@ impl Sketch {
     pub(crate) fn ddl(&self) -> String {
         let table = |name: &String| {
             format!(
-                "CREATE TABLE {name} (k int PRIMARY KEY, a int, b int, c int NOT NULL REFERENCES t0, d int);"
+                "CREATE TABLE {name} (k int PRIMARY KEY, a int, b int, c int{} REFERENCES t0, d int);",
+                if name == "t1" { "" } else { " NOT NULL" }
             )
         };
         let first = "CREATE TABLE t0 (k int PRIMARY KEY, a int, b int, c int, d int);".to_owned();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, Node, String as Text};
 
-use super::{ColumnPlace, NoAnatomy};
+use super::model::{ColumnPlace, NoAnatomy};
 use crate::parser;
 
 /// An expression of a statement.

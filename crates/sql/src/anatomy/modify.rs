@@ -3,8 +3,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{DeleteStmt, InsertStmt, Node, RangeVar, ReturningClause, SelectStmt, UpdateStmt};
 
+use super::model::{Anatomy, Change, ColumnPlace, Equality, NoAnatomy, StatementKind, Written};
 use super::reader::Reader;
-use super::{Anatomy, Change, ColumnPlace, Equality, NoAnatomy, StatementKind, Written};
 use crate::ast_scan::strings_in;
 use crate::catalogue::TableId;
 
@@ -145,7 +145,7 @@ fn change(reader: &Reader<'_>, node: &Node, place: ColumnPlace) -> Result<Change
         Some(right) => reader.equal(right)?,
         None => None,
     };
-    let is_given = matches!(given, Some(super::Equal::Parameter(_) | super::Equal::Constant));
+    let is_given = matches!(given, Some(super::model::Equal::Parameter(_) | super::model::Equal::Constant));
     Ok(match operator.first().map(String::as_str) {
         Some("+") if own && is_given => Change::Plus,
         Some("-") if own && is_given => Change::Minus,

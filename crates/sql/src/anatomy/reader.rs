@@ -6,7 +6,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{AExprKind, ColumnRef, FuncCall, Node, RangeVar, SubLink};
 
 use super::expression::{Expression, children, names};
-use super::{Anatomy, ColumnPlace, Equal, Equality, Mention, NoAnatomy, PlainSelect, StatementKind};
+use super::model::{Anatomy, ColumnPlace, Equal, Equality, Mention, NoAnatomy, PlainSelect, StatementKind};
 use crate::ast_scan::strings_in;
 use crate::catalogue::{Catalogue, Relation, Table};
 use crate::classify::relation_name;
@@ -224,19 +224,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a condition: all its columns decide.
-    pub(super) fn condition(&mut self, node: &Node) -> Result<Vec<super::Conjunct>, NoAnatomy> {
+    pub(super) fn condition(&mut self, node: &Node) -> Result<Vec<super::model::Conjunct>, NoAnatomy> {
         let mut conjuncts = Vec::new();
         self.conjuncts(node, &mut conjuncts)?;
         for conjunct in &conjuncts {
             self.deciding.extend(conjunct.expression.columns());
-            if let super::Says::Equal(equality) = &conjunct.says {
+            if let super::model::Says::Equal(equality) = &conjunct.says {
                 self.equalities.push(equality.clone());
             }
         }
         Ok(conjuncts)
     }
 
-    fn conjuncts(&mut self, node: &Node, into: &mut Vec<super::Conjunct>) -> Result<(), NoAnatomy> {
+    fn conjuncts(&mut self, node: &Node, into: &mut Vec<super::model::Conjunct>) -> Result<(), NoAnatomy> {
         if let Some(NodeEnum::BoolExpr(expression)) = &node.node
             && expression.boolop() == pg_query::protobuf::BoolExprType::AndExpr
         {
@@ -244,12 +244,12 @@ impl<'a> Reader<'a> {
         }
         let expression = self.expression(node)?;
         let says = self.says(node)?;
-        into.push(super::Conjunct { expression, says });
+        into.push(super::model::Conjunct { expression, says });
         Ok(())
     }
 
-    fn says(&self, node: &Node) -> Result<super::Says, NoAnatomy> {
-        use super::Says;
+    fn says(&self, node: &Node) -> Result<super::model::Says, NoAnatomy> {
+        use super::model::Says;
         let Some(NodeEnum::AExpr(expression)) = &node.node else { return Ok(Says::Other) };
         let (Some(left), Some(right)) = (&expression.lexpr, &expression.rexpr) else {
             return Ok(Says::Other);

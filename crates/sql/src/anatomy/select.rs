@@ -7,10 +7,10 @@ use pg_query::protobuf::{
 };
 
 use super::expression::{Expression, kind, names};
-use super::reader::{Entry, Reader, Source};
-use super::{
+use super::model::{
     Anatomy, ColumnPlace, Conjunct, Limit, NoAnatomy, PlainSelect, SortBy, SortKey, StatementKind, Target,
 };
+use super::reader::{Entry, Reader, Source};
 
 /// The answer of a query, for who uses it as a relation.
 pub(super) struct Read {

@@ -1,5 +1,7 @@
 //! Anatomies of small statements.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::schema::Schema;
 
