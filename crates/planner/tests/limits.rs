@@ -119,6 +119,30 @@ fn a_limit_comes_before_look_ups_only() {
     }
 }
 
+/// An OFFSET counts joined rows: it must not come before a join that may repeat one.
+#[test]
+fn an_offset_comes_after_joins_that_repeat_rows() {
+    for (unique, merges) in [("UNIQUE", 0), ("", 1)] {
+        let ddl = format!(
+            "CREATE TABLE person (p_id int PRIMARY KEY);
+             CREATE TABLE tag (t_id int PRIMARY KEY, t_person int NOT NULL REFERENCES person, t_topic int {unique});
+             CREATE TABLE post (o_id int PRIMARY KEY, o_topic int, o_date date);"
+        );
+        let text = "SELECT o_id FROM tag JOIN post ON o_topic = t_topic WHERE t_person = $1
+                    ORDER BY o_date, o_id LIMIT 5 OFFSET 5";
+        let plan = planned(
+            &ddl,
+            &[
+                ("person", "INSERT INTO person VALUES ($1)"),
+                ("tag", "INSERT INTO tag VALUES ($1, $2, $3)"),
+                ("post", "INSERT INTO post VALUES ($1, $2, $3)"),
+                ("read", text),
+            ],
+        );
+        assert_eq!(plan.merges.len(), merges, "{unique} {:?}", plan.answers["read"]);
+    }
+}
+
 /// Each item would be counted once for each of its lines' services otherwise.
 #[test]
 fn sums_are_made_where_a_group_is_whole() {
