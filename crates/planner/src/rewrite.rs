@@ -64,7 +64,7 @@ pub enum Feed {
 pub enum Unsplit {
     /// It writes.
     Writes,
-    /// It is not a SELECT over inner joins of tables, or has DISTINCT or HAVING.
+    /// It is not a SELECT over inner joins of tables, or has DISTINCT, HAVING or FOR UPDATE.
     NotPlain,
     /// The tables of one condition with a sub-query lie in several services.
     SubQuery,
@@ -76,9 +76,9 @@ impl fmt::Display for Unsplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Writes => f.write_str("it writes"),
-            Self::NotPlain => {
-                f.write_str("it is more than a SELECT over inner joins, without DISTINCT and HAVING")
-            }
+            Self::NotPlain => f.write_str(
+                "it is more than a SELECT over inner joins, without DISTINCT, HAVING and FOR UPDATE",
+            ),
             Self::SubQuery => f.write_str("a condition with a sub-query spans services"),
             Self::Unbounded(_) => f.write_str("a service would have to give any number of rows"),
         }

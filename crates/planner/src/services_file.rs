@@ -10,6 +10,7 @@ use crate::hosting::Hosting;
 use crate::plan::Plan;
 use crate::reads::Answer;
 use crate::report::{copied, groups, steps};
+use crate::step_text::quoted;
 
 fn text(value: &str) -> String {
     toml::Value::String(value.to_owned()).to_string()
@@ -59,7 +60,8 @@ pub fn rewritten_file(plan: &Plan) -> String {
             writeln!(out, "--{line}").unwrap_or_default();
         }
         for (at, step) in rewritten.steps.iter().enumerate() {
-            writeln!(out, "PREPARE {name}_{} AS {};", at + 1, step.text).unwrap_or_default();
+            let prepared = quoted(&format!("{name}_{}", at + 1));
+            writeln!(out, "PREPARE {prepared} AS {};", step.text).unwrap_or_default();
         }
     }
     out

@@ -181,6 +181,26 @@ fn a_stock_that_is_set_is_no_escrow() {
 }
 
 #[test]
+fn the_files_of_a_plan_are_well_formed() {
+    for builtin in planner::BUILTIN {
+        let application = builtin.texts(true).application(builtin.name).unwrap();
+        let plan = plan(&application).unwrap();
+        let file: toml::Table = planner::services_file(&application, &plan).parse().unwrap();
+        assert_eq!(file["service"].as_array().unwrap().len(), plan.services.len());
+        assert_eq!(planner::picture(&application, &plan).matches("<rect").count(), plan.services.len());
+        let steps: usize = plan
+            .answers
+            .values()
+            .map(|answer| match answer {
+                Answer::Rewritten(rewritten) => rewritten.steps.len(),
+                Answer::Whole(_) => 0,
+            })
+            .sum();
+        assert_eq!(planner::rewritten_file(&plan).matches("PREPARE").count(), steps);
+    }
+}
+
+#[test]
 fn every_difference_needs_an_explanation_and_every_explanation_a_difference() {
     let application = application("CREATE TABLE a (k int PRIMARY KEY, x int, y int);", &SET_BOTH);
     let plan = plan(&application).unwrap();

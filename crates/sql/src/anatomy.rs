@@ -1,7 +1,7 @@
 //! What a statement reads and writes, column by column, and which of that decides its answer.
 //!
-//! `SELECT i_title FROM item WHERE i_subject = $1` *puts out* `i_title` and is *decided* by `i_subject`: who holds
-//! `i_subject` can say which rows belong to the answer, and who holds `i_title` can complete them. The planner of data
+//! `SELECT i_title FROM item WHERE i_subject = $1` *puts out* `i_title` and is *decided* by `i_subject`: a server
+//! with `i_subject` can tell which rows belong to the answer, and one with `i_title` can complete them. The planner of data
 //! services needs that difference (`crates/planner`); routing does not, so this is not made of `accesses::Shape`.
 //!
 //! Invariant: every relation and every column that a statement names is in its anatomy. A construct whose columns would

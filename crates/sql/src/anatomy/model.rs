@@ -112,7 +112,7 @@ pub enum Limit {
     Computed,
 }
 
-/// A query without sub-queries in FROM, outer joins, DISTINCT and HAVING.
+/// A query without sub-queries in FROM, outer joins, DISTINCT, HAVING and FOR UPDATE.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlainSelect {
     /// The mentions in FROM; those of sub-queries in conditions are not among them.

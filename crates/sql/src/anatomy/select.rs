@@ -103,7 +103,10 @@ impl Reader<'_> {
         }
         let shown = targets.iter().map(|target| target.name.clone()).collect();
         let bound = select.limit_count.as_deref().map(limit_of);
-        let is_plain = inner && tables_only && !distinct && having.is_none() && self.is_resolved(&targets);
+        // A sub-query would not lock what the query does.
+        let locks = !select.locking_clause.is_empty();
+        let is_plain =
+            inner && tables_only && !locks && !distinct && having.is_none() && self.is_resolved(&targets);
         let relations = self.scopes.last().into_iter().flatten().filter_map(|entry| match entry.source {
             Source::Table(relation) => Some(relation),
             Source::Query(_) => None,

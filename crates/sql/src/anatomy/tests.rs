@@ -101,6 +101,26 @@ fn columns_of_a_sub_query_in_from_all_decide() {
 }
 
 #[test]
+fn only_inner_joins_without_more_are_plain() {
+    for (text, plain) in [
+        ("SELECT title FROM item JOIN author ON a_id = author WHERE id = $1", true),
+        ("SELECT title FROM item LEFT JOIN author ON a_id = author WHERE id = $1", false),
+        ("SELECT DISTINCT title FROM item", false),
+        ("SELECT title FROM item GROUP BY title HAVING count(*) > 1", false),
+        ("SELECT title FROM item WHERE id = $1 FOR UPDATE", false),
+        ("SELECT title FROM item UNION SELECT name FROM author", false),
+    ] {
+        assert_eq!(of(text).plain.is_some(), plain, "{text}");
+    }
+}
+
+/// Of a row without a partner, the condition of an outer join is not true.
+#[test]
+fn a_condition_of_an_outer_join_is_no_equality() {
+    assert!(of("SELECT title FROM item LEFT JOIN author ON a_id = author").equalities.is_empty());
+}
+
+#[test]
 fn what_is_not_understood_is_named() {
     for (text, named) in [
         ("WITH x AS (SELECT 1) SELECT * FROM x", "WITH"),
